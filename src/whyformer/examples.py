@@ -1,0 +1,86 @@
+"""Examples as people have them, files above all, made into pictures and texts."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image, ImageOps, UnidentifiedImageError
+
+from whyformer.errors import WhyformerError
+
+Text = str | tuple[str, str]
+
+
+def image_of(example: Any) -> Image.Image:
+    """The example as an upright RGB picture: a file, a PIL image or a uint8 array."""
+    if isinstance(example, np.ndarray):
+        if example.dtype != np.uint8 or example.ndim not in (2, 3):
+            raise WhyformerError(f"An image array is uint8 [height, width, channel], not {example.dtype} of shape {example.shape}.")
+        example = Image.fromarray(example)
+    if isinstance(example, Image.Image):
+        return _rgb(ImageOps.exif_transpose(example))
+    if isinstance(example, (str, Path)):
+        return _read_image(Path(example))
+    raise WhyformerError(f"An image is a file, a PIL image or a uint8 array, not a {type(example).__name__}.")
+
+
+def text_of(example: Any) -> Text:
+    """The example as a text, or a pair of texts; a `Path` is read as a UTF-8 file."""
+    if isinstance(example, tuple) and len(example) == 2:
+        first, second = (text_of(part) for part in example)
+        if isinstance(first, str) and isinstance(second, str):
+            return first, second
+    if isinstance(example, Path):
+        example = _read_text(example)
+    if not isinstance(example, str):
+        raise WhyformerError(f"A text is a string, a Path to a text file, or a pair of them, not a {type(example).__name__}.")
+    if not example.strip():
+        raise WhyformerError("The text is empty: there is nothing to explain.")
+    return example
+
+
+def _read_image(path: Path) -> Image.Image:
+    _check_file(path)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", Image.DecompressionBombWarning)
+            with Image.open(path) as image:
+                return _rgb(ImageOps.exif_transpose(image))
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
+        raise WhyformerError(f"The image {str(path)!r} is too large to be safe to open: {error}") from error
+    except UnidentifiedImageError as error:
+        raise WhyformerError(f"The file {str(path)!r} is not an image that can be read.") from error
+    except (OSError, SyntaxError, ValueError) as error:
+        raise WhyformerError(f"The image {str(path)!r} is damaged: {error}") from error
+
+
+def _read_text(path: Path) -> str:
+    _check_file(path)
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise WhyformerError(f"The file {str(path)!r} is not UTF-8 text (byte {error.start}): convert it first.") from error
+
+
+def _check_file(path: Path) -> None:
+    if path.is_dir():
+        raise WhyformerError(f"{str(path)!r} is a folder, not a file.")
+    if not path.is_file():
+        raise WhyformerError(f"No file {str(path)!r}.")
+    if path.stat().st_size == 0:
+        raise WhyformerError(f"The file {str(path)!r} is empty.")
+
+
+def _rgb(image: Image.Image) -> Image.Image:
+    """RGB, with 16-bit and float pictures brought to 8 bits and transparency laid on white."""
+    if image.mode.startswith("I") or image.mode == "F":
+        values = np.asarray(image, dtype=np.float64)
+        top = 65535.0 if values.max(initial=0) > 255 else 255.0 if values.max(initial=0) > 1 else 1.0
+        image = Image.fromarray((values / top * 255).clip(0, 255).round().astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        image = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)
+    return image.convert("RGB")

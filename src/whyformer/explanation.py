@@ -1,0 +1,242 @@
+"""The result: why one example got one answer."""
+
+from __future__ import annotations
+
+import math
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+import numpy as np
+from PIL import Image
+
+Box = tuple[float, float, float, float]
+Aggregate = Literal["max", "sum"]
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Scores lie row by row on a grid that covers `box` (left, top, right, bottom) of the image.
+
+    The box may be fractional, and may reach beyond an image that preprocessing padded.
+    """
+
+    image: Image.Image
+    rows: int
+    columns: int
+    box: Box
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.columns < 1:
+            raise ValueError(f"A grid of patches has at least one row and one column, not {self.rows}×{self.columns}.")
+        left, top, right, bottom = self.box
+        if not (left < right and top < bottom and all(map(math.isfinite, self.box))):
+            raise ValueError(f"box is (left, top, right, bottom) with left < right and top < bottom, not {self.box}.")
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Names of the patches, counted from row 1, column 1 at the top left."""
+        rows, columns = range(1, self.rows + 1), range(1, self.columns + 1)
+        return tuple(f"row {row}, column {column}" for row in rows for column in columns)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.rows}×{self.columns} patches"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Patches):
+            return NotImplemented
+        # PIL calls two images unequal when they came from different file formats.
+        same_mode = self.image.mode == other.image.mode
+        same_pixels = same_mode and np.array_equal(np.array(self.image), np.array(other.image))
+        return same_pixels and (self.rows, self.columns, self.box) == (other.rows, other.columns, other.box)
+
+
+@dataclass(frozen=True)
+class WordPieces:
+    """Each token is characters `offsets[token]` of text `segments[token]` (a pair of texts has two)."""
+
+    texts: tuple[str, ...]
+    tokens: tuple[str, ...]
+    segments: tuple[int, ...]
+    offsets: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.tokens) == len(self.segments) == len(self.offsets):
+            counts = f"{len(self.tokens)} tokens, {len(self.segments)} segments and {len(self.offsets)} offsets"
+            raise ValueError(f"Each token has one segment and one pair of offsets, but there are {counts}.")
+        for token, segment, (start, end) in zip(self.tokens, self.segments, self.offsets, strict=True):
+            if not 0 <= segment < len(self.texts):
+                raise ValueError(f"Token {token!r} is in segment {segment}, but there are {len(self.texts)} texts.")
+            if not 0 <= start <= end <= len(self.texts[segment]):
+                length = len(self.texts[segment])
+                raise ValueError(f"Token {token!r} has offsets {(start, end)} in a text of {length} characters.")
+
+    @property
+    def size(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.tokens)} word pieces"
+
+
+Layout = Patches | WordPieces
+
+
+@dataclass(frozen=True)
+class Word:
+    """A word of the text, with its word pieces' scores combined."""
+
+    text: str
+    segment: int
+    start: int
+    end: int
+    score: float
+
+
+@dataclass(frozen=True)
+class Part:
+    """One stream of the input: where its tokens are, and a score for each."""
+
+    layout: Layout
+    scores: np.ndarray
+
+    def __post_init__(self) -> None:
+        shape, dtype = np.shape(self.scores), getattr(self.scores, "dtype", type(self.scores).__name__)
+        if shape != (self.layout.size,):
+            raise ValueError(f"{self.layout.summary} need {self.layout.size} scores in one row, not shape {shape}.")
+        if dtype not in (np.float16, np.float32, np.float64):
+            raise ValueError(f"Scores are a float16, float32 or float64 array, not {dtype}.")
+        if not np.isfinite(self.scores).all():
+            first = int(np.flatnonzero(~np.isfinite(self.scores))[0])
+            raise ValueError(f"Scores are finite, but the score of {self.tokens[first]!r} is {self.scores[first]}.")
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return self.layout.tokens
+
+    def words(self, aggregate: Aggregate = "max") -> list[Word]:
+        """Scored words of the text; a piece that reaches over two words counts for both."""
+        if aggregate not in get_args(Aggregate):
+            raise ValueError(f"No aggregate named {aggregate!r}. Known: {', '.join(get_args(Aggregate))}.")
+        if not isinstance(self.layout, WordPieces):
+            raise ValueError(f"Only word pieces make words; this part is {self.layout.summary}.")
+        combined = max if aggregate == "max" else math.fsum
+        words = [
+            Word(self.layout.texts[segment][start:end], segment, start, end, float(combined(scores)))
+            for (segment, start, end), scores in _word_scores(self.layout, self.scores).items()
+        ]
+        return sorted(words, key=lambda word: (word.segment, word.start))
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Part):
+            return NotImplemented
+        same_scores = self.scores.dtype == other.scores.dtype and np.array_equal(self.scores, other.scores)
+        return same_scores and self.layout == other.layout
+
+
+def _word_scores(layout: WordPieces, scores: np.ndarray) -> dict[tuple[int, int, int], list[float]]:
+    """Scores of the pieces that share characters with each word (segment, start, end)."""
+    spans = [[match.span() for match in re.finditer(r"\S+", text)] for text in layout.texts]
+    starts, ends = ([[span[side] for span in words] for words in spans] for side in (0, 1))
+    found: dict[tuple[int, int, int], list[float]] = {}
+    for segment, (first, last), score in zip(layout.segments, layout.offsets, scores.tolist(), strict=True):
+        if first == last:
+            continue
+        for word in range(bisect_right(ends[segment], first), bisect_left(starts[segment], last)):
+            found.setdefault((segment, *spans[segment][word]), []).append(score)
+    return found
+
+
+def _several(parts: Mapping[str, Part], wanted: str) -> str:
+    names = ", ".join(parts)
+    return f"Several parts have {wanted}: {names}. Name one: explanation.parts[{next(iter(parts))!r}].{wanted}."
+
+
+@dataclass(frozen=True)
+class Explanation:
+    """One score per token of one example, for one target, by one method."""
+
+    parts: Mapping[str, Part]
+    target: str
+    probability: float | None
+    method: str
+    model: str
+    options: Mapping[str, Any] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        if not self.parts:
+            raise ValueError("An explanation has at least one part, but parts is empty.")
+        if self.probability is not None and not math.isfinite(self.probability):
+            raise ValueError(f"probability is finite or None, not {self.probability}.")
+
+    @property
+    def scores(self) -> np.ndarray:
+        return self._only_part("scores").scores
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        return self._only_part("tokens").tokens
+
+    @property
+    def answer(self) -> str:
+        """The target and its probability: `cat (0.93)`."""
+        return self.target if self.probability is None else f"{self.target} ({self.probability:.2f})"
+
+    @property
+    def headline(self) -> str:
+        """The explanation in a line: `cat (0.93) by bi_token on mini-vit`."""
+        return f"{self.answer} by {self.method} on {self.model}"
+
+    def words(self, aggregate: Aggregate = "max") -> list[Word]:
+        """Scores of the whitespace-delimited words: the largest or the sum of their pieces' scores."""
+        texts = {name: part for name, part in self.parts.items() if isinstance(part.layout, WordPieces)}
+        if not texts:
+            raise ValueError(f"Only text has words, and this explanation has none. Its parts: {', '.join(self.parts)}.")
+        if len(texts) > 1:
+            raise ValueError(_several(texts, "words()"))
+        (part,) = texts.values()
+        return part.words(aggregate)
+
+    def save(self, path: str | Path) -> None:
+        """Write to a .html, .png, .json or .npz file; an error leaves the folder as it was."""
+        # The renderers are built on this module, so they are only imported when a method needs them.
+        from whyformer.render import archive
+
+        archive.write(self, Path(path))
+
+    @classmethod
+    def load(cls, path: str | Path) -> Explanation:
+        """Read back what `save` wrote to a .json or .npz file."""
+        from whyformer.render import archive
+
+        return archive.read(Path(path))
+
+    def __str__(self) -> str:
+        from whyformer.render import terminal
+
+        return terminal.shown(self)
+
+    def __repr__(self) -> str:
+        parts = ", ".join(f"{name}: {part.layout.summary}" for name, part in self.parts.items())
+        return f"<Explanation of {self.headline}; {parts}>"
+
+    def _repr_html_(self) -> str:
+        from whyformer.render import html
+
+        return html.fragment(self)
+
+    def _only_part(self, wanted: str) -> Part:
+        if len(self.parts) > 1:
+            raise ValueError(_several(self.parts, wanted))
+        (part,) = self.parts.values()
+        return part

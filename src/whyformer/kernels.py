@@ -1,0 +1,142 @@
+"""The attention operations of PyTorch, written out so that their maps can be seen."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from whyformer.axes import AttentionMap, Values
+from whyformer.errors import UnsupportedModel
+
+
+def attention_map(
+    query: Tensor,
+    key: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+) -> AttentionMap:
+    """softmax(q kᵀ · scale + mask), with the arguments of `F.scaled_dot_product_attention`.
+
+    A query whose keys are all masked attends to nothing, as in the fused kernels. Its scores are made finite before
+    the softmax: a NaN there would reach every gradient of the example.
+    """
+    scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
+    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    if is_causal:
+        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        attn_mask = causal if attn_mask is None else _both(attn_mask, causal)
+    if attn_mask is None:
+        weights = scores.softmax(dim=-1)
+    else:
+        additive = _additive(attn_mask, scores.dtype)
+        blind = (additive == -math.inf).all(dim=-1, keepdim=True)
+        weights = (scores + additive.masked_fill(blind, 0.0)).softmax(dim=-1).masked_fill(blind, 0.0)
+    return F.dropout(weights, dropout_p).to(query.dtype)
+
+
+def scaled_dot_product_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    is_causal: bool = False,
+    scale: float | None = None,
+    enable_gqa: bool = False,
+) -> tuple[AttentionMap, Values]:
+    """The map of `F.scaled_dot_product_attention`, and the values it weighs, one value head per query head."""
+    if enable_gqa:
+        key, value = (x.repeat_interleave(query.shape[-3] // x.shape[-3], dim=-3) for x in (key, value))
+    return attention_map(query, key, attn_mask, dropout_p, is_causal, scale), value
+
+
+def multi_head_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    embed_dim_to_check: int,
+    num_heads: int,
+    in_proj_weight: Tensor | None,
+    in_proj_bias: Tensor | None,
+    bias_k: Tensor | None,
+    bias_v: Tensor | None,
+    add_zero_attn: bool,
+    dropout_p: float,
+    out_proj_weight: Tensor,
+    out_proj_bias: Tensor | None,
+    training: bool = True,
+    key_padding_mask: Tensor | None = None,
+    need_weights: bool = True,
+    attn_mask: Tensor | None = None,
+    use_separate_proj_weight: bool = False,
+    q_proj_weight: Tensor | None = None,
+    k_proj_weight: Tensor | None = None,
+    v_proj_weight: Tensor | None = None,
+    static_k: Tensor | None = None,
+    static_v: Tensor | None = None,
+    average_attn_weights: bool = True,
+    is_causal: bool = False,
+) -> tuple[Tensor, Tensor | None]:
+    """`F.multi_head_attention_forward` in operations the recorder sees one by one."""
+    extended = {"bias_k": bias_k, "bias_v": bias_v, "static_k": static_k, "static_v": static_v}
+    asked = [name for name, tensor in extended.items() if tensor is not None] + ["add_zero_attn"] * add_zero_attn
+    if asked:
+        raise UnsupportedModel(f"nn.MultiheadAttention with {', '.join(asked)} adds keys that are no input token.")
+    is_batched = query.dim() == 3
+    if not is_batched:
+        query, key, value = (x.unsqueeze(1) for x in (query, key, value))
+        key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
+    batch, queries, keys = query.shape[1], query.shape[0], key.shape[0]
+
+    weights = (q_proj_weight, k_proj_weight, v_proj_weight)
+    if not use_separate_proj_weight:
+        assert in_proj_weight is not None
+        weights = in_proj_weight.chunk(3)
+    biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
+    q, k, v = (
+        F.linear(x, weight, bias).unflatten(-1, (num_heads, -1)).permute(1, 2, 0, 3)
+        for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
+    )
+
+    mask = None if attn_mask is None else _additive(_kept(attn_mask), q.dtype)
+    if mask is not None and mask.dim() == 3:
+        mask = mask.view(batch, num_heads, queries, keys)
+    if key_padding_mask is not None:
+        padding = _additive(_kept(key_padding_mask), q.dtype).view(batch, 1, 1, keys)
+        mask = padding if mask is None else mask + padding
+    if is_causal and mask is None:
+        mask = _additive(torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(), q.dtype)
+
+    dropout_p = dropout_p if training else 0.0
+    if need_weights:
+        scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
+        attention = F.dropout(F.softmax(scores if mask is None else scores + mask, dim=-1), dropout_p)
+        mixed = torch.matmul(attention, v)
+    else:
+        attention, mixed = None, F.scaled_dot_product_attention(q, k, v, mask, dropout_p)
+    output = F.linear(mixed.permute(2, 0, 1, 3).flatten(-2), out_proj_weight, out_proj_bias)
+    if attention is not None and average_attn_weights:
+        attention = attention.mean(dim=1)
+    if not is_batched:
+        output, attention = output.squeeze(1), None if attention is None else attention.squeeze(0)
+    return output, attention
+
+
+def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
+    if mask.dtype != torch.bool:
+        return mask.to(dtype)
+    return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)
+
+
+def _kept(mask: Tensor) -> Tensor:
+    """nn.MultiheadAttention's boolean masks say what to leave out; everybody else's say what to keep."""
+    return ~mask if mask.dtype == torch.bool else mask
+
+
+def _both(mask: Tensor, kept: Tensor) -> Tensor:
+    return mask & kept if mask.dtype == torch.bool else mask.masked_fill(~kept, -math.inf)

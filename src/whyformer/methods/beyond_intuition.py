@@ -1,0 +1,118 @@
+"""Beyond Intuition (BI, TMLR 2023): attention perception times reasoning feedback."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, Mixing, Rows, StreamScores, TokenScores
+from whyformer.errors import UnsupportedModel
+from whyformer.flow import flow
+from whyformer.methods import method
+from whyformer.path import Baseline, Quadrature
+from whyformer.record import AttentionRecord
+from whyformer.trace import Trace, head_mean
+
+Feedback = Literal["integrated", "gradient", "none"]
+
+
+@method("bi_head", reads="gradients")
+def bi_head(
+    trace: Trace,
+    *,
+    first_block: int = 0,
+    perception: Literal["head", "mean", "last", "none"] = "head",
+    importance: Literal["inner", "matrix"] = "inner",
+    feedback: Feedback = "integrated",
+    quadrature: Quadrature = "midpoint",
+    steps: int = 10,
+    baseline: Baseline | Tensor = "zero",
+) -> StreamScores:
+    """Heads weighed by their importance to the answer, then feedback (BI Eq. 13-16, 18-20)."""
+
+    def by_importance(record: AttentionRecord) -> Mixing:
+        share = head_share(record, importance)
+        return torch.einsum("bhqk,bh->bqk", record.map.to(share.dtype), share)
+
+    mixing = {"head": by_importance, "mean": lambda record: head_mean(record.map)}
+    perceived = _perceived(trace, first_block, mixing[perception]) if perception in mixing else _unmixed(trace, perception)
+    return _times_feedback(trace, perceived, feedback, quadrature, steps, baseline)
+
+
+@method("bi_token", reads="states")
+def bi_token(
+    trace: Trace,
+    *,
+    first_block: int = 0,
+    alpha: Literal["paper", "values"] = "paper",
+    feedback: Feedback = "integrated",
+    quadrature: Quadrature = "midpoint",
+    steps: int = 10,
+    baseline: Baseline | Tensor = "zero",
+) -> StreamScores:
+    """Attention weighed by how far each key token's state is carried, then feedback (BI Eq. 9-12, 18-20)."""
+
+    def by_token(record: AttentionRecord) -> Mixing:
+        return head_mean(record.map) * carried(record, alpha)[:, None, :]
+
+    perceived = _perceived(trace, first_block, by_token)
+    return _times_feedback(trace, perceived, feedback, quadrature, steps, baseline)
+
+
+def head_share(record: AttentionRecord, importance: str) -> Tensor:
+    """θ_h = I_h / Σ I_h with I_h = |Σ A_h ⊙ G_h| (Michel et al. 2019), or the authors' mean |A_hᵀ G_h|.
+
+    Heads that all have no importance count alike.
+    """
+    assert record.gradient is not None
+    dtype = torch.promote_types(record.map.dtype, torch.float32)
+    if importance == "inner":
+        found = (record.map * record.gradient).sum(dim=(QUERY, KEY), dtype=dtype).abs()
+    else:
+        found = (record.map.transpose(QUERY, KEY) @ record.gradient).abs().mean(dim=(QUERY, KEY), dtype=dtype)
+    total = found.sum(dim=1, keepdim=True)
+    return torch.where(total > 0, found / total.where(total > 0, 1.0), 1.0 / found.shape[1])
+
+
+def carried(record: AttentionRecord, alpha: str) -> TokenScores:
+    """α_j = ‖(Z W_v W_o)_j‖ / ‖Z_j‖ over key tokens, or with the authors' numerator ‖v_j W_o‖ (LayerNorm and bias in)."""
+    parts = {"W_o": record.output_weight, "residual state": record.key_state, "value": record.value}
+    if alpha == "paper":
+        parts["W_v"] = record.value_weight
+    missing = [name for name, part in parts.items() if part is None]
+    if missing:
+        raise UnsupportedModel(
+            f"bi_token needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}), which is not "
+            "a plain linear layer on a residual stream here (LoRA or quantised?). Merge the adapter, or use bi_head."
+        )
+    dtype = torch.promote_types(record.map.dtype, torch.float32)
+    state, output_weight = record.key_state.to(dtype), record.output_weight.to(dtype)
+    values = state @ record.value_weight.to(dtype).T if alpha == "paper" else record.value.to(dtype).transpose(1, 2).flatten(2)
+    length = state.norm(dim=-1)
+    return torch.where(length > 0, (values @ output_weight.T).norm(dim=-1) / length.where(length > 0, 1.0), 0.0)
+
+
+def _perceived(trace: Trace, first_block: int, mixing: Callable[[AttentionRecord], Mixing]) -> Rows:
+    """P, a row for each position of the read-out: P ⊙ F is taken row by row, before rows are summed."""
+    positions, _ = trace.readout.rows
+    stream, start = trace.readout.stream, trace.readout.one_hot(positions)
+    return start + flow(trace.steps_from(first_block), mixing, {stream: start})[stream]
+
+
+def _unmixed(trace: Trace, perception: str) -> Rows:
+    positions, _ = trace.readout.rows
+    last = head_mean(trace.last.map).take_along_dim(positions[:, :, None], dim=1)
+    return last if perception == "last" else torch.ones_like(last)
+
+
+def _times_feedback(
+    trace: Trace, perceived: Rows, feedback: Feedback, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor
+) -> StreamScores:
+    if feedback == "gradient":
+        quadrature, steps = "uniform", 1
+    _, weights = trace.readout.rows
+    answered = 1.0 if feedback == "none" else trace.feedback(quadrature, steps, baseline)
+    return {trace.readout.stream: torch.einsum("brk,br->bk", perceived * answered, weights)}

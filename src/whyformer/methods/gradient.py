@@ -1,0 +1,32 @@
+"""Methods that weigh the last map by its gradient."""
+
+from __future__ import annotations
+
+import torch
+
+from whyformer.axes import HEAD, KEY, QUERY, StreamScores
+from whyformer.methods import method
+from whyformer.trace import Trace
+
+
+@method("grad_cam", reads="last gradient")
+def grad_cam(trace: Trace) -> StreamScores:
+    """GradCAM on the last map: (mean_h w_h A_h)⁺, w_h the mean gradient of the read-out's row (TA Sec. 4).
+
+    The mean is over the keys that are real tokens and not the query itself, so that padding changes nothing.
+    """
+    positions, weights = trace.readout.rows
+    rows = positions[:, None, :, None]
+    attention, gradient = (
+        x.take_along_dim(rows, dim=QUERY).to(weights.dtype) for x in (trace.last.map, _gradient(trace))
+    )
+    keys = torch.arange(attention.shape[KEY], device=positions.device)
+    content = (trace.mask[:, None, None, :] & (keys != rows)).to(weights.dtype)
+    by_head = (gradient * content).sum(KEY, keepdim=True) / content.sum(KEY, keepdim=True).clamp(min=1)
+    heat = (by_head * attention).mean(HEAD)
+    return {trace.last.key_stream: torch.einsum("brk,br->bk", heat, weights).clamp(min=0)}
+
+
+def _gradient(trace: Trace) -> torch.Tensor:
+    assert trace.last.gradient is not None
+    return trace.last.gradient

@@ -1,0 +1,181 @@
+"""The same question asked along a path from a baseline to the input: what integrated gradients need."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from transformers.utils import ModelOutput
+
+from whyformer.axes import HEAD, QUERY, AttentionMap, ExampleScores, Inputs, Positions, Rows
+from whyformer.errors import WhyformerError
+from whyformer.families import Family, config_of, main_input, scaled_module
+from whyformer.record import Recorder, Tap
+from whyformer.score import Score
+
+Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
+Baseline = Literal["zero", "black", "padding"]
+
+# How many tokens run through a model at once when an input is repeated: enough to fill the device.
+TOKENS_AT_ONCE = {"cpu": 2_048, "cuda": 65_536}
+
+
+@dataclass(frozen=True)
+class Question:
+    """A model, its inputs and a score, with the number of attention operations that its answer takes."""
+
+    model: nn.Module
+    inputs: Inputs
+    family: Family
+    score: Score
+    batch: int
+    operations: int
+
+
+def nodes_and_weights(quadrature: Quadrature, steps: int) -> tuple[Tensor, Tensor]:
+    """Where on [0, 1] the path is probed, and what each probe counts."""
+    if steps < 1:
+        raise WhyformerError(f"steps={steps}: the path needs at least one.")
+    if quadrature == "gauss":
+        nodes, weights = np.polynomial.legendre.leggauss(steps)
+        return torch.tensor((nodes + 1) / 2), torch.tensor(weights / 2)
+    number = torch.arange(steps, dtype=torch.float64)
+    nodes = {
+        "midpoint": (number + 0.5) / steps,
+        "uniform": (number + 1) / steps,  # BI Eq. 20
+        "inclusive": torch.linspace(0, 1, steps, dtype=torch.float64),  # the authors' code
+    }[quadrature]
+    return nodes, torch.full((steps,), 1 / steps, dtype=torch.float64)
+
+
+def integrated_gradient(
+    question: Question,
+    positions: Positions,
+    nodes: Tensor,
+    weights: Tensor,
+    baseline: str | Tensor,
+    inputs_at_once: int,
+) -> AttentionMap:
+    """The weighted sum over the path's nodes of the last map's gradient, its query rows at `positions` only."""
+    copies = max(1, inputs_at_once // question.batch)
+    parts = []
+    for scales, share in zip(nodes.split(copies), weights.split(copies), strict=True):
+        gradient = last_gradients(question, scales, baseline)
+        rows = gradient.take_along_dim(positions.repeat(len(scales), 1)[:, None, :, None], dim=QUERY)
+        stacked = rows.unflatten(0, (len(scales), question.batch))
+        parts.append(torch.tensordot(share.to(stacked), stacked, dims=1))
+    return torch.stack(parts).sum(dim=0)
+
+
+def last_gradients(question: Question, scales: Tensor, baseline: str | Tensor) -> AttentionMap:
+    """The gradient of the last map at each scale of the input, scale by scale along the batch.
+
+    The blocks before the last run on the model's own fused kernels, without a graph.
+    """
+    batch = question.batch * len(scales)
+    recorder = Recorder(batch, graph=True, start=question.operations - 1)
+    with torch.inference_mode(False), scaled_inputs(question, scales, baseline) as inputs:
+        output = recorder.run(question.model, **inputs)
+        scores = [question.score(part) for part in _parts(output, question.batch, len(scales))]
+        return gradients(torch.cat(scores), recorder.taps[-1:], batch)[0]
+
+
+def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap]:
+    """The gradient of each example's score with respect to its maps, all in one backward pass."""
+    if not scores.requires_grad:
+        raise WhyformerError("The score asked about does not depend on any attention map (is part of the model run without a graph?).")
+    found = torch.autograd.grad(scores.sum(), [tap.map for tap in taps], allow_unused=True)
+    if any(gradient is None for gradient in found):
+        raise WhyformerError(
+            "An attention map has no gradient of the score: part of the model hides its graph "
+            "(gradient checkpointing with use_reentrant=True?). Turn that off to explain it."
+        )
+    return [by_head(gradient, batch) for gradient in found]
+
+
+def by_head(x: Tensor, batch: int) -> AttentionMap:
+    """A map with its own head axis, where the model had folded it into the batch."""
+    return x if x.dim() == 4 else x.reshape(batch, -1, *x.shape[-2:])
+
+
+@contextmanager
+def scaled_inputs(question: Question, scales: Tensor, baseline: str | Tensor) -> Iterator[Inputs]:
+    """The inputs repeated once per scale, each at its point of the path; a module's output is scaled while inside."""
+    inputs = {name: _repeated(value, len(scales), question.batch) for name, value in question.inputs.items()}
+    module = scaled_module(question.model, question.family)
+    by_example = scales.repeat_interleave(question.batch)
+    if module is None:
+        name, pixels = main_input(inputs)
+        yield inputs | {name: _between(_pixel_baseline(baseline, pixels), pixels, by_example)}
+        return
+    thread = get_ident()
+
+    def scale_output(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
+        if get_ident() != thread:  # the hook sits on the module, which other threads may be using
+            return output
+        start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
+        return _between(start, output, by_example)
+
+    handle = module.register_forward_hook(scale_output, with_kwargs=True)
+    try:
+        yield inputs
+    finally:
+        handle.remove()
+
+
+def _between(start: Tensor | float, end: Tensor, scales: Tensor) -> Tensor:
+    factor = scales.to(end).reshape(-1, *[1] * (end.dim() - 1))
+    return start + factor * (end - start)
+
+
+def _pixel_baseline(baseline: str | Tensor, pixels: Tensor) -> Tensor | float:
+    if isinstance(baseline, Tensor):
+        return baseline.to(pixels)
+    if baseline == "zero":
+        return 0.0
+    if baseline == "black":
+        raise WhyformerError("baseline='black' needs the image processor: use explain, or give the baseline as a tensor.")
+    raise WhyformerError(f"baseline={baseline!r} is for text; for pixels: 'zero', 'black' or a tensor.")
+
+
+def _embedding_baseline(
+    baseline: str | Tensor, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], config: Any
+) -> Tensor | float:
+    if isinstance(baseline, Tensor):
+        return baseline
+    if baseline == "zero":
+        return 0.0
+    if baseline == "black":
+        raise WhyformerError("baseline='black' is for pixels; for text: 'zero', 'padding' or a tensor.")
+    pad = getattr(config, "pad_token_id", None)
+    if pad is None:
+        raise WhyformerError("baseline='padding': this model's config has no pad_token_id.")
+    if "input_ids" in kwargs:
+        return module.forward(*args, **kwargs | {"input_ids": torch.full_like(kwargs["input_ids"], pad)})
+    return module.forward(torch.full_like(args[0], pad), *args[1:], **kwargs)
+
+
+def _repeated(value: Any, times: int, batch: int) -> Any:
+    if times == 1 or not isinstance(value, Tensor) or value.dim() == 0 or len(value) != batch:
+        return value
+    return value.repeat(times, *[1] * (value.dim() - 1))
+
+
+def _parts(output: Any, batch: int, count: int) -> Iterator[Any]:
+    """The output cut along the batch into what each copy of the inputs gave."""
+    for number in range(count):
+        yield _rows(output, slice(number * batch, (number + 1) * batch), batch * count)
+
+
+def _rows(output: Any, rows: slice, total: int) -> Any:
+    if isinstance(output, ModelOutput):
+        return type(output)(**{name: _rows(value, rows, total) for name, value in output.items()})
+    if isinstance(output, (tuple, list)):
+        return type(output)(_rows(value, rows, total) for value in output)
+    return output[rows] if isinstance(output, Tensor) and output.dim() and len(output) == total else output

@@ -1,0 +1,1 @@
+"""Explanations as pictures, pages, terminal text and files."""

@@ -1,0 +1,194 @@
+"""Explanations as files: written whole or not at all, read back bit for bit."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import os
+import uuid
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, TypeVar, assert_never
+
+import numpy as np
+from PIL import Image
+
+from whyformer.explanation import Explanation, Layout, Part, Patches, WordPieces
+from whyformer.render import html, image
+
+FORMAT, VERSION = "whyformer-explanation", 1
+Kept = TypeVar("Kept")
+ToStored = Callable[[Kept], Any]
+FromStored = Callable[[Any], Kept]
+
+
+def write(explanation: Explanation, path: Path) -> None:
+    """Save in the format that the suffix names."""
+    suffix = path.suffix.lower()
+    if suffix not in WRITERS:
+        raise ValueError(f"Cannot save to {path}: no format for {path.suffix!r}. Known: {', '.join(sorted(WRITERS))}.")
+    if not path.parent.is_dir():
+        raise FileNotFoundError(f"Cannot save to {path}: the folder {path.parent} does not exist. Make it first.")
+    content = WRITERS[suffix](explanation)
+    # Opened plainly rather than by tempfile, whose files only their owner may read.
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        unfinished.write_bytes(content)
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
+
+
+def read(path: Path) -> Explanation:
+    """Load a .json or .npz file that `write` made."""
+    suffix = path.suffix.lower()
+    if suffix not in READERS:
+        raise ValueError(f"Cannot load {path}: no format for {path.suffix!r}. Known: {', '.join(sorted(READERS))}.")
+    content = path.read_bytes()
+    try:
+        return READERS[suffix](content)
+    except Exception as problem:  # A damaged file can fail anywhere in the ZIP, PNG and JSON decoders.
+        reason = " ".join(f"{type(problem).__name__}: {problem}".split())
+        raise ValueError(f"{path} is not a readable Whyformer explanation ({reason}).") from problem
+
+
+def _json(explanation: Explanation) -> bytes:
+    return json.dumps(_document(explanation, _inline_array, _inline_picture), allow_nan=False, indent=1).encode()
+
+
+def _npz(explanation: Explanation) -> bytes:
+    arrays: dict[str, np.ndarray] = {}
+
+    def stored(array: np.ndarray) -> str:
+        name = f"array_{len(arrays)}"
+        arrays[name] = array
+        return name
+
+    document = _document(explanation, stored, lambda picture: stored(np.array(picture)))
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, metadata=np.array(json.dumps(document, allow_nan=False)), **arrays)
+    return buffer.getvalue()
+
+
+def _from_json(content: bytes) -> Explanation:
+    return _explanation(json.loads(content), _array, _picture)
+
+
+def _from_npz(content: bytes) -> Explanation:
+    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
+        document = json.loads(arrays["metadata"].item())
+        return _explanation(document, arrays.__getitem__, lambda name: Image.fromarray(arrays[name]))
+
+
+def _document(explanation: Explanation, array: ToStored[np.ndarray], picture: ToStored[Image.Image]) -> dict[str, Any]:
+    parts = {
+        name: {**_layout_document(part.layout, picture), "scores": array(part.scores)}
+        for name, part in explanation.parts.items()
+    }
+    return {
+        "format": FORMAT,
+        "version": VERSION,
+        "target": explanation.target,
+        "probability": None if explanation.probability is None else float(explanation.probability),
+        "method": explanation.method,
+        "model": explanation.model,
+        "options": {name: _storable(value) for name, value in explanation.options.items()},
+        "notes": list(explanation.notes),
+        "parts": parts,
+    }
+
+
+def _explanation(document: Any, array: FromStored[np.ndarray], picture: FromStored[Image.Image]) -> Explanation:
+    if not isinstance(document, dict) or document.get("format") != FORMAT:
+        raise ValueError(f"it does not say that its format is {FORMAT}")
+    if document["version"] != VERSION:
+        raise ValueError(f"its version is {document['version']}, and this Whyformer reads version {VERSION}")
+    return Explanation(
+        parts={name: Part(_layout(part, picture), array(part["scores"])) for name, part in document["parts"].items()},
+        target=document["target"],
+        probability=document["probability"],
+        method=document["method"],
+        model=document["model"],
+        options=document["options"],
+        notes=tuple(document["notes"]),
+    )
+
+
+def _layout_document(layout: Layout, picture: ToStored[Image.Image]) -> dict[str, Any]:
+    match layout:
+        case Patches(image=shown, rows=rows, columns=columns, box=box):
+            grid = {"layout": "patches", "rows": rows, "columns": columns}
+            return {**grid, "box": [float(edge) for edge in box], "image": picture(_eight_bit(shown))}
+        case WordPieces(texts=texts, tokens=tokens, segments=segments, offsets=offsets):
+            pieces = zip(tokens, segments, offsets, strict=True)
+            stored = [[token, int(segment), int(start), int(end)] for token, segment, (start, end) in pieces]
+            return {"layout": "word pieces", "texts": list(texts), "pieces": stored}
+        case unknown:
+            assert_never(unknown)
+
+
+def _layout(part: Mapping[str, Any], picture: FromStored[Image.Image]) -> Layout:
+    match part["layout"]:
+        case "patches":
+            left, top, right, bottom = part["box"]
+            return Patches(picture(part["image"]), part["rows"], part["columns"], (left, top, right, bottom))
+        case "word pieces":
+            pieces = part["pieces"]
+            return WordPieces(
+                texts=tuple(part["texts"]),
+                tokens=tuple(token for token, _, _, _ in pieces),
+                segments=tuple(segment for _, segment, _, _ in pieces),
+                offsets=tuple((start, end) for _, _, start, end in pieces),
+            )
+        case unknown:
+            raise ValueError(f"no layout is named {unknown!r}")
+
+
+def _inline_array(array: np.ndarray) -> dict[str, Any]:
+    return {"dtype": array.dtype.name, "values": array.tolist()}
+
+
+def _array(stored: Mapping[str, Any]) -> np.ndarray:
+    return np.array(stored["values"], dtype=stored["dtype"])
+
+
+def _inline_picture(picture: Image.Image) -> str:
+    return base64.b64encode(_png(picture)).decode()
+
+
+def _png(picture: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    # Metadata such as a colour profile would come back as part of the image, and differ from the .npz.
+    Image.fromarray(np.array(picture)).save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _picture(stored: str) -> Image.Image:
+    with Image.open(io.BytesIO(base64.b64decode(stored, validate=True)), formats=["PNG"]) as picture:
+        return Image.fromarray(np.array(picture))
+
+
+def _eight_bit(picture: Image.Image) -> Image.Image:
+    """The image in a mode that both formats keep exactly; palettes and other depths become RGB."""
+    if "transparency" in picture.info:
+        return picture.convert("RGBA")
+    if picture.mode in ("L", "LA", "RGB", "RGBA"):
+        return picture
+    return picture.convert("L" if picture.mode == "1" else "RGB")
+
+
+def _storable(value: Any) -> Any:
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+WRITERS: dict[str, Callable[[Explanation], bytes]] = {
+    ".html": lambda explanation: html.page([explanation], explanation.headline).encode(),
+    ".json": _json,
+    ".npz": _npz,
+    ".png": lambda explanation: _png(image.figure(explanation)),
+}
+READERS: dict[str, Callable[[bytes], Explanation]] = {".json": _from_json, ".npz": _from_npz}

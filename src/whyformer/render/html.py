@@ -1,0 +1,59 @@
+"""Explanations as self-contained HTML: no scripts, no requests, every string escaped by the templates."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from jinja2 import Environment, PackageLoader, StrictUndefined
+
+from whyformer.explanation import Explanation
+from whyformer.render.image import Rows, check_grid, row_original
+from whyformer.render.shades import declarations
+from whyformer.render.text import readable
+from whyformer.render.view import ExplanationView, data_uri, explanation_view, used_shades
+
+CELL_SIDE = 320
+
+_TEMPLATES = Environment(
+    loader=PackageLoader("whyformer.render"),
+    autoescape=True,
+    undefined=StrictUndefined,
+    trim_blocks=True,
+    lstrip_blocks=True,
+)
+
+
+def page(explanations: Sequence[Explanation], title: str = "Whyformer") -> str:
+    """One page with the explanations one under the other."""
+    views = [explanation_view(explanation) for explanation in explanations]
+    return _rendered("page.html.j2", views, title=readable(title), explanations=views, grid=None)
+
+
+def fragment(explanation: Explanation) -> str:
+    """One explanation to put into another page, such as a notebook; its styles reach nothing outside it."""
+    view = explanation_view(explanation)
+    return _rendered("fragment.html.j2", [view], view=view)
+
+
+def comparison(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str], title: str = "Whyformer") -> str:
+    """One page with a table of explanations; the original once per row, and None for an empty cell."""
+    check_grid(rows, row_titles, column_titles)
+    cells = [[cell and explanation_view(cell, CELL_SIDE) for cell in row] for row in rows]
+    views = [cell for row in cells for cell in row if cell]
+    originals = [row_original(row, CELL_SIDE) for row in rows]
+    grid = {
+        "columns": [readable(column) for column in column_titles],
+        "shows_originals": any(originals),
+        "notes": [note for note in views[0].notes if all(note in view.notes for view in views)],
+        "rows": [
+            {"title": readable(name), "original": picture and data_uri(picture), "cells": row}
+            for name, picture, row in zip(row_titles, originals, cells, strict=True)
+        ],
+    }
+    return _rendered("page.html.j2", views, title=readable(title), explanations=[], grid=grid)
+
+
+def _rendered(template: str, views: Iterable[ExplanationView], **context: Any) -> str:
+    shades = {name: declarations(name) for name in used_shades(views)}
+    return _TEMPLATES.get_template(template).render(shades=shades, **context)

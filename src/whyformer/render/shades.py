@@ -1,0 +1,58 @@
+"""Colours as CSS classes: a class says a level in percent of the scale's end, for light and for dark pages."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import numpy as np
+
+from whyformer.render.colour import RAMPS, RGB, STEPS, LevelKind, Scale, hex_colour, ink, rgb
+from whyformer.render.heat import heat_bar
+
+BAR_STOPS = 21
+BarGround = Literal["page", "photo"]
+
+
+def token_shade(score: float, shown: Scale) -> str:
+    """The class of a score, such as `only-73`; none for a level of 0, which looks like the page."""
+    strength = float(shown.strength(np.array(score)))
+    level = round(abs(strength) * (STEPS - 1))
+    kind: LevelKind = "only" if not shown.is_diverging else "for" if strength > 0 else "against"
+    return f"{kind}-{level}" if level else ""
+
+
+def bar_shade(shown: Scale, ground: BarGround) -> str:
+    """The class of a legend's bar, such as `photo-both`."""
+    return f"{ground}-flat" if shown.high == 0 else f"{ground}-both" if shown.is_diverging else f"{ground}-rising"
+
+
+def declarations(name: str) -> str:
+    """What a class from `token_shade` or `bar_shade` says in CSS."""
+    kind, _, what = name.partition("-")
+    if kind in get_args(LevelKind):
+        return _level(next(known for known in get_args(LevelKind) if known == kind), int(what))
+    shown = {"flat": Scale(0, 0), "rising": Scale(0, 1), "both": Scale(-1, 1)}[what]
+    if kind == "photo":
+        return _gradient([hex_colour(colour) for colour in heat_bar(shown, BAR_STOPS)])
+    strength = np.linspace(shown.low, shown.high, BAR_STOPS)
+    light, dark = (
+        [hex_colour(colour) for colour in shown.colours(strength, "light")],
+        [hex_colour(colour) for colour in shown.colours(strength, "dark")],
+    )
+    pairs = [f"light-dark({one}, {other})" for one, other in zip(light, dark, strict=True)]
+    return f"{_gradient(light)} {_gradient(pairs)}"
+
+
+def _level(kind: LevelKind, level: int) -> str:
+    light, dark = rgb(RAMPS["light", kind][level]), rgb(RAMPS["dark", kind][level])
+    return " ".join((_pair("background", light, dark), _pair("color", ink(light), ink(dark))))
+
+
+def _pair(property_name: str, light: RGB, dark: RGB) -> str:
+    # Browsers before 2024 skip light-dark() and keep the plain colour.
+    one, other = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in (light, dark))
+    return f"{property_name}: {one}; {property_name}: light-dark({one}, {other});"
+
+
+def _gradient(stops: list[str]) -> str:
+    return f"background: linear-gradient(90deg, {', '.join(stops)});"

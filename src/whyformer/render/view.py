@@ -1,0 +1,127 @@
+"""What the HTML templates show, as plain data."""
+
+from __future__ import annotations
+
+import base64
+import io
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Literal, assert_never
+
+import numpy as np
+from PIL import Image
+
+from whyformer.explanation import Explanation, Part, Patches, WordPieces
+from whyformer.render.colour import Scale, scale
+from whyformer.render.heat import displayed, overlay, shown_side
+from whyformer.render.shades import bar_shade, token_shade
+from whyformer.render.text import Piece, number, option_lines, readable, spans, unseen
+
+LARGEST_SIDE = 480
+
+
+@dataclass(frozen=True)
+class SpanView:
+    """Characters, the class of their colour, and what hovering shows; no title where no token lies."""
+
+    text: str
+    shade: str = ""
+    title: str = ""
+
+
+@dataclass(frozen=True)
+class PictureView:
+    original: str
+    overlay: str
+    description: str
+
+
+@dataclass(frozen=True)
+class LegendView:
+    shade: str
+    values: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class PartView:
+    """A part as a picture or as texts, with its legend."""
+
+    legend: LegendView
+    picture: PictureView | None = None
+    texts: tuple[tuple[SpanView, ...], ...] = ()
+    unseen: tuple[SpanView, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExplanationView:
+    answer: str
+    headline: str
+    method: str
+    model: str
+    options: tuple[str, ...]
+    notes: tuple[str, ...]
+    parts: tuple[PartView, ...]
+
+
+def explanation_view(explanation: Explanation, largest_side: int = LARGEST_SIDE) -> ExplanationView:
+    """The explanation as the templates show it, pictures no larger than asked for."""
+    return ExplanationView(
+        answer=readable(explanation.answer),
+        headline=readable(explanation.headline),
+        method=readable(explanation.method),
+        model=readable(explanation.model),
+        options=tuple(option_lines(explanation)),
+        notes=tuple(readable(note) for note in explanation.notes),
+        parts=tuple(_part_view(part, largest_side) for part in explanation.parts.values()),
+    )
+
+
+def used_shades(views: Iterable[ExplanationView]) -> list[str]:
+    """The CSS classes these views need."""
+    parts = [part for view in views for part in view.parts]
+    written = (span.shade for part in parts for spans in (*part.texts, part.unseen) for span in spans if span.shade)
+    return sorted({*written, *(part.legend.shade for part in parts)})
+
+
+def data_uri(picture: Image.Image) -> str:
+    """The picture as a JPEG inside its own address, colours at full resolution."""
+    buffer = io.BytesIO()
+    picture.save(buffer, "JPEG", quality=92, subsampling=0)
+    return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
+
+
+def _part_view(part: Part, largest_side: int) -> PartView:
+    shown = scale(part.scores)
+    match part.layout:
+        case Patches():
+            return PartView(_legend(shown, "photo"), picture=_picture(part, part.layout, largest_side))
+        case WordPieces():
+            texts = (spans(part, segment) for segment in range(len(part.layout.texts)))
+            return PartView(
+                _legend(shown, "page"),
+                texts=tuple(tuple(_span(span.text, span.pieces, span.score, shown) for span in text) for text in texts),
+                unseen=tuple(_span(token, ((token, score),), score, shown) for token, score in unseen(part) if score),
+            )
+        case unknown:
+            assert_never(unknown)
+
+
+def _picture(part: Part, layout: Patches, largest_side: int) -> PictureView:
+    side = shown_side(layout, largest_side)
+    strongest = part.tokens[int(np.abs(part.scores).argmax())]
+    return PictureView(
+        original=data_uri(displayed(layout, side).image),
+        overlay=data_uri(overlay(part, longest_side=side)),
+        description=f"Heat map on the image, strongest at {strongest}",
+    )
+
+
+def _span(text: str, pieces: tuple[Piece, ...], score: float | None, shown: Scale) -> SpanView:
+    title = " · ".join(f"{token}  {number(value)}" for token, value in pieces)
+    return SpanView(text, "" if score is None else token_shade(score, shown), title)
+
+
+def _legend(shown: Scale, ground: Literal["page", "photo"]) -> LegendView:
+    values = [shown.low, 0, shown.high] if shown.is_diverging else [0, shown.high]
+    texts = tuple(number(value) for value in values) if shown.high else ("all scores are 0",)
+    return LegendView(bar_shade(shown, ground), texts)

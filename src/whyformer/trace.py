@@ -1,0 +1,193 @@
+"""One question put to a model: its attention records, and what a method may read beyond them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.axes import HEAD, AttentionMap, Inputs, Mixing, Rows, TokenMask, TokenScores
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.families import Family, config_of, family_of, main_input, patch_grid
+from whyformer.flow import Step
+from whyformer.path import (
+    TOKENS_AT_ONCE,
+    Baseline,
+    Quadrature,
+    Question,
+    by_head,
+    gradients,
+    integrated_gradient,
+    last_gradients,
+    nodes_and_weights,
+)
+from whyformer.readout import ReadOut, read_out_seen, read_out_weights
+from whyformer.record import AttentionRecord, Recorder, Tap
+from whyformer.score import Asked, Target, asked
+
+# What a method reads of a trace. Maps alone are kept as head means; everything else is kept per head.
+Reads = Literal["last map", "maps", "states", "last gradient", "gradients"]
+
+
+@dataclass(frozen=True)
+class Trace:
+    """The records of one forward pass, where its answer is read, and the means to ask again along a path."""
+
+    question: Question
+    asked: Asked
+    output: Any
+    records: tuple[AttentionRecord, ...]
+    readout: ReadOut
+    mask: TokenMask
+    inputs_at_once: int | None = None
+
+    @property
+    def last(self) -> AttentionRecord:
+        """The last attention operation before the answer."""
+        return self.records[-1]
+
+    def steps_from(self, first_block: int) -> list[Step]:
+        """The records from a block on, a step each; refused where tokens do not keep their places through the blocks."""
+        blocks = self.records[-1].block + 1
+        if not 0 <= first_block < blocks:
+            raise WhyformerError(f"first_block={first_block}: this model's blocks are 0 to {blocks - 1}.")
+        batch, length = self.readout.weights.shape
+        for record in self.records:
+            if (record.map.shape[0], *record.map.shape[2:]) != (batch, length, length):
+                raise UnsupportedModel(_no_token_flow(self.question.model, record.map))
+        return [(record,) for record in self.records if record.block >= first_block]
+
+    def feedback(self, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor) -> Rows:
+        """F at the read-out's rows: the integrated gradient of the last map, clamped per head, head mean (BI Eq. 20)."""
+        positions, _ = self.readout.rows
+        nodes, weights = nodes_and_weights(quadrature, steps)
+        default = TOKENS_AT_ONCE.get(positions.device.type, TOKENS_AT_ONCE["cpu"]) // self.mask.shape[1]
+        at_once = self.inputs_at_once or default
+        gradient = integrated_gradient(self.question, positions, nodes, weights, baseline, at_once)
+        return head_mean(gradient.clamp(min=0))
+
+
+def trace(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Target = "predicted",
+    *,
+    reads: Reads = "gradients",
+    readout: str | int | Tensor | None = None,
+    inputs_at_once: int | None = None,
+) -> Trace:
+    """Run the model once on the inputs, keeping what `reads` names."""
+    model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper hides every operation
+    _check_model(model)
+    with torch.inference_mode(False):
+        inputs = {name: _own(value) for name, value in inputs.items()}
+        batch = len(main_input(inputs)[1])
+        graph = reads in ("last gradient", "gradients")
+        recorder = Recorder(batch, graph=graph, merge_heads=not graph, states=reads == "states")
+        output = recorder.run(model, **inputs)
+        _check_complete(model, recorder)
+        answer = asked(target, output, labels_of(model))
+        family = family_of(model, inputs)
+        question = Question(model, inputs, family, answer.score, batch, recorder.seen)
+        wanted = recorder.taps if reads == "gradients" else recorder.taps[-1:] if graph else []
+        found = gradients(answer.score(output), wanted, batch) if graph else []
+        records = _records(model, recorder.taps, found, family.stream, batch)
+        mask = _token_mask(inputs, records[-1].map)
+        weights = _read_out(readout, question, records[-1], mask)
+    return Trace(question, answer, output, records, ReadOut(family.stream, weights), mask, inputs_at_once)
+
+
+def head_mean(x: AttentionMap) -> Mixing:
+    """The mean over heads, in float32 at least."""
+    return x.mean(HEAD, dtype=torch.promote_types(x.dtype, torch.float32))
+
+
+def labels_of(model: nn.Module) -> dict[int, str]:
+    """The label names a model carries, by index."""
+    names = getattr(getattr(model, "config", None), "id2label", None) or {}
+    return {int(index): str(name) for index, name in names.items()}
+
+
+def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
+    """How many tokens lead the patches of an image (class, distillation, registers); 0 for text."""
+    _, example = main_input(inputs)
+    if example.dim() != 4:
+        return 0
+    rows, columns = patch_grid(model, *example.shape[-2:], tokens)
+    return tokens - rows * columns
+
+
+def _check_model(model: nn.Module) -> None:
+    if any(module.training for module in model.modules()):
+        raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval() first.")
+    kernel = getattr(config_of(model), "_attn_implementation", None)
+    if kernel not in (None, "sdpa", "eager"):
+        raise UnsupportedModel(f"{kernel} attention cannot be seen: load the model with attn_implementation='sdpa'.")
+
+
+def _check_complete(model: nn.Module, recorder: Recorder) -> None:
+    name = type(model).__name__
+    if not recorder.taps:
+        raise UnsupportedModel(f"{name} ran no attention operation that can be recorded: it has none, or hides it in a kernel of its own.")
+    layers = getattr(config_of(model), "num_hidden_layers", None)
+    if isinstance(layers, int) and recorder.seen < layers:
+        raise UnsupportedModel(f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: some run in a kernel that cannot be recorded.")
+
+
+def _records(
+    model: nn.Module, taps: list[Tap], found: list[AttentionMap], stream: str, batch: int
+) -> tuple[AttentionRecord, ...]:
+    names = {id(parameter): name for name, parameter in model.named_parameters(remove_duplicate=False)}
+    by_tap = [None] * (len(taps) - len(found)) + found
+    return tuple(
+        AttentionRecord(
+            path=names.get(id(tap.output_parameter), "").rpartition(".")[0],
+            block=block,
+            query_stream=stream,
+            key_stream=stream,
+            map=by_head(tap.map.detach(), batch),
+            gradient=gradient,
+            value=None if tap.value is None else by_head(tap.value, batch),
+            value_weight=None if tap.value_source is None else tap.value_source.rows(batch),
+            output_weight=tap.output_weight if tap.readers == 1 else None,
+            key_state=tap.query_state,
+        )
+        for block, (tap, gradient) in enumerate(zip(taps, by_tap, strict=True))
+    )
+
+
+def _token_mask(inputs: Inputs, last: AttentionMap) -> TokenMask:
+    given = inputs.get("attention_mask")
+    shape = (last.shape[0], last.shape[-1])
+    if isinstance(given, Tensor) and given.shape == shape:
+        return given.bool()
+    return torch.ones(shape, dtype=torch.bool, device=last.device)
+
+
+def _read_out(
+    given: str | int | Tensor | None, question: Question, last: AttentionRecord, mask: TokenMask
+) -> TokenScores:
+    kind = question.family.readout if given is None else given
+    dtype = torch.promote_types(last.map.dtype, torch.float32)
+    if kind is None:
+        seen = last.gradient if last.gradient is not None else last_gradients(question, torch.ones(1), "zero")
+        return read_out_seen(seen).to(dtype)
+    prefix = prefix_length(question.model, question.inputs, mask.shape[1])
+    return read_out_weights(kind(question.model) if callable(kind) else kind, mask, prefix).to(dtype)
+
+
+def _own(value: Any) -> Any:
+    """A tensor free of the caller's graph and inference mode."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.clone() if value.is_inference() else value.detach()
+
+
+def _no_token_flow(model: nn.Module, windowed: AttentionMap) -> str:
+    return (
+        f"This method follows tokens from block to block, but {type(model).__name__} has maps of shape "
+        f"{tuple(windowed.shape)}: its windows or merged patches do not keep tokens in place. "
+        "grad_cam and raw_attention, which read the last map alone, work on it."
+    )

@@ -1,0 +1,99 @@
+"""The golden cases: stock models with the reference's weights, their inputs, and what the reference returned."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import load_file
+from torch import Tensor, nn
+
+GOLDEN = Path(__file__).parent / "golden"
+
+
+class MeanPooled(nn.Module):
+    """The reference's masked-autoencoder classifier: mean over patches of the un-normalised last state, norm, head."""
+
+    def __init__(self, encoder: nn.Module, head: dict[str, Tensor]):
+        super().__init__()
+        self.encoder = encoder
+        encoder.layernorm = nn.Identity()
+        self.fc_norm = nn.LayerNorm(encoder.config.hidden_size, eps=1e-6)
+        self.head = nn.Linear(*reversed(head["head.weight"].shape))
+        self.load_state_dict(head, strict=False)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        state = self.encoder(pixel_values=pixel_values).last_hidden_state
+        return self.head(self.fc_norm(state[:, 1:].mean(dim=1)))
+
+
+class Interleaved(nn.Module):
+    """The reference's DINO classifier: class token and patch mean, interleaved feature by feature."""
+
+    def __init__(self, encoder: nn.Module, head: dict[str, Tensor]):
+        super().__init__()
+        self.encoder = encoder
+        self.head = nn.Linear(*reversed(head["head.weight"].shape))
+        self.load_state_dict(head, strict=False)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        state = self.encoder(pixel_values=pixel_values).last_hidden_state
+        return self.head(torch.stack([state[:, 0], state[:, 1:].mean(dim=1)], dim=-1).flatten(1))
+
+
+HEADS = {"vit_mean_pool": MeanPooled, "vit_dino": Interleaved}
+READOUTS = {"vit_mean_pool": "mean", "vit_dino": "first+mean"}
+
+
+@dataclass(frozen=True)
+class Case:
+    """One golden case in one precision."""
+
+    name: str
+    model: nn.Module
+    inputs: dict[str, Tensor]
+    expected: Any
+    dtype: torch.dtype
+
+    @property
+    def readout(self) -> str | None:
+        return READOUTS.get(self.name)
+
+    @property
+    def tolerance(self) -> float:
+        return 1e-5 if self.dtype == torch.float32 else 1e-9
+
+
+@cache
+def case(name: str, dtype: torch.dtype) -> Case:
+    folder = GOLDEN / name
+    config = json.loads((folder / "config.json").read_text())
+    model_class = getattr(transformers, config["model_class"])
+    model_config = getattr(transformers, config["config_class"])(**config["config"])
+    model = model_class._from_config(model_config, **config.get("model_kwargs", {}))
+    weights = load_file(folder / "weights.safetensors")
+    own = model.state_dict().keys()
+    model.load_state_dict({key: value for key, value in weights.items() if key in own}, strict=True)
+    if name in HEADS:
+        model = HEADS[name](model, {key: value for key, value in weights.items() if key not in own})
+    with np.load(folder / "inputs.npz") as stored:
+        inputs = {key: torch.from_numpy(stored[key]) for key in stored if stored[key].dtype.kind in "if"}
+    file = "expected.npz" if dtype == torch.float32 else "expected_f64.npz"
+    expected = dict(np.load(folder / file))
+    inputs = {key: value.to(dtype) if value.is_floating_point() else value for key, value in inputs.items()}
+    return Case(name, model.to(dtype).eval(), inputs, expected, dtype)
+
+
+def assert_near(got: Tensor | np.ndarray, expected: np.ndarray, tolerance: float, absolute: float = 1e-9) -> None:
+    """max|a-b| <= tolerance * max|b|; an array that is all zero must be matched absolutely."""
+    got = got.detach().numpy() if isinstance(got, Tensor) else got
+    assert got.shape == expected.shape
+    largest = np.abs(expected).max()
+    error = np.abs(got.astype(np.float64) - expected).max()
+    assert error <= (tolerance * largest + (absolute if largest == 0 else 0)), f"off by {error:.2e} of {largest:.2e}"

@@ -1,0 +1,82 @@
+"""The token stream of a stock ViT or DINOv2, block by block, with fused attention and the [CLS] rows on request."""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import Dinov2Model, ViTForImageClassification
+
+
+class Reading(NamedTuple):
+    tokens: list[Tensor]  # after each block: batch, token, channel; the last one after the final norm
+    rows: dict[int, Tensor]  # block (from 1) to its [CLS] attention: batch, head, key
+
+
+class Block(nn.Module):
+    """A pre-norm block that shares its parts with the stock block."""
+
+    def __init__(self, block: nn.Module, heads: int) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm_before = part(block, "layernorm_before", "norm1")
+        self.query, self.key = part(block, "q_proj", "query"), part(block, "k_proj", "key")
+        self.value, self.output = part(block, "v_proj", "value"), part(block, "o_proj", "dense", within="attention")
+        self.norm_after = part(block, "layernorm_after", "norm2")
+        self.mlp = block.mlp
+        self.scale_attention = getattr(block, "layer_scale1", nn.Identity())
+        self.scale_mlp = getattr(block, "layer_scale2", nn.Identity())
+
+    def forward(self, tokens: Tensor, *, with_row: bool) -> tuple[Tensor, Tensor | None]:
+        normed = self.norm_before(tokens)
+        query, key, value = (
+            project(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
+            for project in (self.query, self.key, self.value)
+        )
+        mixed = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        tokens = tokens + self.scale_attention(self.output(mixed))
+        tokens = tokens + self.scale_mlp(self.mlp(self.norm_after(tokens)))
+        return tokens, cls_row(query, key) if with_row else None
+
+
+class Stream(nn.Module):
+    def __init__(self, embeddings: nn.Module, blocks: nn.ModuleList, final_norm: nn.Module, heads: int) -> None:
+        super().__init__()
+        self.embeddings = embeddings
+        self.blocks = nn.ModuleList(Block(block, heads) for block in blocks)
+        self.final_norm = final_norm
+
+    def forward(self, pixels: Tensor, *, rows_of: tuple[int, ...]) -> Reading:
+        tokens = self.embeddings(pixels)
+        states, rows = [], {}
+        for number, block in enumerate(self.blocks, start=1):
+            tokens, row = block(tokens, with_row=number in rows_of)
+            states.append(tokens)
+            if row is not None:
+                rows[number] = row
+        states[-1] = self.final_norm(states[-1])
+        return Reading(states, rows)
+
+
+def cls_row(query: Tensor, key: Tensor) -> Tensor:
+    """The attention of [CLS] alone: the fused kernel returns none."""
+    scores = (query[:, :, :1] @ key.transpose(2, 3)).squeeze(2).float()
+    return (scores * query.shape[-1] ** -0.5).softmax(dim=-1)
+
+
+def vit_stream(model: ViTForImageClassification) -> Stream:
+    vit = model.vit
+    blocks = vit.layers if hasattr(vit, "layers") else vit.encoder.layer
+    return Stream(vit.embeddings, blocks, vit.layernorm, model.config.num_attention_heads)
+
+
+def dinov2_stream(model: Dinov2Model) -> Stream:
+    return Stream(model.embeddings, model.encoder.layer, model.layernorm, model.config.num_attention_heads)
+
+
+def part(block: nn.Module, *names: str, within: str = "") -> nn.Module:
+    """The submodule with one of these names: releases of transformers 5 call the projections differently."""
+    for path, module in block.named_modules():
+        if path.rpartition(".")[2] in names and path.startswith(within):
+            return module
+    raise ValueError(f"{type(block).__name__} has none of {', '.join(names)}. It has: {[p for p, _ in block.named_modules()]}.")
