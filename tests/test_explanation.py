@@ -151,6 +151,8 @@ def test_words_refuse_what_they_cannot_do():
         sample_text().words("mean")
     with pytest.raises(ValueError, match=r"this explanation has none\. Its parts: image"):
         picture().words()
+    with pytest.raises(ValueError, match="Only word pieces make words; this part is 2×3 patches"):
+        picture().parts["image"].words()
     part = sample_text().parts["text"]
     with pytest.raises(ValueError, match=r"Several parts have words\(\): one, two"):
         replace(sample_text(), parts={"one": part, "two": part}).words()
@@ -212,6 +214,23 @@ def test_pixels_come_back_in_their_mode(tmp_path, suffix, mode):
     explanation.save(tmp_path / f"e{suffix}")
     image = Explanation.load(tmp_path / f"e{suffix}").parts["image"].layout.image
     assert (image.mode, image.tobytes()) == (mode, photo(mode=mode).tobytes())
+
+
+@pytest.mark.parametrize("suffix", [".json", ".npz"])
+@pytest.mark.parametrize(("mode", "kept"), [("1", "L"), ("P", "RGB"), ("CMYK", "RGB")])
+def test_other_modes_are_kept_as_what_they_look_like(tmp_path, suffix, mode, kept):
+    original = photo().convert(mode)
+    picture(parts={"image": Part(Patches(original, 1, 1, (0, 0, 1, 1)), np.ones(1))}).save(tmp_path / f"e{suffix}")
+    image = Explanation.load(tmp_path / f"e{suffix}").parts["image"].layout.image
+    assert (image.mode, image.tobytes()) == (kept, original.convert(kept).tobytes())
+
+
+def test_a_layout_of_another_whyformer_is_named(tmp_path):
+    path = tmp_path / "e.json"
+    picture().save(path)
+    path.write_text(path.read_text().replace('"patches"', '"boxes"'))
+    with pytest.raises(ValueError, match="no layout is named 'boxes'"):
+        Explanation.load(path)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".npz"])

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 
-import authors
 import numpy as np
 import pytest
 import torch
-from cases import GOLDEN, Case, assert_near, case
 
+import authors
+from cases import GOLDEN, Case, assert_near, case
 from whyformer import attribute
 from whyformer.methods.beyond_intuition import carried
 from whyformer.trace import trace

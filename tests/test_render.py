@@ -446,3 +446,32 @@ def test_print_has_colours_only_where_the_terminal_has(monkeypatch, variables, h
 def test_printing_to_a_file_is_plain(monkeypatch):
     monkeypatch.setattr("sys.stdout", io.StringIO())
     assert str(both()) == terminal.plain(both())
+
+
+def test_a_system_without_dejavu_draws_in_pillows_own_font(monkeypatch):
+    truetype = canvas.ImageFont.truetype
+
+    def without_files(font, *arguments, **options):
+        if isinstance(font, str):
+            raise OSError("cannot open resource")
+        return truetype(font, *arguments, **options)
+
+    canvas.font.cache_clear()
+    monkeypatch.setattr(canvas.ImageFont, "truetype", without_files)
+    try:
+        assert canvas.font(20).getname()[0] == "Aileron"
+        assert (np.asarray(image.figure(written(STRANGE))) < 128).any()
+    finally:
+        canvas.font.cache_clear()
+
+
+def test_columns_of_a_grid_stay_in_line_over_pictures_and_texts():
+    row = [written("many words " * 20), picture()]
+    pixels = np.asarray(image.grid([row, row[::-1]], ["a", "b"], ["one", "two"]))
+    widths = image.ROW_TITLE + 3 * image.CELL + 3 * 24 + 2 * image.MARGIN
+    assert pixels.shape[1] == widths
+
+
+def test_spans_refuse_a_picture():
+    with pytest.raises(ValueError, match="Only word pieces can be shown as text; this part is 2×4 patches"):
+        spans(picture().parts["image"], 0)

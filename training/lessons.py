@@ -1,7 +1,8 @@
 """What the teacher says about a view: patch features, where the object is, and class logits.
 
-No mask is read here. Where the object is comes from the teacher alone: the first principal component of its last
-patch features, which in a backbone tuned for saliency is the saliency, with the sign on which its [CLS] attends.
+No mask is read here. Where the object is comes from the teacher alone: its [CLS] attention, and the first principal
+component of its last patch features (in a backbone tuned for saliency, the saliency) with the sign that its [CLS]
+attends to. The component covers whole objects, the attention finds what the component leaves out.
 """
 
 from typing import NamedTuple
@@ -29,11 +30,9 @@ class Lesson(NamedTuple):
 
 
 class Teacher(nn.Module):
-    def __init__(self, model: Dinov2Model, labels: int, *, gaze: str) -> None:
+    def __init__(self, model: Dinov2Model, labels: int, *, object_share: float) -> None:
         super().__init__()
-        if gaze not in ("object", "attention"):
-            raise ValueError(f"No gaze named {gaze!r}. Known: attention, object.")
-        self.gaze = gaze
+        self.object_share = object_share  # of the gaze; the rest is the attention's
         self.stream = dinov2_stream(model).eval().requires_grad_(False)
         channels = model.config.hidden_size
         self.register_buffer("mean", torch.zeros(len(MATCHED), 2, channels))  # of [CLS] and of patches
@@ -43,9 +42,7 @@ class Teacher(nn.Module):
 
     def forward(self, inputs: Tensor) -> Lesson:
         reading = self.stream(inputs, rows_of=GAZED)
-        features = [
-            self.standardised(reading.tokens[block - 1], place) for place, block in enumerate(MATCHED)
-        ]
+        features = [self.standardised(reading.tokens[block - 1], place) for place, block in enumerate(MATCHED)]
         return Lesson(features, self.gaze_of(reading, features[-1]), self.probe(probed(reading)))
 
     def standardised(self, tokens: Tensor, place: int) -> Tensor:
@@ -54,9 +51,8 @@ class Teacher(nn.Module):
         return torch.cat([(part - m) / s for part, m, s in parts], dim=1).to(tokens.dtype)
 
     def gaze_of(self, reading: Reading, last: Tensor) -> Tensor:
-        if self.gaze == "attention":
-            return attention_gaze(reading)
-        return (CONTRAST * (last[:, 1:].float() @ self.component)).softmax(dim=-1)
+        found = (CONTRAST * (last[:, 1:].float() @ self.component)).softmax(dim=-1)
+        return self.object_share * found + (1 - self.object_share) * attention_gaze(reading)
 
 
 def attention_gaze(reading: Reading) -> Tensor:

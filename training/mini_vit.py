@@ -1,3 +1,4 @@
+# ruff: noqa: E402
 """mini-vit: a stock ViTForImageClassification taught by DINOv2 ViT-S/14 what its object is and where.
 
     python training/mini_vit.py --data DIR --teacher DIR --out DIR --minutes 9 --seed 0
@@ -13,18 +14,18 @@ import math
 import time
 from pathlib import Path
 
-STARTED = time.perf_counter()
+STARTED = time.perf_counter()  # before the imports that take seconds
 
-import torch  # noqa: E402  the clock counts the imports, which take seconds
-from torch import Tensor, nn  # noqa: E402
-from torch.nn import functional as F  # noqa: E402
-from transformers import Dinov2Model, ViTConfig, ViTForImageClassification  # noqa: E402
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from transformers import Dinov2Model, ViTConfig, ViTForImageClassification
 
-from lessons import MATCHED, SIZE, Lesson, Teacher, log_prior, prepare, probe_predictions  # noqa: E402
-from looking import miou_of_centre_blob, miou_of_generic_attention  # noqa: E402
-from photos import Photos, photos  # noqa: E402
-from streams import vit_stream  # noqa: E402
-from views import MEAN, STD, View, pixels, plain_view, random_view  # noqa: E402
+from lessons import MATCHED, SIZE, Lesson, Teacher, log_prior, prepare, probe_predictions
+from looking import miou_of_centre_blob, miou_of_generic_attention
+from photos import Photos, photos
+from streams import vit_stream
+from views import MEAN, STD, pixels, plain_view, random_view
 
 PIXELS = 128
 GUIDED = tuple(range(5, 13))  # blocks whose [CLS] attention is drawn to the object: all but the first four
@@ -137,7 +138,7 @@ class Run:
         self.model = new_model(self.train.names).to(device)
         self.ema = copy.deepcopy(self.model).requires_grad_(False).eval()
         backbone = Dinov2Model.from_pretrained(options.teacher, dtype=torch.bfloat16 if self.on_gpu else torch.float32)
-        self.teacher = Teacher(backbone, len(self.train.names), gaze=options.gaze).to(device)
+        self.teacher = Teacher(backbone, len(self.train.names), object_share=options.object_share).to(device)
         self.student = Student(self.model, backbone.config.hidden_size).to(device)
         self.optimizer = optimizer_of(self.student, options.rate, fused=self.on_gpu)
         self.lesson, self.losses = self.teacher.forward, self.student.losses
@@ -292,7 +293,7 @@ def options_of_the_call() -> argparse.Namespace:
     parser.add_argument("--mixed", type=float, default=0.5, help="share of views blended with another")
     parser.add_argument("--feature-weight", type=float, default=2.0)
     parser.add_argument("--attention-weight", type=float, default=3.0)
-    parser.add_argument("--gaze", choices=("object", "attention"), default="object", help="what the attention is drawn to")
+    parser.add_argument("--object-share", type=float, default=0.7, help="of the gaze; the rest is teacher attention")
     parser.add_argument("--probe-views", type=int, default=40_000)
     parser.add_argument("--report-every", type=float, default=20.0, help="seconds")
     return parser.parse_args()
@@ -302,15 +303,16 @@ def main() -> None:
     options = options_of_the_call()
     options.out.mkdir(parents=True, exist_ok=True)
     torch.manual_seed(options.seed)
-    torch.set_float32_matmul_precision("high")
     run = Run(options, torch.device(options.device))
-    say({"event": "data loaded", "train": len(run.train), "val": len(run.val), "masks": len(run.val.masks)}, options.out)
+    sizes = {"train": len(run.train), "val": len(run.val), "masks": len(run.val.masks)}
+    say({"event": "data loaded", **sizes}, options.out)
     if options.resume:
         run.restore(torch.load(options.resume, map_location=run.device))
     else:
         found = prepare(run.teacher, run.train, run.sampling, run.rng, views=options.probe_views)
         parts = [probe_predictions(run.teacher, part) for part in run.val.images.split(256)]
         say({"event": "teacher ready", **found, "probe": accuracies(torch.cat(parts), run.val)}, options.out)
+    torch.set_float32_matmul_precision("high")  # not before: the probe's line search needs full precision
     run.warm_up()
     start_up = time.perf_counter() - STARTED
     if not options.resume:
@@ -319,6 +321,7 @@ def main() -> None:
     say({"event": "training starts", "planned_seconds": round(run.planned_seconds)}, options.out)
     train(run)
     keep(run)
+    torch.set_float32_matmul_precision("highest")
     scores = evaluation(run)
     metrics = {
         **scores,

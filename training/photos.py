@@ -43,7 +43,9 @@ def photos(folder: Path, split: str, *, with_masks: bool = False, limit: int | N
     names = tuple(sorted({row["label"] for row in index}))
     rows = [row for row in index if row["split"] == split]
     if not rows:
-        raise ValueError(f"{folder}/index.csv has no split {split!r}. It has: {sorted({row['split'] for row in index})}.")
+        raise ValueError(
+            f"{folder}/index.csv has no split {split!r}. It has: {sorted({row['split'] for row in index})}."
+        )
     random.Random(0).shuffle(rows)
     rows = rows[:limit]
     with_mask = [i for i, row in enumerate(rows) if with_masks and row["mask"]]

@@ -2,7 +2,6 @@
 
 from typing import NamedTuple
 
-import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Dinov2Model, ViTForImageClassification
@@ -79,4 +78,6 @@ def part(block: nn.Module, *names: str, within: str = "") -> nn.Module:
     for path, module in block.named_modules():
         if path.rpartition(".")[2] in names and path.startswith(within):
             return module
-    raise ValueError(f"{type(block).__name__} has none of {', '.join(names)}. It has: {[p for p, _ in block.named_modules()]}.")
+    raise ValueError(
+        f"{type(block).__name__} has none of {', '.join(names)}. It has: {[p for p, _ in block.named_modules()]}."
+    )

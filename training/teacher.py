@@ -33,7 +33,9 @@ def published_weights(model_bytes: bytes) -> dict[str, Tensor]:
 
     graph = onnx.load_from_string(model_bytes).graph
     constants = {item.name: torch.from_numpy(numpy_helper.to_array(item).copy()) for item in graph.initializer}
-    weights = {name.removeprefix("backbone."): value for name, value in constants.items() if name.startswith("backbone.")}
+    weights = {
+        name.removeprefix("backbone."): value for name, value in constants.items() if name.startswith("backbone.")
+    }
     for node in graph.node:
         if node.op_type == "MatMul" and node.name.startswith("/backbone/encoder/") and node.input[1] in constants:
             path = node.name.removeprefix("/backbone/").removesuffix("/MatMul").replace("/", ".")

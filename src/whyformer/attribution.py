@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,7 +22,7 @@ from whyformer.inputs import Chunk, Picture, black, chunks_of, collated, covered
 from whyformer.loading import Loaded, loaded
 from whyformer.methods import Method, check_options, method_named
 from whyformer.score import Contrast, Label, Target, logits_of
-from whyformer.trace import Trace, labels_of, trace
+from whyformer.trace import Trace, trace
 
 BATCH_SIZE = 16
 
@@ -112,7 +113,9 @@ class _Found:
 
 def _pieces(subject: Loaded, examples: Iterable[Any], *, truncate: bool) -> list[Picture | Chunk]:
     if subject.processor is None:
-        raise WhyformerError(f"{subject.name} came without a processor: pass processor=…, its tokenizer or image processor.")
+        raise WhyformerError(
+            f"{subject.name} came without a processor: pass processor=…, its tokenizer or image processor."
+        )
     pieces: list[Picture | Chunk] = []
     if hasattr(subject.processor, "image_mean"):
         for number, example in enumerate(examples):
@@ -154,9 +157,7 @@ def _inputs(subject: Loaded, batch: Sequence[Picture | Chunk]) -> Inputs:
     }
 
 
-def _found(
-    asked: Trace, method: Method, options: dict[str, Any], batch: Sequence[Picture | Chunk]
-) -> Iterator[_Found]:
+def _found(asked: Trace, method: Method, options: dict[str, Any], batch: Sequence[Picture | Chunk]) -> Iterator[_Found]:
     (stream, scores), *_ = method.scores(asked, **options).items()
     logits = None if asked.asked.indices[0] is None else logits_of(asked.output).detach().float().cpu()
     for row, piece in enumerate(batch):
@@ -171,52 +172,63 @@ def _layout(piece: Picture | Chunk, asked: Trace) -> tuple[Layout, Tensor]:
         return piece.layout, torch.tensor(piece.positions)
     tokens = asked.readout.weights.shape[1]
     _, pixels = main_input(asked.question.inputs)
-    rows, columns = patch_grid(asked.question.model, *pixels.shape[-2:], tokens)
+    rows, columns = patch_grid(asked.question.model, (pixels.shape[-2], pixels.shape[-1]), tokens)
     return Patches(piece.image, rows, columns, piece.box), torch.arange(tokens - rows * columns, tokens)
 
 
 def _explanation(found: Sequence[_Found], subject: Loaded, method: Method, options: dict[str, Any]) -> Explanation:
     first = found[0]
-    logits = None if first.logits is None else torch.stack([f.logits for f in found if f.logits is not None]).mean(dim=0)
-    notes = [] if len(found) == 1 else [
-        f"The text is longer than the model's limit: explained in {len(found)} overlapping chunks, "
-        "each token's score the mean over the chunks that see it, the answer that of the mean logits."
-    ]
-    if not np.any(first.part.scores) and len(found) == 1:
-        notes.append(f"{method.name} found nothing: every score is zero.")
+    part = first.part if len(found) == 1 else _joined([piece.part for piece in found])
     return Explanation(
-        parts={first.stream: first.part if len(found) == 1 else _joined([f.part for f in found])},
+        parts={first.stream: part},
         target=first.name,
-        probability=None if logits is None or first.index is None else _probability(logits, first.index, subject.model),
+        probability=_probability(found, subject.model),
         method=method.name,
         model=subject.name,
         options={name: parameter.default for name, parameter in method.options.items()} | options,
-        notes=tuple(notes),
+        notes=tuple(_notes(len(found), part, method)),
     )
+
+
+def _notes(chunks: int, part: Part, method: Method) -> Iterator[str]:
+    if chunks > 1:
+        yield (
+            f"The text is longer than the model's limit: explained in {chunks} overlapping chunks, a token's score "
+            "being the mean over the chunks that see it, the answer that of the mean logits."
+        )
+    if not np.any(part.scores):
+        yield f"{method.name} found nothing: every score is zero."
 
 
 def _joined(parts: Sequence[Part]) -> Part:
     """The chunks of one text put together again: a token's score is the mean over the chunks that see it."""
-    seen: dict[tuple[int, tuple[int, int]], tuple[str, list[float]]] = {}
+    seen: dict[tuple[int, tuple[int, int], int], tuple[str, list[float]]] = {}
     for part in parts:
         assert isinstance(part.layout, WordPieces)
+        twins: Counter[tuple[int, tuple[int, int]]] = Counter()  # the bytes of one character share its offsets
         places = zip(part.layout.segments, part.layout.offsets, part.layout.tokens, part.scores, strict=True)
         for segment, offset, token, score in places:
-            seen.setdefault((segment, offset), (token, []))[1].append(float(score))
+            place = (segment, offset, twins[segment, offset])
+            twins[segment, offset] += 1
+            seen.setdefault(place, (token, []))[1].append(float(score))
     order = sorted(seen)
     layout = WordPieces(
         texts=parts[0].layout.texts,  # type: ignore[union-attr]
         tokens=tuple(seen[place][0] for place in order),
-        segments=tuple(segment for segment, _ in order),
-        offsets=tuple(offset for _, offset in order),
+        segments=tuple(segment for segment, _, _ in order),
+        offsets=tuple(offset for _, offset, _ in order),
     )
     return Part(layout, np.array([np.mean(seen[place][1]) for place in order], dtype=np.float32))
 
 
-def _probability(logits: Tensor, index: int, model: nn.Module) -> float | None:
+def _probability(found: Sequence[_Found], model: nn.Module) -> float | None:
+    """What the model gives the label asked about; None for regression and scores of one's own."""
+    index = found[0].index
+    rows = [piece.logits for piece in found if piece.logits is not None]
     problem = getattr(getattr(model, "config", None), "problem_type", None)
-    if problem == "regression" or len(logits) == 1:
+    if index is None or len(rows[0]) == 1 or problem == "regression":
         return None
+    logits = torch.stack(rows).mean(dim=0)
     return float(logits.sigmoid()[index] if problem == "multi_label_classification" else logits.softmax(dim=0)[index])
 
 

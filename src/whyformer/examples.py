@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from pathlib import Path
 from typing import Any
@@ -18,7 +19,9 @@ def image_of(example: Any) -> Image.Image:
     """The example as an upright RGB picture: a file, a PIL image or a uint8 array."""
     if isinstance(example, np.ndarray):
         if example.dtype != np.uint8 or example.ndim not in (2, 3):
-            raise WhyformerError(f"An image array is uint8 [height, width, channel], not {example.dtype} of shape {example.shape}.")
+            raise WhyformerError(
+                f"An image array is uint8 [height, width, channel], not {example.dtype} of shape {example.shape}."
+            )
         example = Image.fromarray(example)
     if isinstance(example, Image.Image):
         return _rgb(ImageOps.exif_transpose(example))
@@ -36,7 +39,13 @@ def text_of(example: Any) -> Text:
     if isinstance(example, Path):
         example = _read_text(example)
     if not isinstance(example, str):
-        raise WhyformerError(f"A text is a string, a Path to a text file, or a pair of them, not a {type(example).__name__}.")
+        raise WhyformerError(
+            f"A text is a string, a Path to a text file, or a pair of them, not a {type(example).__name__}."
+        )
+    try:
+        example.encode()
+    except UnicodeEncodeError as error:
+        raise WhyformerError(f"The text is not Unicode (character {error.start}): give it as UTF-8.") from error
     if not example.strip():
         raise WhyformerError("The text is empty: there is nothing to explain.")
     return example
@@ -46,15 +55,16 @@ def _read_image(path: Path) -> Image.Image:
     _check_file(path)
     try:
         with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # what can be read in spite of damaged metadata is read
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(path) as image:
                 return _rgb(ImageOps.exif_transpose(image))
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise WhyformerError(f"The image {str(path)!r} is too large to be safe to open: {error}") from error
+        raise WhyformerError(f"The image {str(path)!r} is too large to be safe, shrink it first: {error}") from error
     except UnidentifiedImageError as error:
         raise WhyformerError(f"The file {str(path)!r} is not an image that can be read.") from error
-    except (OSError, SyntaxError, ValueError) as error:
-        raise WhyformerError(f"The image {str(path)!r} is damaged: {error}") from error
+    except Exception as error:  # A damaged image can fail anywhere in the decoders.
+        raise WhyformerError(f"The image {str(path)!r} cannot be read, save it anew: {error}") from error
 
 
 def _read_text(path: Path) -> str:
@@ -62,13 +72,17 @@ def _read_text(path: Path) -> str:
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
-        raise WhyformerError(f"The file {str(path)!r} is not UTF-8 text (byte {error.start}): convert it first.") from error
+        raise WhyformerError(
+            f"The file {str(path)!r} is not UTF-8 text (byte {error.start}): convert it first."
+        ) from error
+    except OSError as error:
+        raise WhyformerError(f"The file {str(path)!r} cannot be read: {error.strerror}.") from error
 
 
 def _check_file(path: Path) -> None:
-    if path.is_dir():
+    if os.path.isdir(path):
         raise WhyformerError(f"{str(path)!r} is a folder, not a file.")
-    if not path.is_file():
+    if not os.path.isfile(path):  # unlike Path.is_file, False for a name too long to be one
         raise WhyformerError(f"No file {str(path)!r}.")
     if path.stat().st_size == 0:
         raise WhyformerError(f"The file {str(path)!r} is empty.")
@@ -78,7 +92,11 @@ def _rgb(image: Image.Image) -> Image.Image:
     """RGB, with 16-bit and float pictures brought to 8 bits and transparency laid on white."""
     if image.mode.startswith("I") or image.mode == "F":
         values = np.asarray(image, dtype=np.float64)
-        top = 65535.0 if values.max(initial=0) > 255 else 255.0 if values.max(initial=0) > 1 else 1.0
+        if not np.isfinite(values).all():
+            raise WhyformerError("Some pixels are not finite numbers.")
+        brightest = values.max(initial=0)
+        # A picture of 32 bits does not say what white is: the least of the usual values that none exceeds.
+        top = 65535.0 if image.mode.startswith("I;16") or brightest > 255 else 255.0 if brightest > 1 else 1.0
         image = Image.fromarray((values / top * 255).clip(0, 255).round().astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")

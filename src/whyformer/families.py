@@ -78,7 +78,9 @@ def main_input(inputs: Inputs) -> tuple[str, Tensor]:
             return name, inputs[name]
     named = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
     if len(named) != 1:
-        raise UnsupportedModel(f"Which of the inputs {', '.join(inputs) or '(none)'} is explained? Name it pixel_values or input_ids.")
+        raise UnsupportedModel(
+            f"Which of the inputs {', '.join(inputs) or '(none)'} is explained? Name it pixel_values or input_ids."
+        )
     return next(iter(named.items()))
 
 
@@ -95,20 +97,17 @@ def scaled_module(model: nn.Module, family: Family) -> nn.Module | None:
 
 
 def _embedding_path(model: nn.Module) -> str:
-    names = [name for name, _ in model.named_modules() if name.split(".")[-1] == "embeddings"]
-    if names:
-        return min(names, key=len)
-    if hasattr(model, "get_input_embeddings"):
-        table = model.get_input_embeddings()
-        return next(name for name, module in model.named_modules() if module is table)
-    first = next((name for name, module in model.named_modules() if isinstance(module, nn.Embedding)), None)
-    if first is None:
+    """The embedding module as a whole, or where there is none the table of word pieces."""
+    modules = list(model.named_modules())
+    whole: list[str] = [name for name, _ in modules if name.split(".")[-1] == "embeddings"]
+    tables: list[str] = [name for name, module in modules if isinstance(module, nn.Embedding)]
+    if not whole + tables:
         raise UnsupportedModel(f"{type(model).__name__} takes input_ids but has no embedding module to scale.")
-    return first
+    return min(whole, key=len) if whole else tables[0]
 
 
-def patch_grid(model: nn.Module, height: int, width: int, tokens: int) -> tuple[int, int]:
-    """Rows and columns of the patches among so many tokens of an image this size."""
+def patch_grid(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tuple[int, int]:
+    """Rows and columns of the patches among so many tokens of an image of this (height, width)."""
     size = getattr(config_of(model), "patch_size", None)
     if size is None:
         convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
@@ -116,7 +115,7 @@ def patch_grid(model: nn.Module, height: int, width: int, tokens: int) -> tuple[
     if size is None:
         raise UnsupportedModel(f"{type(model).__name__} shows no patch size: set config.patch_size.")
     patch_height, patch_width = (size, size) if isinstance(size, int) else size
-    rows, columns = height // patch_height, width // patch_width
+    rows, columns = image_size[0] // patch_height, image_size[1] // patch_width
     merged = 1
     while rows * columns // merged**2 > tokens:  # hierarchical models merge patches on the way
         merged *= 2

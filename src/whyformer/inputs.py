@@ -17,6 +17,7 @@ from whyformer.explanation import Box, WordPieces
 from whyformer.families import base_model
 
 OVERLAP = 0.25  # of a chunk is seen by the next one too
+LONGEST = 16  # times as long as wide, a picture is handed over whole
 
 
 @dataclass(frozen=True)
@@ -43,7 +44,7 @@ def collated(pieces: Sequence[Picture | Chunk], processor: Any) -> Inputs:
     chunks = [piece.encoding for piece in pieces if isinstance(piece, Chunk)]
     if chunks:
         return dict(processor.pad(chunks, padding_side="right", return_tensors="pt"))
-    images = [piece.image for piece in pieces if isinstance(piece, Picture)]
+    images = [_shortened(piece.image, processor) for piece in pieces if isinstance(piece, Picture)]
     return {"pixel_values": processor(images=images, return_tensors="pt")["pixel_values"]}
 
 
@@ -56,7 +57,9 @@ def chunks_of(example: int, text: Text, tokenizer: Any, limit: int | None, *, tr
     if room is not None and len(texts) == 2:
         shorter = len(tokenizer(min(texts, key=len), add_special_tokens=False)["input_ids"])
         if shorter > room * (1 - OVERLAP):
-            raise WhyformerError(f"The shorter text of the pair takes {shorter} of the model's {limit} tokens: shorten it.")
+            raise WhyformerError(
+                f"The shorter text of the pair takes {shorter} of the model's {limit} tokens: shorten it."
+            )
         room -= shorter
     encoded = tokenizer(
         *texts,
@@ -105,6 +108,15 @@ def black(processor: Any) -> Tensor:
     """What a black picture is after the processor's normalisation, per channel."""
     mean, std = torch.tensor(processor.image_mean), torch.tensor(processor.image_std)
     return (-mean / std)[:, None, None] if processor.do_normalize else torch.zeros(len(mean), 1, 1)
+
+
+def _shortened(image: Image.Image, processor: Any) -> Image.Image:
+    """The middle of a very long picture, where the processor would enlarge it whole only to keep the middle."""
+    width, height = image.size
+    spare = (max(width, height) - LONGEST * min(width, height)) // 2
+    if spare <= 0 or not getattr(processor, "do_center_crop", False) or "shortest_edge" not in processor.size:
+        return image
+    return image.crop((spare, 0, width - spare, height) if width > height else (0, spare, width, height - spare))
 
 
 def _longer(texts: tuple[str, ...]) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -93,9 +95,8 @@ def multi_head_attention(
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
     batch, queries, keys = query.shape[1], query.shape[0], key.shape[0]
 
-    weights = (q_proj_weight, k_proj_weight, v_proj_weight)
-    if not use_separate_proj_weight:
-        assert in_proj_weight is not None
+    weights: Sequence[Any] = (q_proj_weight, k_proj_weight, v_proj_weight)
+    if in_proj_weight is not None and not use_separate_proj_weight:
         weights = in_proj_weight.chunk(3)
     biases = (None, None, None) if in_proj_bias is None else in_proj_bias.chunk(3)
     q, k, v = (

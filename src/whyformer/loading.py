@@ -3,14 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
+from threading import RLock
+from typing import Any, cast
 
+import huggingface_hub
 import torch
 import transformers
+from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from torch import nn
 
 from whyformer.errors import WhyformerError
@@ -18,6 +24,8 @@ from whyformer.score import nearest
 
 ZOO = Path(str(files("whyformer"))) / "zoo"
 HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
+_SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
+HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute
 
 
 @dataclass(frozen=True)
@@ -28,26 +36,41 @@ class Loaded:
     processor: Any
     name: str
 
+    @property
+    def sees_pictures(self) -> bool:
+        """Whether its examples are pictures, not texts."""
+        return hasattr(self.processor, "image_mean")
 
-def load(
-    name: str | Path, *, device: str | torch.device | None = None, dtype: torch.dtype = torch.float32
-) -> Loaded:
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a model's files are: a folder or a hub id, and whether only what is on this machine can be read."""
+
+    place: str
+    is_offline: bool
+
+    @property
+    def how(self) -> dict[str, bool]:
+        return {"local_files_only": self.is_offline, "trust_remote_code": False}
+
+
+def load(name: str | Path, *, device: str | torch.device | None = None, dtype: torch.dtype = torch.float32) -> Loaded:
     """A classifier by the name of a bundled model, a local folder, or a Hugging Face id, ready to be explained.
 
     Only safetensors weights are read, and no code that comes with a model is ever run.
     """
-    source = _source(name)
-    try:
-        config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
-        model_class = _model_class(config, str(name))
-        model = model_class.from_pretrained(source, config=config, use_safetensors=True, dtype=dtype)
-        processor = _processor(source, model)
-    except (OSError, ValueError) as error:
-        if isinstance(error, WhyformerError):
-            raise
-        raise WhyformerError(f"Cannot load {str(name)!r}: {_first_sentence(error)}") from error
+    text = str(name)
+    with quiet():
+        source = _source(text)
+        with _reading("configuration", text):
+            config = transformers.AutoConfig.from_pretrained(source.place, **source.how)
+        model = _model(source, config, text, dtype)
+        with _reading("processor", text):
+            processor = _processor(source, model)
+    _check_vocabulary(model, processor, text)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    return Loaded(model.to(place).eval(), processor, Path(source).name if Path(source).is_dir() else str(name))
+    folder = Path(source.place)
+    return Loaded(model.to(place).eval(), processor, folder.resolve().name if folder.is_dir() else text)
 
 
 def bundled() -> list[str]:
@@ -61,13 +84,35 @@ def loaded(model: str | Path | nn.Module | Loaded, processor: Any = None) -> Loa
         return model
     if isinstance(model, (str, Path)):
         return _remembered(str(model))
-    source = getattr(getattr(model, "config", None), "_name_or_path", "")
-    if processor is None and source and _is_folder_or_id(source):
+    place = getattr(getattr(model, "config", None), "_name_or_path", "")
+    if processor is None and place and _is_folder_or_id(place):
         try:
-            processor = _processor(source, model)
+            with quiet():
+                processor = _processor(_Source(place, Path(place).is_dir() or _is_unreachable(place)), model)
         except (OSError, ValueError):
             processor = None
-    return Loaded(model, processor, Path(source).name if source else type(model).__name__)
+    return Loaded(model, processor, Path(place).name if place else type(model).__name__)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Transformers without progress bars and advice, and afterwards as talkative as before."""
+    logs = transformers.utils.logging
+    with _SWITCHES:
+        verbosity, has_bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+        hub_is_quiet = are_progress_bars_disabled()
+        logs.set_verbosity_error()
+        logs.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logs.set_verbosity(verbosity)
+            if has_bars:
+                logs.enable_progress_bar()
+            if hub_is_quiet:  # transformers has one switch for both
+                disable_progress_bars()
+            else:
+                enable_progress_bars()
 
 
 @lru_cache(maxsize=2)
@@ -75,29 +120,98 @@ def _remembered(name: str) -> Loaded:
     return load(name)
 
 
-def _source(name: str | Path) -> str:
-    """Where the model's files are: a folder that has what it needs, or a hub id."""
-    text = str(name)
-    if text in bundled():
-        return str(ZOO / text)
-    folder = Path(text).expanduser()
+def _source(name: str) -> _Source:
+    if name in bundled():
+        return _Source(str(ZOO / name), is_offline=True)
+    folder = Path(name).expanduser()
     if folder.is_dir():
-        if not (folder / "config.json").is_file():
-            raise WhyformerError(f"The folder {text!r} has no config.json: it is no model in Hugging Face layout.")
-        if not any(folder.glob("*.safetensors")):
-            pickled = next(folder.glob("*.bin"), None)
-            found = f"only {pickled.name}, which is a pickle: save it with safetensors" if pickled else "no weights"
-            raise WhyformerError(f"The folder {text!r} has {found} (*.safetensors expected).")
-        return str(folder)
-    if not _is_folder_or_id(text):
-        raise WhyformerError(f"No model {text!r}: no such folder, and no Hugging Face id (owner/name). {_bundled_names(text)}")
-    return text
+        _check_folder(folder, name)
+        return _Source(str(folder), is_offline=True)
+    if not _is_folder_or_id(name):
+        raise WhyformerError(
+            f"No model {name!r}: no such folder, and no Hugging Face id (owner/name).{_bundled_names(name)}"
+        )
+    is_offline = _is_unreachable(name)
+    if is_offline and huggingface_hub.try_to_load_from_cache(name, "config.json") is None:
+        raise WhyformerError(
+            f"No model {name!r}: not bundled, no folder, not in the local cache, and the Hugging Face Hub cannot be "
+            f"reached.{_bundled_names(name)}"
+        )
+    return _Source(name, is_offline)
+
+
+def _check_folder(folder: Path, name: str) -> None:
+    if not (folder / "config.json").is_file():
+        raise WhyformerError(f"The folder {name!r} has no config.json: it is no model in Hugging Face layout.")
+    if not any(folder.glob("*.safetensors")):
+        pickled = next(folder.glob("*.bin"), None)
+        found = f"only {pickled.name}, which is a pickle: save it with safetensors" if pickled else "no weights"
+        raise WhyformerError(f"The folder {name!r} has {found} (*.safetensors expected).")
+
+
+def _is_unreachable(hub_id: str) -> bool:
+    """Whether the hub does not answer; that it has no such model, or keeps it closed, is an error at once."""
+    try:
+        huggingface_hub.HfApi().model_info(hub_id, timeout=HUB_SECONDS)
+    except GatedRepoError as error:
+        raise WhyformerError(
+            f"{hub_id!r} is gated: accept its terms on the Hugging Face Hub and log in there."
+        ) from error
+    except RepositoryNotFoundError as error:
+        found = f"No model {hub_id!r}: no folder, and none on the Hugging Face Hub.{_bundled_names(hub_id)}"
+        raise WhyformerError(found) from error
+    except Exception:  # What a dead line raises is the HTTP library's own, and that changes with the hub's version.
+        return True
+    return False
+
+
+@contextmanager
+def _reading(part: str, name: str) -> Iterator[None]:
+    """Whatever the libraries make of a damaged file, in one line."""
+    try:
+        yield
+    except WhyformerError:
+        raise
+    except Exception as error:  # A damaged file can fail anywhere in the readers of three libraries.
+        if "trust_remote_code" in str(error):
+            own_code = "needs code of its own, which is never run here: load it yourself and pass the model"
+            raise WhyformerError(f"{name!r} {own_code}.") from error
+        reason = f"its {part} cannot be used: mend it, or fetch the model again ({_first_line(error)})"
+        raise WhyformerError(f"Cannot load {name!r}: {reason}") from error
+
+
+def _model(source: _Source, config: Any, name: str, dtype: torch.dtype) -> nn.Module:
+    """The model with its weights, all of them: transformers would make up those it does not find."""
+    model_class = _model_class(config, name)
+    with _reading("weights file", name):
+        model, found = model_class.from_pretrained(
+            source.place,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **source.how,
+        )
+    if found["mismatched_keys"]:
+        key, in_file, in_model = min(found["mismatched_keys"])
+        raise WhyformerError(
+            f"The weights of {name!r} do not fit its config.json: {key} is {list(in_file)} in the file and "
+            f"{list(in_model)} in the model{_and_more(found['mismatched_keys'])}."
+        )
+    if found["missing_keys"]:
+        raise WhyformerError(
+            f"Weights for {min(found['missing_keys'])}{_and_more(found['missing_keys'])} are missing in {name!r}: "
+            "load a model that was trained as a classifier and saved whole."
+        )
+    return cast(nn.Module, model)
 
 
 def _model_class(config: Any, name: str) -> Any:
     architecture = next(iter(config.architectures or []), "")
     model_class = getattr(transformers, architecture, None)
-    if model_class is None or "Classification" not in architecture:
+    is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
+    if not is_model or "Classification" not in architecture:
         raise WhyformerError(
             f"{name!r} is a {architecture or config.model_type}, not a classifier of images or texts: "
             "load it yourself and call attribute with a target of your own."
@@ -105,10 +219,25 @@ def _model_class(config: Any, name: str) -> Any:
     return model_class
 
 
-def _processor(source: str, model: nn.Module) -> Any:
+def _processor(source: _Source, model: nn.Module) -> Any:
     if getattr(model, "main_input_name", "") == "pixel_values":
-        return transformers.AutoImageProcessor.from_pretrained(source, trust_remote_code=False)
-    return transformers.AutoTokenizer.from_pretrained(source, trust_remote_code=False)
+        return transformers.AutoImageProcessor.from_pretrained(source.place, **source.how)
+    return transformers.AutoTokenizer.from_pretrained(source.place, **source.how)
+
+
+def _check_vocabulary(model: Any, processor: Any, name: str) -> None:
+    """Without its files a tokenizer is made all the same, and knows no word; one of another model knows too many."""
+    words = getattr(processor, "vocab_size", None)
+    if words is None:
+        return
+    if words <= len(processor.all_special_ids):
+        raise WhyformerError(f"{name!r} has no tokenizer files: save its tokenizer there too (tokenizer.json).")
+    table = model.get_input_embeddings()
+    if isinstance(table, nn.Embedding) and words > table.num_embeddings:
+        raise WhyformerError(
+            f"The tokenizer of {name!r} has {words} word pieces, its model only {table.num_embeddings}: "
+            "save the model's own tokenizer there."
+        )
 
 
 def _is_folder_or_id(source: str) -> bool:
@@ -116,9 +245,14 @@ def _is_folder_or_id(source: str) -> bool:
 
 
 def _bundled_names(name: str) -> str:
-    return nearest(name, bundled()) if bundled() else ""
+    return f" {nearest(name, bundled())}" if bundled() else ""
 
 
-def _first_sentence(error: Exception) -> str:
-    """The first line of a library's message, which is the part meant for people."""
-    return next((line.strip() for line in str(error).splitlines() if line.strip()), type(error).__name__)
+def _and_more(keys: Any) -> str:
+    return f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a library's message, which is the part meant for people, with what it announces."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

@@ -6,14 +6,15 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from threading import get_ident
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.utils.checkpoint import CheckpointError
 from transformers.utils import ModelOutput
 
-from whyformer.axes import HEAD, QUERY, AttentionMap, ExampleScores, Inputs, Positions, Rows
+from whyformer.axes import QUERY, AttentionMap, ExampleScores, Inputs, Positions
 from whyformer.errors import WhyformerError
 from whyformer.families import Family, config_of, main_input, scaled_module
 from whyformer.record import Recorder, Tap
@@ -43,8 +44,8 @@ def nodes_and_weights(quadrature: Quadrature, steps: int) -> tuple[Tensor, Tenso
     if steps < 1:
         raise WhyformerError(f"steps={steps}: the path needs at least one.")
     if quadrature == "gauss":
-        nodes, weights = np.polynomial.legendre.leggauss(steps)
-        return torch.tensor((nodes + 1) / 2), torch.tensor(weights / 2)
+        roots, shares = np.polynomial.legendre.leggauss(steps)
+        return torch.tensor((roots + 1) / 2), torch.tensor(shares / 2)
     number = torch.arange(steps, dtype=torch.float64)
     nodes = {
         "midpoint": (number + 0.5) / steps,
@@ -88,14 +89,18 @@ def last_gradients(question: Question, scales: Tensor, baseline: str | Tensor) -
 
 def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap]:
     """The gradient of each example's score with respect to its maps, all in one backward pass."""
+    hidden = WhyformerError(
+        "The score has no gradient with respect to an attention map: the target does not depend on it, or part of the "
+        "model hides its graph (torch.utils.checkpoint?). Turn gradient checkpointing off to explain the model."
+    )
     if not scores.requires_grad:
-        raise WhyformerError("The score asked about does not depend on any attention map (is part of the model run without a graph?).")
-    found = torch.autograd.grad(scores.sum(), [tap.map for tap in taps], allow_unused=True)
+        raise hidden
+    try:
+        found = torch.autograd.grad(scores.sum(), [tap.map for tap in taps], allow_unused=True)
+    except CheckpointError as error:
+        raise hidden from error
     if any(gradient is None for gradient in found):
-        raise WhyformerError(
-            "An attention map has no gradient of the score: part of the model hides its graph "
-            "(gradient checkpointing with use_reentrant=True?). Turn that off to explain it."
-        )
+        raise hidden
     return [by_head(gradient, batch) for gradient in found]
 
 
@@ -140,7 +145,9 @@ def _pixel_baseline(baseline: str | Tensor, pixels: Tensor) -> Tensor | float:
     if baseline == "zero":
         return 0.0
     if baseline == "black":
-        raise WhyformerError("baseline='black' needs the image processor: use explain, or give the baseline as a tensor.")
+        raise WhyformerError(
+            "baseline='black' needs the image processor: use explain, or give the baseline as a tensor."
+        )
     raise WhyformerError(f"baseline={baseline!r} is for text; for pixels: 'zero', 'black' or a tensor.")
 
 
@@ -156,9 +163,12 @@ def _embedding_baseline(
     pad = getattr(config, "pad_token_id", None)
     if pad is None:
         raise WhyformerError("baseline='padding': this model's config has no pad_token_id.")
+    padding: Tensor
     if "input_ids" in kwargs:
-        return module.forward(*args, **kwargs | {"input_ids": torch.full_like(kwargs["input_ids"], pad)})
-    return module.forward(torch.full_like(args[0], pad), *args[1:], **kwargs)
+        padding = module.forward(*args, **kwargs | {"input_ids": torch.full_like(kwargs["input_ids"], pad)})
+    else:
+        padding = module.forward(torch.full_like(args[0], pad), *args[1:], **kwargs)
+    return padding
 
 
 def _repeated(value: Any, times: int, batch: int) -> Any:

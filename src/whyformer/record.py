@@ -97,9 +97,7 @@ MOVING = frozenset(
     "repeat_interleave split tensor_split chunk unbind __getitem__ narrow select movedim swapaxes swapdims t "
     "contiguous clone".split()
 )
-KEEPING = frozenset(
-    "to type type_as float half bfloat16 double dropout dropout_ masked_fill masked_fill_".split()
-)
+KEEPING = frozenset("to type type_as float half bfloat16 double dropout dropout_ masked_fill masked_fill_".split())
 
 
 class Recorder(TorchFunctionMode):
@@ -155,14 +153,16 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _tag(self, x: Any) -> Tag | None:
-        return self._tags.get(x) if isinstance(x, Tensor) else None
+        tag: Tag | None = self._tags.get(x) if isinstance(x, Tensor) else None
+        return tag
 
-    def _carry(self, tag: Tag | None, result: Any, move: Move | None = None) -> None:
+    def _carry(self, tag: Tag | None, result: Any, move: Function | None = None) -> None:
         if tag is None:
             return
         if not isinstance(result, Tensor):
+            assert move is not None
             for number, part in enumerate(result):
-                self._carry(tag, part, lambda x, number=number: move(x)[number])
+                self._carry(tag, part, _part(move, number))
         elif isinstance(tag, Projection) and move is not None:
             self._tags[result] = replace(tag, moves=(*tag.moves, move))
         else:
@@ -298,6 +298,10 @@ def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(kwargs, _plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs
+
+
+def _part(move: Function, number: int) -> Move:
+    return lambda x: move(x)[number]
 
 
 def _scales_channels(factor: Any, tensor: Tensor) -> bool:

@@ -93,7 +93,9 @@ def asked(target: Target, output: Any, labels: Mapping[int, str]) -> Asked:
 def label_index(label: Label, labels: Mapping[int, str], count: int) -> int:
     """The index of a label given by index or name."""
     if isinstance(label, bool) or not isinstance(label, (int, str)):
-        raise WhyformerError(f"A target is a label name, an index, 'predicted', a contrast or a callable, not {label!r}.")
+        raise WhyformerError(
+            f"A target is a label name, an index, 'predicted', a contrast or a callable, not {label!r}."
+        )
     if isinstance(label, int):
         if not 0 <= label < count:
             raise WhyformerError(f"No label with index {label}: this model has {count}, 0 to {count - 1}.")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import torch
@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from whyformer.axes import HEAD, AttentionMap, Inputs, Mixing, Rows, TokenMask, TokenScores
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.families import Family, config_of, family_of, main_input, patch_grid
+from whyformer.families import config_of, family_of, main_input, patch_grid
 from whyformer.flow import Step
 from whyformer.path import (
     TOKENS_AT_ONCE,
@@ -49,7 +49,7 @@ class Trace:
         return self.records[-1]
 
     def steps_from(self, first_block: int) -> list[Step]:
-        """The records from a block on, a step each; refused where tokens do not keep their places through the blocks."""
+        """The records from a block on, a step each; refused where tokens do not keep their places."""
         blocks = self.records[-1].block + 1
         if not 0 <= first_block < blocks:
             raise WhyformerError(f"first_block={first_block}: this model's blocks are 0 to {blocks - 1}.")
@@ -60,7 +60,7 @@ class Trace:
         return [(record,) for record in self.records if record.block >= first_block]
 
     def feedback(self, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor) -> Rows:
-        """F at the read-out's rows: the integrated gradient of the last map, clamped per head, head mean (BI Eq. 20)."""
+        """F at the read-out's rows: the last map's integrated gradient, clamped per head, head mean (BI Eq. 20)."""
         positions, _ = self.readout.rows
         nodes, weights = nodes_and_weights(quadrature, steps)
         default = TOKENS_AT_ONCE.get(positions.device.type, TOKENS_AT_ONCE["cpu"]) // self.mask.shape[1]
@@ -115,13 +115,15 @@ def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
     _, example = main_input(inputs)
     if example.dim() != 4:
         return 0
-    rows, columns = patch_grid(model, *example.shape[-2:], tokens)
+    rows, columns = patch_grid(model, (example.shape[-2], example.shape[-1]), tokens)
     return tokens - rows * columns
 
 
 def _check_model(model: nn.Module) -> None:
     if any(module.training for module in model.modules()):
-        raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval() first.")
+        raise WhyformerError(
+            "The model is in training mode, where dropout corrupts attention: call model.eval() first."
+        )
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):
         raise UnsupportedModel(f"{kernel} attention cannot be seen: load the model with attn_implementation='sdpa'.")
@@ -130,10 +132,13 @@ def _check_model(model: nn.Module) -> None:
 def _check_complete(model: nn.Module, recorder: Recorder) -> None:
     name = type(model).__name__
     if not recorder.taps:
-        raise UnsupportedModel(f"{name} ran no attention operation that can be recorded: it has none, or hides it in a kernel of its own.")
+        raise UnsupportedModel(f"{name} ran no attention operation that can be recorded: it has none, or hides it.")
     layers = getattr(config_of(model), "num_hidden_layers", None)
     if isinstance(layers, int) and recorder.seen < layers:
-        raise UnsupportedModel(f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: some run in a kernel that cannot be recorded.")
+        raise UnsupportedModel(
+            f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: "
+            "the others run in kernels that cannot be recorded."
+        )
 
 
 def _records(

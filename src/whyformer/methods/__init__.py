@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from whyformer.axes import StreamScores
 from whyformer.errors import WhyformerError
 from whyformer.score import nearest
-from whyformer.trace import Reads, Trace
+from whyformer.trace import Reads
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, Mixing, Rows, StreamScores, TokenScores
+from whyformer.axes import KEY, QUERY, Mixing, Rows, StreamScores, TokenScores
 from whyformer.errors import UnsupportedModel
 from whyformer.flow import flow
 from whyformer.methods import method
@@ -38,7 +38,9 @@ def bi_head(
         return torch.einsum("bhqk,bh->bqk", record.map.to(share.dtype), share)
 
     mixing = {"head": by_importance, "mean": lambda record: head_mean(record.map)}
-    perceived = _perceived(trace, first_block, mixing[perception]) if perception in mixing else _unmixed(trace, perception)
+    perceived = (
+        _perceived(trace, first_block, mixing[perception]) if perception in mixing else _unmixed(trace, perception)
+    )
     return _times_feedback(trace, perceived, feedback, quadrature, steps, baseline)
 
 
@@ -78,21 +80,24 @@ def head_share(record: AttentionRecord, importance: str) -> Tensor:
 
 
 def carried(record: AttentionRecord, alpha: str) -> TokenScores:
-    """α_j = ‖(Z W_v W_o)_j‖ / ‖Z_j‖ over key tokens, or with the authors' numerator ‖v_j W_o‖ (LayerNorm and bias in)."""
-    parts = {"W_o": record.output_weight, "residual state": record.key_state, "value": record.value}
-    if alpha == "paper":
-        parts["W_v"] = record.value_weight
+    """α_j = ‖(Z W_v W_o)_j‖ / ‖Z_j‖ over key tokens (BI Eq. 12).
+
+    The authors' code has ‖v_j W_o‖ above the line instead ("values"): LayerNorm and bias are then in it.
+    """
+    source = {"W_v": record.value_weight} if alpha == "paper" else {"the values": record.value}
+    parts = {"the residual state": record.key_state, "W_o": record.output_weight} | source
     missing = [name for name, part in parts.items() if part is None]
     if missing:
         raise UnsupportedModel(
-            f"bi_token needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}), which is not "
-            "a plain linear layer on a residual stream here (LoRA or quantised?). Merge the adapter, or use bi_head."
+            f"bi_token needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}), which "
+            "is no plain linear layer on a residual stream (LoRA, quantised?). Merge the adapter, or use bi_head."
         )
     dtype = torch.promote_types(record.map.dtype, torch.float32)
-    state, output_weight = record.key_state.to(dtype), record.output_weight.to(dtype)
-    values = state @ record.value_weight.to(dtype).T if alpha == "paper" else record.value.to(dtype).transpose(1, 2).flatten(2)
+    state, output_weight, origin = (part.to(dtype) for part in parts.values() if part is not None)
+    moved = state @ origin.T if alpha == "paper" else origin.transpose(1, 2).flatten(2)
     length = state.norm(dim=-1)
-    return torch.where(length > 0, (values @ output_weight.T).norm(dim=-1) / length.where(length > 0, 1.0), 0.0)
+    ratio: Tensor = (moved @ output_weight.T).norm(dim=-1) / length.where(length > 0, 1.0)
+    return ratio.where(length > 0, 0.0)
 
 
 def _perceived(trace: Trace, first_block: int, mixing: Callable[[AttentionRecord], Mixing]) -> Rows:

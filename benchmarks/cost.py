@@ -1,0 +1,103 @@
+"""What each method costs, in forward passes of the same model: ratios within one run, so that machines compare.
+
+    python benchmarks/cost.py [--rounds 5] [--batch 1 8] [--out benchmarks/results/cost.json]
+
+ViT-B/16 at 224 px with random weights. Each round times a plain sdpa forward and every method, one after the other;
+the ratio of a round is to that round's own forward, the figure is the median over rounds.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import platform
+import statistics
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+import transformers
+
+from whyformer import attribute
+
+# method, options, and the most forwards it may cost (None: shown only); the authors' code, where it was measured
+ROWS: list[tuple[str, str, dict[str, object], float | None, float | None]] = [
+    ("raw_attention", "raw_attention", {}, 1.15, 1.1),
+    ("rollout", "rollout", {}, 1.15, 1.1),
+    ("grad_cam", "grad_cam", {}, 1.25, 3.0),
+    ("generic_attention", "generic_attention", {}, 2.4, 2.9),
+    ("bi_token, 10 steps", "bi_token", {}, 13, None),
+    ("bi_token, 20 steps", "bi_token", {"steps": 20}, 25, 52.9),
+    ("bi_head, 10 steps", "bi_head", {}, 15, None),
+    ("bi_head, 20 steps", "bi_head", {"steps": 20}, 27, 56.6),
+]
+
+
+def vit_base() -> torch.nn.Module:
+    torch.manual_seed(0)
+    return transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000)).eval()
+
+
+def seconds(call: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    call()
+    return time.perf_counter() - start
+
+
+def ratios(model: torch.nn.Module, batch: int, rounds: int) -> dict[str, object]:
+    """Per method the cost of each round in that round's forwards, and the seconds of a plain forward."""
+    pixels = torch.randn(batch, 3, 224, 224, generator=torch.Generator().manual_seed(1))
+
+    def forward() -> None:
+        with torch.no_grad():
+            model(pixel_values=pixels)
+
+    calls = {
+        label: lambda method=method, options=options: attribute(
+            model, {"pixel_values": pixels}, "predicted", method, **options
+        )
+        for label, method, options, *_ in ROWS
+    }
+    forward()
+    forwards: list[float] = []
+    found: dict[str, list[float]] = {label: [] for label in calls}
+    for _ in range(rounds):
+        plain = min(seconds(forward) for _ in range(3))
+        forwards.append(plain)
+        for label, call in calls.items():
+            before, cost, after = seconds(forward), seconds(call), seconds(forward)
+            found[label].append(cost / min(before, after))
+    medians = {label: round(statistics.median(costs), 2) for label, costs in found.items()}
+    return {"forward_seconds": round(statistics.median(forwards), 4), "ratios": medians}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cost.json"))
+    arguments = parser.parse_args()
+    model = vit_base()
+    results = {str(batch): ratios(model, batch, arguments.rounds) for batch in arguments.batch}
+    machine = {"torch": torch.__version__, "threads": torch.get_num_threads(), "processor": platform.machine()}
+    report = {
+        "model": "ViT-B/16, 224 px, random weights",
+        "machine": machine,
+        "rounds": arguments.rounds,
+        "batch": results,
+        "bound": {label: bound for label, _, _, bound, _ in ROWS},
+        "authors": {label: authors for label, *_, authors in ROWS},
+    }
+    arguments.out.parent.mkdir(parents=True, exist_ok=True)
+    arguments.out.write_text(json.dumps(report, indent=1) + "\n")
+    columns = "".join(f"{'batch ' + batch:>10}" for batch in results)
+    print(f"{'forwards':<22}{columns}{'at most':>10}{'authors':>10}")
+    for label, _, _, bound, authors in ROWS:
+        cells = "".join(f"{result['ratios'][label]:>10.2f}" for result in results.values())
+        print(f"{label:<22}{cells}{bound or '':>10}{authors or '':>10}")
+    print(f"Written to {arguments.out}.")
+
+
+if __name__ == "__main__":
+    main()

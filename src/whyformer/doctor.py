@@ -1,0 +1,219 @@
+"""A model looked over before its explanations are trusted."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from whyformer.attribution import attribute
+from whyformer.axes import Inputs, Logits
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.families import FAMILIES, config_of, family_of, main_input, patch_grid
+from whyformer.inputs import Chunk, Picture, chunks_of, collated, covered_box, length_limit
+from whyformer.loading import Loaded, loaded
+from whyformer.methods import METHODS
+from whyformer.path import by_head
+from whyformer.record import Recorder
+from whyformer.score import logits_of
+from whyformer.trace import Trace, labels_of, prefix_length, trace
+
+SENTENCE = "The story starts slowly, but its ending is a great surprise."
+TOLERANCE = 1e-3  # of the largest logit, between the recorded run and the plain one
+COLLAPSE = 0.5  # of the score on one token hides all others
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What the model is, how it is seen, and what is wrong with that.
+
+    Maps are [head query key], one per record. Shares are of raw_attention: the first token's of all tokens, the first
+    content token's of the content. A method that applies has None, any other the reason why not.
+    """
+
+    model: str
+    architecture: str
+    family: str
+    labels: tuple[str, ...]
+    precision: str
+    attention: str
+    layers: int | None
+    records: int
+    maps: tuple[tuple[int, int, int], ...]
+    stream: str
+    tokens: int
+    grid: tuple[int, int] | None
+    special_tokens: tuple[str, ...]
+    register_tokens: int
+    readout: str
+    logit_difference: float
+    largest_logit: float
+    first_token_share: float
+    first_content_share: float
+    methods: Mapping[str, str | None]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self.problems
+
+
+def doctor(model: str | Path | nn.Module | Loaded, processor: Any = None) -> Checkup:
+    """Look a model over: whether it is recorded truly, how its tokens are laid out, and which methods apply."""
+    return checkup(loaded(model, processor))
+
+
+def checkup(subject: Loaded) -> Checkup:
+    """Put one neutral example through the model, plain and recorded, and through every method."""
+    model, piece = subject.model, _neutral(subject)
+    inputs = _inputs(model, piece, subject.processor)
+    seen = trace(model, inputs, reads="last map")
+    with torch.no_grad():
+        plain = logits_of(model(**inputs))
+    recorder = Recorder(1)
+    recorded = logits_of(recorder.run(model, **inputs))
+    content = _content(piece, seen)
+    raw = attribute(model, inputs, method="raw_attention")[seen.readout.stream][0].abs()
+    methods, failures = _methods(model, inputs)
+    difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
+    first_content = _share(raw[content])
+    return Checkup(
+        model=subject.name,
+        architecture=type(model).__name__,
+        family=_family_name(model, inputs),
+        labels=tuple(labels_of(model).values()),
+        precision=str(plain.dtype).removeprefix("torch."),
+        attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
+        layers=getattr(config_of(model), "num_hidden_layers", None),
+        records=len(recorder.taps),
+        maps=tuple(_map_shape(tap.map) for tap in recorder.taps),
+        stream=seen.readout.stream,
+        tokens=len(raw),
+        grid=_grid(seen),
+        special_tokens=_special_tokens(piece, seen, subject.processor),
+        register_tokens=_registers(seen),
+        readout=_readout_name(seen),
+        logit_difference=difference,
+        largest_logit=largest,
+        first_token_share=_share(raw),
+        first_content_share=first_content,
+        methods=methods,
+        problems=(*_logit_problems(difference, largest, plain), *failures),
+        notes=_collapse_notes(first_content, len(content)),
+    )
+
+
+def _neutral(subject: Loaded) -> Picture | Chunk:
+    """Noise of the size the model is shown, or a plain sentence."""
+    if subject.processor is None:
+        raise WhyformerError(f"{subject.name} came without a processor: pass its tokenizer or image processor.")
+    if not subject.sees_pictures:
+        limit = length_limit(subject.model, subject.processor)
+        return chunks_of(0, SENTENCE, subject.processor, limit, truncate=True)[0]
+    size = (
+        subject.processor.crop_size if getattr(subject.processor, "do_center_crop", False) else subject.processor.size
+    )
+    height, width = (size[side] if side in size else size["shortest_edge"] for side in ("height", "width"))
+    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    return Picture(0, Image.fromarray(noise), covered_box(subject.processor, (width, height)))
+
+
+def _inputs(model: nn.Module, piece: Picture | Chunk, processor: Any) -> Inputs:
+    place = next(model.parameters())
+    return {
+        name: value.to(place.device, place.dtype if value.is_floating_point() else value.dtype)
+        for name, value in collated([piece], processor).items()
+    }
+
+
+def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], list[str]]:
+    """For each method None or the reason why it does not apply, and what went wrong with those that do."""
+    reasons: dict[str, str | None] = {}
+    failures = []
+    for name in METHODS:
+        try:
+            scores = attribute(model, inputs, method=name)
+            reasons[name] = None
+            if not all(bool(torch.isfinite(values).all()) for values in scores.values()):
+                failures.append(f"{name} gives scores that are not finite.")
+        except UnsupportedModel as reason:
+            reasons[name] = str(reason)
+    return reasons, failures
+
+
+def _logit_problems(difference: float, largest: float, logits: Logits) -> list[str]:
+    """Half precision rounds by more than the tolerance, the recorded run as well as the plain one."""
+    allowed = max(TOLERANCE, 8 * torch.finfo(logits.dtype).eps) * largest
+    if difference <= allowed:
+        return []
+    return [f"Recorded, the logits differ by {difference:.2g} from the plain model's (largest {largest:.2g})."]
+
+
+def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
+    if share <= COLLAPSE or count == 1:
+        return ()
+    return (
+        f"raw_attention puts {share:.0%} of its score on the first of {count} content tokens: prefer another method.",
+    )
+
+
+def _content(piece: Picture | Chunk, seen: Trace) -> Sequence[int]:
+    tokens = seen.readout.weights.shape[1]
+    if isinstance(piece, Chunk):
+        return piece.positions
+    return range(_prefix(seen), tokens)
+
+
+def _share(scores: Tensor) -> float:
+    """The first score's share of all."""
+    total = float(scores.sum())
+    return float(scores[0]) / total if total > 0 else 0.0
+
+
+def _map_shape(recorded: Tensor) -> tuple[int, int, int]:
+    heads, queries, keys = by_head(recorded, 1).flatten(0, 1).shape
+    return heads, queries, keys
+
+
+def _grid(seen: Trace) -> tuple[int, int] | None:
+    _, example = main_input(seen.question.inputs)
+    if example.dim() != 4:
+        return None
+    return patch_grid(seen.question.model, (example.shape[-2], example.shape[-1]), seen.readout.weights.shape[1])
+
+
+def _registers(seen: Trace) -> int:
+    count = getattr(config_of(seen.question.model), "num_register_tokens", 0)
+    return min(int(count or 0), _prefix(seen))
+
+
+def _special_tokens(piece: Picture | Chunk, seen: Trace, processor: Any) -> tuple[str, ...]:
+    if isinstance(piece, Chunk):
+        ids = piece.encoding["input_ids"]
+        names = processor.convert_ids_to_tokens(ids)
+        return tuple(name for position, name in enumerate(names) if position not in piece.positions)
+    return ("class", "distillation")[: _prefix(seen) - _registers(seen)]
+
+
+def _prefix(seen: Trace) -> int:
+    return prefix_length(seen.question.model, seen.question.inputs, seen.readout.weights.shape[1])
+
+
+def _family_name(model: nn.Module, inputs: Inputs) -> str:
+    kind = getattr(getattr(model, "config", None), "model_type", "")
+    return kind if FAMILIES.get(kind) is family_of(model, inputs) else "by structure"
+
+
+def _readout_name(seen: Trace) -> str:
+    kind = seen.question.family.readout
+    if kind is None:
+        read = int((seen.readout.weights[0] != 0).sum())
+        return f"{read} of {seen.readout.weights.shape[1]} tokens, by the gradient"
+    return kind(seen.question.model) if callable(kind) else kind

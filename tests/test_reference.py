@@ -1,0 +1,217 @@
+"""Each formula against a naive twin: loops over examples, heads and tokens, straight from the papers."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+from models import FAMILIES, inputs_of
+from whyformer import METHODS, attribute
+from whyformer.methods.beyond_intuition import carried, head_share
+from whyformer.path import nodes_and_weights
+from whyformer.trace import Trace, trace
+
+CASES = ["vit", "beit mean", "dinov2", "deit distilled", "bert", "modernbert mean", "deberta-v2"]
+
+
+def double(family: str):
+    model = FAMILIES[family]().double()
+    inputs = {k: v.double() if v.is_floating_point() else v for k, v in inputs_of(family).items()}
+    return model, inputs
+
+
+def composed(mixings: list[Tensor]) -> Tensor:
+    """(M_L + I)…(M_1 + I), by full matrices."""
+    product = torch.eye(len(mixings[0]), dtype=mixings[0].dtype)
+    for mixing in mixings:
+        product = (mixing + torch.eye(len(mixing), dtype=mixing.dtype)) @ product
+    return product
+
+
+def through_read_out(matrix: Tensor, weights: Tensor) -> Tensor:
+    return sum((weight * row for weight, row in zip(weights, matrix, strict=True)), torch.zeros_like(matrix[0]))
+
+
+def twin_raw_attention(asked: Trace, example: int) -> Tensor:
+    heads = asked.last.map[example]
+    return through_read_out(sum(heads) / len(heads), asked.readout.weights[example])
+
+
+def twin_rollout(asked: Trace, example: int) -> Tensor:
+    means = [sum(record.map[example]) / len(record.map[example]) for record in asked.records]
+    weights = asked.readout.weights[example]
+    return through_read_out(composed(means), weights) - weights
+
+
+def twin_generic_attention(asked: Trace, example: int) -> Tensor:
+    mixings = []
+    for record in asked.records:
+        products = [torch.relu(g * a) for g, a in zip(record.gradient[example], record.map[example], strict=True)]
+        mixings.append(sum(products) / len(products))
+    weights = asked.readout.weights[example]
+    return through_read_out(composed(mixings), weights) - weights
+
+
+def twin_grad_cam(asked: Trace, example: int) -> Tensor:
+    attention, gradient = asked.last.map[example], asked.last.gradient[example]
+    heat = torch.zeros(attention.shape[-1], dtype=attention.dtype)
+    for query, weight in enumerate(asked.readout.weights[example]):
+        keys = [k for k in range(attention.shape[-1]) if k != query and asked.mask[example, k]]
+        for a, g in zip(attention, gradient, strict=True):
+            heat += weight * g[query, keys].mean() * a[query] / len(attention)
+    return torch.relu(heat)
+
+
+def twin_feedback(asked: Trace, model, inputs, example: int, target: int, steps: int) -> Tensor:
+    """The midpoint rule, one forward and backward per step on pixels scaled by hand."""
+    total = 0
+    for step in range(steps):
+        scale = (step + 0.5) / steps
+        scaled = {"pixel_values": inputs["pixel_values"][example : example + 1] * scale}
+        total = total + trace(model, scaled, target).last.gradient[0] / steps
+    return torch.relu(total).mean(dim=0)
+
+
+def twin_bi(asked: Trace, example: int, mixings: list[Tensor], feedback: Tensor) -> Tensor:
+    return through_read_out(composed(mixings) * feedback, asked.readout.weights[example])
+
+
+def twin_head_mixing(record, example: int) -> Tensor:
+    pairs = list(zip(record.map[example], record.gradient[example], strict=True))
+    importance = [abs(float((a * g).sum())) for a, g in pairs]
+    return sum(share / sum(importance) * a for share, (a, _) in zip(importance, pairs, strict=True))
+
+
+def twin_token_mixing(record, example: int) -> Tensor:
+    state = record.key_state[example]
+    carried_state = state @ record.value_weight.T @ record.output_weight.T
+    mixing = record.map[example].mean(dim=0).clone()
+    for key in range(mixing.shape[1]):
+        mixing[:, key] *= carried_state[key].norm() / state[key].norm()
+    return mixing
+
+
+TWINS = {
+    "raw_attention": twin_raw_attention,
+    "rollout": twin_rollout,
+    "generic_attention": twin_generic_attention,
+    "grad_cam": twin_grad_cam,
+}
+
+
+@pytest.mark.parametrize("family", CASES)
+@pytest.mark.parametrize("method", TWINS)
+def test_a_method_equals_its_naive_twin(method, family):
+    model, inputs = double(family)
+    asked = trace(model, inputs, 2)
+    (scores,) = attribute(model, inputs, 2, method).values()
+    for example, row in enumerate(scores):
+        torch.testing.assert_close(row, TWINS[method](asked, example), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["vit", "beit mean", "dinov2", "deit distilled"])
+def test_bi_head_equals_its_naive_twin(family):
+    model, inputs = double(family)
+    asked = trace(model, inputs, 2)
+    (scores,) = attribute(model, inputs, 2, "bi_head", steps=4).values()
+    for example, row in enumerate(scores):
+        mixings = [twin_head_mixing(record, example) for record in asked.records]
+        feedback = twin_feedback(asked, model, inputs, example, 2, 4)
+        torch.testing.assert_close(row, twin_bi(asked, example, mixings, feedback), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["vit", "beit mean", "dinov2", "deit distilled"])
+def test_bi_token_equals_its_naive_twin(family):
+    model, inputs = double(family)
+    asked = trace(model, inputs, 2, reads="states")
+    (scores,) = attribute(model, inputs, 2, "bi_token", steps=4).values()
+    for example, row in enumerate(scores):
+        mixings = [twin_token_mixing(record, example) for record in asked.records]
+        feedback = twin_feedback(asked, model, inputs, example, 2, 4)
+        torch.testing.assert_close(row, twin_bi(asked, example, mixings, feedback), rtol=1e-9, atol=1e-12)
+
+
+def test_every_method_but_the_control_has_a_twin_here():
+    assert set(METHODS) == set(TWINS) | {"bi_head", "bi_token", "random"}
+
+
+def test_first_block_leaves_earlier_blocks_out():
+    model, inputs = double("vit")
+    asked = trace(model, inputs, 2)
+    (scores,) = attribute(model, inputs, 2, "rollout", first_block=1).values()
+    means = [record.map[0].mean(dim=0) for record in asked.records[1:]]
+    torch.testing.assert_close(scores[0, 1:], composed(means)[0, 1:], rtol=1e-9, atol=1e-12)
+
+
+def test_normalised_rollout_is_the_product_of_row_normalised_blocks():
+    model, inputs = double("bert")
+    asked = trace(model, inputs, 2)
+    (scores,) = attribute(model, inputs, 2, "rollout", normalise_rows=True).values()
+    product = torch.eye(9, dtype=torch.float64)
+    for record in asked.records:
+        block = record.map[0].mean(dim=0) + torch.eye(9, dtype=torch.float64)
+        product = block / block.sum(dim=1, keepdim=True) @ product
+    torch.testing.assert_close(scores[0, 1:], product[0, 1:], rtol=1e-9, atol=1e-12)
+
+
+def test_perception_and_feedback_can_be_left_out_alone():
+    model, inputs = double("vit")
+    asked = trace(model, inputs, 2)
+    last = asked.last.map.mean(dim=1)[:, 0]
+    gradient = asked.last.gradient.clamp(min=0).mean(dim=1)[:, 0]
+
+    def bi(**options):
+        (scores,) = attribute(model, inputs, 2, "bi_head", **options).values()
+        return scores[:, 1:]
+
+    rollout = attribute(model, inputs, 2, "rollout")["image"][:, 1:]
+    torch.testing.assert_close(bi(perception="none", feedback="gradient"), gradient[:, 1:])
+    torch.testing.assert_close(bi(perception="last", feedback="none"), last[:, 1:])
+    torch.testing.assert_close(bi(perception="last", feedback="gradient"), (last * gradient)[:, 1:])
+    torch.testing.assert_close(bi(perception="mean", feedback="none"), rollout)
+
+
+def test_layer_scale_is_part_of_the_output_projection():
+    model, inputs = double("dinov2")
+    record = trace(model, inputs, 2, reads="states").records[1]
+    layer = model.dinov2.encoder.layer[1]
+    expected = layer.layer_scale1.lambda1[:, None] * layer.attention.o_proj.weight
+    torch.testing.assert_close(record.output_weight, expected.detach())
+    torch.testing.assert_close(record.value_weight, layer.attention.v_proj.weight.detach())
+
+
+def test_heads_without_importance_count_alike():
+    model, inputs = double("vit")
+    record = trace(model, inputs, 2).last
+    silent = type(record)(**{**record.__dict__, "gradient": torch.zeros_like(record.map)})
+    assert torch.equal(head_share(silent, "inner"), torch.full((2, 3), 1 / 3, dtype=torch.float64))
+
+
+def test_a_token_without_a_state_carries_nothing():
+    model, inputs = double("vit")
+    record = trace(model, inputs, 2, reads="states").last
+    state = record.key_state.clone()
+    state[:, 5] = 0
+    empty = type(record)(**{**record.__dict__, "key_state": state})
+    assert torch.isfinite(carried(empty, "paper")).all()
+    assert (carried(empty, "paper")[:, 5] == 0).all()
+
+
+@pytest.mark.parametrize("quadrature", ["midpoint", "gauss"])
+def test_a_quadrature_integrates_straight_lines_exactly(quadrature):
+    nodes, weights = nodes_and_weights(quadrature, 5)
+    assert float((weights * (3 * nodes + 1)).sum()) == pytest.approx(2.5, abs=1e-14)
+
+
+def test_the_papers_and_the_authors_nodes():
+    assert nodes_and_weights("uniform", 4)[0].tolist() == [0.25, 0.5, 0.75, 1.0]
+    assert nodes_and_weights("inclusive", 3)[0].tolist() == [0.0, 0.5, 1.0]
+    assert nodes_and_weights("gauss", 3)[1].sum() == pytest.approx(1.0)
+
+
+@pytest.mark.parametrize("family", ["vit", "bert"])
+def test_steps_may_run_one_at_a_time_or_together(family):
+    model, inputs = double(family)
+    one, many = (next(iter(attribute(model, inputs, 2, "bi_token", inputs_at_once=n).values())) for n in (1, 1_000))
+    torch.testing.assert_close(one, many, rtol=1e-10, atol=1e-14)
