@@ -307,12 +307,21 @@ class Checkpointed(nn.Module):
 
 
 @pytest.mark.filterwarnings("ignore:None of the inputs have requires_grad")
-@pytest.mark.parametrize("use_reentrant", [True, False])
-@pytest.mark.parametrize("method", ["generic_attention", "grad_cam"])
+@pytest.mark.parametrize(
+    ("method", "use_reentrant"), [("generic_attention", True), ("generic_attention", False), ("grad_cam", True)]
+)
 def test_a_graph_hidden_by_checkpointing_is_refused_never_zero(method, use_reentrant):
     model = Checkpointed(FAMILIES["vit"](), use_reentrant).eval()
     with pytest.raises(WhyformerError, match="Turn gradient checkpointing off"):
         attribute(model, image_inputs(), 0, method, readout="first")
+
+
+@pytest.mark.parametrize("method", ["rollout", "grad_cam", "bi_token"])
+def test_checkpointing_that_hides_nothing_changes_nothing(method):
+    model = FAMILIES["vit"]()
+    expected = attribute(model, image_inputs(), 0, method)["image"]
+    got = attribute(Checkpointed(model, False).eval(), image_inputs(), 0, method, readout="first")["image"]
+    assert torch.equal(got, expected)
 
 
 def test_a_score_that_no_attention_reaches_is_refused():

@@ -78,7 +78,7 @@ def learn_scales(teacher: Teacher, batches: list[Tensor]) -> dict[str, float]:
     patches = patches[:, 1:].flatten(0, 1).float()
     shares, components = torch.linalg.eigh(patches.T @ patches / len(patches))
     score = patches @ components[:, -1]
-    attended = torch.cat([attention_gaze(reading) for reading in readings]).log().flatten()
+    attended = torch.cat([attention_gaze(reading) for reading in readings]).clamp(min=1e-8).log().flatten()
     agreement = torch.corrcoef(torch.stack([score, attended]))[0, 1]
     teacher.component.copy_(components[:, -1] * agreement.sign() / score.std())
     return {"component_share": float(shares[-1] / shares.sum()), "agreement_with_attention": float(agreement.abs())}

@@ -83,7 +83,7 @@ def checkup(subject: Loaded) -> Checkup:
     raw = attribute(model, inputs, method="raw_attention")[seen.readout.stream][0].abs()
     methods, failures = _methods(model, inputs)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
-    first_content = _share(raw[content])
+    first_content = _share(raw[list(content)])
     return Checkup(
         model=subject.name,
         architecture=type(model).__name__,
@@ -143,8 +143,10 @@ def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], l
             reasons[name] = None
             if not all(bool(torch.isfinite(values).all()) for values in scores.values()):
                 failures.append(f"{name} gives scores that are not finite.")
-        except UnsupportedModel as reason:
+        except WhyformerError as reason:
             reasons[name] = str(reason)
+            if not isinstance(reason, UnsupportedModel):
+                failures.append(f"{name}: {reason}")
     return reasons, failures
 
 

@@ -85,7 +85,9 @@ def trace(
         inputs = {name: _own(value) for name, value in inputs.items()}
         batch = len(main_input(inputs)[1])
         graph = reads in ("last gradient", "gradients")
-        recorder = Recorder(batch, graph=graph, merge_heads=not graph, states=reads == "states")
+        # What reads the last map alone lets the blocks before it run on the fused kernels.
+        start = max(0, (_layers(model) or 1) - 1) if reads in ("last map", "last gradient") else 0
+        recorder = Recorder(batch, graph=graph, start=start, merge_heads=not graph, states=reads == "states")
         output = recorder.run(model, **inputs)
         _check_complete(model, recorder)
         answer = asked(target, output, labels_of(model))
@@ -93,7 +95,7 @@ def trace(
         question = Question(model, inputs, family, answer.score, batch, recorder.seen)
         wanted = recorder.taps if reads == "gradients" else recorder.taps[-1:] if graph else []
         found = gradients(answer.score(output), wanted, batch) if graph else []
-        records = _records(model, recorder.taps, found, family.stream, batch)
+        records = _records(question, recorder.taps, found)
         mask = _token_mask(inputs, records[-1].map)
         weights = _read_out(readout, question, records[-1], mask)
     return Trace(question, answer, output, records, ReadOut(family.stream, weights), mask, inputs_at_once)
@@ -131,21 +133,26 @@ def _check_model(model: nn.Module) -> None:
 
 def _check_complete(model: nn.Module, recorder: Recorder) -> None:
     name = type(model).__name__
-    if not recorder.taps:
-        raise UnsupportedModel(f"{name} ran no attention operation that can be recorded: it has none, or hides it.")
-    layers = getattr(config_of(model), "num_hidden_layers", None)
-    if isinstance(layers, int) and recorder.seen < layers:
+    layers = _layers(model)
+    if recorder.seen and layers is not None and recorder.seen < layers:
         raise UnsupportedModel(
             f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: "
             "the others run in kernels that cannot be recorded."
         )
+    if not recorder.taps:
+        raise UnsupportedModel(f"{name} ran no attention operation that can be recorded: it has none, or hides it.")
 
 
-def _records(
-    model: nn.Module, taps: list[Tap], found: list[AttentionMap], stream: str, batch: int
-) -> tuple[AttentionRecord, ...]:
-    names = {id(parameter): name for name, parameter in model.named_parameters(remove_duplicate=False)}
+def _layers(model: nn.Module) -> int | None:
+    layers = getattr(config_of(model), "num_hidden_layers", None)
+    return layers if isinstance(layers, int) else None
+
+
+def _records(question: Question, taps: list[Tap], found: list[AttentionMap]) -> tuple[AttentionRecord, ...]:
+    """The records of the taps, which are the last operations of the forward pass, as `found` are the last gradients."""
+    names = {id(parameter): name for name, parameter in question.model.named_parameters(remove_duplicate=False)}
     by_tap = [None] * (len(taps) - len(found)) + found
+    batch, stream = question.batch, question.family.stream
     return tuple(
         AttentionRecord(
             path=names.get(id(tap.output_parameter), "").rpartition(".")[0],
@@ -159,7 +166,7 @@ def _records(
             output_weight=tap.output_weight if tap.readers == 1 else None,
             key_state=tap.query_state,
         )
-        for block, (tap, gradient) in enumerate(zip(taps, by_tap, strict=True))
+        for block, (tap, gradient) in enumerate(zip(taps, by_tap, strict=True), start=question.operations - len(taps))
     )
 
 

@@ -1,0 +1,31 @@
+PYTHON ?= python3
+BIN := .venv/bin
+PHOTOS ?= ../shared/data/photos
+
+.PHONY: demo test check bench docs clean
+
+demo: .venv/installed
+	$(BIN)/whyformer demo --out demo
+
+test: .venv/installed
+	$(BIN)/python -m pytest
+
+check: .venv/installed
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest --cov --cov-report=term:skip-covered --cov-fail-under=90
+
+bench: .venv/installed
+	$(BIN)/python benchmarks/cost.py
+
+docs: .venv/installed
+	$(BIN)/python docs/figures.py
+
+.venv/installed: pyproject.toml constraints.txt
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
+	touch $@
+
+clean:
+	rm -rf .venv demo build

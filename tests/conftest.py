@@ -1,0 +1,100 @@
+"""Small models in folders of Hugging Face layout, as users have them."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+import transformers
+from models import IMAGE, TEXT, built
+from PIL import Image
+from safetensors.torch import load_file, save_file
+
+from whyformer.loading import quiet
+
+ANIMALS = {0: "cat", 1: "dog", 2: "bird", 3: "fish"}
+MOODS = {0: "good", 1: "bad", 2: "dull", 3: "odd"}
+WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", "the", "film", "was", "great", "bad", "not", "and", "a", "##ly"]
+
+
+def labelled(names):
+    return {"id2label": names, "label2id": {name: index for index, name in names.items()}}
+
+
+def saved(folder, model, processor):
+    with quiet():
+        model.save_pretrained(folder)
+        processor.save_pretrained(folder)
+    return folder
+
+
+def image_processor(**settings):
+    return transformers.ViTImageProcessorPil(size={"height": 32, "width": 32}, **settings)
+
+
+def tokenizer():
+    return transformers.BertTokenizerFast(vocab={word: index for index, word in enumerate(WORDS)})
+
+
+@pytest.fixture(scope="session")
+def vit(tmp_path_factory):
+    """A folder with a tiny ViT that tells four animals apart, by chance."""
+    model = built("ViTForImageClassification", "ViTConfig", **IMAGE, **labelled(ANIMALS))
+    return saved(tmp_path_factory.mktemp("models") / "tiny-vit", model, image_processor())
+
+
+@pytest.fixture(scope="session")
+def bert(tmp_path_factory):
+    """A folder with a tiny BERT that knows nine words."""
+    model = built("BertForSequenceClassification", "BertConfig", **TEXT, **labelled(MOODS))
+    return saved(tmp_path_factory.mktemp("models") / "tiny-bert", model, tokenizer())
+
+
+@pytest.fixture(scope="session")
+def swin(tmp_path_factory):
+    """A folder with a tiny Swin, whose windows no token flows through."""
+    sizes = {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}
+    model = built("SwinForImageClassification", "SwinConfig", **sizes, **labelled(ANIMALS))
+    return saved(tmp_path_factory.mktemp("models") / "tiny-swin", model, image_processor())
+
+
+@pytest.fixture(scope="session")
+def resnet(tmp_path_factory):
+    """A folder with a tiny ResNet, which has no attention."""
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 16], "depths": [1, 1]}
+    model = built("ResNetForImageClassification", "ResNetConfig", **sizes, **labelled(ANIMALS))
+    return saved(tmp_path_factory.mktemp("models") / "tiny-resnet", model, image_processor())
+
+
+@pytest.fixture
+def photo(tmp_path):
+    """A PNG file of noise, wider than high."""
+    return save_noise(tmp_path / "photo.png")
+
+
+def save_noise(path, seed=0, width=60, height=40):
+    pixels = np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8)
+    Image.fromarray(pixels).save(path)
+    return path
+
+
+@pytest.fixture
+def copy_of(tmp_path):
+    """A copy of a model's folder to spoil."""
+
+    def copied(folder: Path, name: str = "spoilt") -> Path:
+        return Path(shutil.copytree(folder, tmp_path / name))
+
+    return copied
+
+
+def change_config(folder, **changes):
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | changes))
+
+
+def change_weights(folder, changed):
+    weights = changed(load_file(folder / "model.safetensors"))
+    (folder / "model.safetensors").unlink()
+    save_file(weights, folder / "model.safetensors", {"format": "pt"})
