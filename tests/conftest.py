@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import transformers
-from models import IMAGE, TEXT, built
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+from models import IMAGE, TEXT, built
 from whyformer.loading import quiet
 
 ANIMALS = {0: "cat", 1: "dog", 2: "bird", 3: "fish"}
@@ -54,7 +54,14 @@ def bert(tmp_path_factory):
 @pytest.fixture(scope="session")
 def swin(tmp_path_factory):
     """A folder with a tiny Swin, whose windows no token flows through."""
-    sizes = {"image_size": 32, "patch_size": 4, "embed_dim": 16, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4}
+    sizes = {
+        "image_size": 32,
+        "patch_size": 4,
+        "embed_dim": 16,
+        "depths": [1, 1],
+        "num_heads": [2, 2],
+        "window_size": 4,
+    }
     model = built("SwinForImageClassification", "SwinConfig", **sizes, **labelled(ANIMALS))
     return saved(tmp_path_factory.mktemp("models") / "tiny-swin", model, image_processor())
 

@@ -8,12 +8,12 @@ import huggingface_hub
 import pytest
 import torch
 import transformers
-from conftest import change_config, change_weights
 from huggingface_hub import constants
 from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
-from huggingface_hub.utils import tqdm as hub_bars
-from models import IMAGE, built
+from huggingface_hub.utils import are_progress_bars_disabled
 
+from conftest import change_config, change_weights
+from models import IMAGE, built
 from whyformer import WhyformerError, load, loading
 from whyformer.loading import loaded, quiet
 
@@ -78,18 +78,18 @@ def test_transformers_is_as_talkative_after_loading_as_before(vit, copy_of, verb
         with pytest.raises(WhyformerError):
             load(spoilt)
         assert (logs.get_verbosity(), logs.is_progress_bar_enabled()) == (verbosity, has_bars)
-        assert hub_bars.are_progress_bars_disabled() is not has_bars
+        assert are_progress_bars_disabled() is not has_bars
     finally:
         logs.set_verbosity(before[0])
         (logs.enable_progress_bar if before[1] else logs.disable_progress_bar)()
 
 
 def test_quiet_is_undone_when_something_raises_inside():
-    before = logs.get_verbosity(), logs.is_progress_bar_enabled(), hub_bars.are_progress_bars_disabled()
+    before = logs.get_verbosity(), logs.is_progress_bar_enabled(), are_progress_bars_disabled()
     with pytest.raises(ZeroDivisionError), quiet():
         assert (logs.get_verbosity(), logs.is_progress_bar_enabled()) == (logging.ERROR, False)
         raise ZeroDivisionError
-    assert (logs.get_verbosity(), logs.is_progress_bar_enabled(), hub_bars.are_progress_bars_disabled()) == before
+    assert (logs.get_verbosity(), logs.is_progress_bar_enabled(), are_progress_bars_disabled()) == before
 
 
 def truncate_weights(folder):
@@ -152,7 +152,9 @@ def test_a_text_model_without_its_tokenizer_is_refused(bert, copy_of):
 
 def test_a_tokenizer_of_another_model_is_refused(bert, copy_of):
     folder = copy_of(bert)
-    words = {word: index for index, word in enumerate(["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", *map(str, range(70))])}
+    words = {
+        word: index for index, word in enumerate(["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", *map(str, range(70))])
+    }
     transformers.BertTokenizerFast(vocab=words).save_pretrained(folder)
     with pytest.raises(WhyformerError, match="has 75 word pieces, its model only 60"):
         load(folder)
@@ -162,7 +164,7 @@ def plant_code(folder, config):
     code = folder / "planted.py"
     code.write_text(f"open({str(folder / 'executed')!r}, 'w')\nraise SystemExit(7)\n")
     classes = ["AutoConfig", "AutoModelForImageClassification", "AutoImageProcessor", "AutoTokenizer"]
-    mapped = {name: "planted.Anything" for name in classes}
+    mapped = dict.fromkeys(classes, "planted.Anything")
     for file in folder.glob("*config.json"):
         text = file.read_text().rstrip().removesuffix("}")
         file.write_text(f'{text}, "auto_map": {str(mapped).replace(chr(39), chr(34))}}}')

@@ -88,16 +88,26 @@ def explain_batch(
     pieces = _pieces(subject, examples, truncate=truncate)
     count = 1 + max((piece.example for piece in pieces), default=-1)
     targets = _settled(subject, pieces, target, count, batch_size)
-    if isinstance(options.get("baseline"), str) and options["baseline"] == "black" and isinstance(pieces[0], Picture):
-        options["baseline"] = black(subject.processor)
+    tensors = _as_tensors(options, subject)
     found: list[list[_Found]] = [[] for _ in range(count)]
     batches = list(_batches(pieces, batch_size))
     for batch in track(batches, f"{method} on {subject.name}", transient=True, disable=not progress):
         each = targets if not isinstance(targets, list) else [targets[piece.example] for piece in batch]
         asked = trace(subject.model, _inputs(subject, batch), each, reads=chosen.reads, readout=readout)
-        for piece, result in zip(batch, _found(asked, chosen, options, batch), strict=True):
+        for piece, result in zip(batch, _found(asked, chosen, tensors, batch), strict=True):
             found[piece.example].append(result)
     return [_explanation(parts, subject, chosen, options) for parts in found]
+
+
+def _as_tensors(options: dict[str, Any], subject: Loaded) -> dict[str, Any]:
+    """The options with a black baseline in the model's own colours, which only its processor knows."""
+    asked_for = options.get("baseline")
+    is_black = isinstance(asked_for, str) and asked_for == "black"
+    return options | {"baseline": black(subject.processor)} if is_black and _sees(subject) else options
+
+
+def _sees(subject: Loaded) -> bool:
+    return hasattr(subject.processor, "image_mean")
 
 
 @dataclass(frozen=True)
@@ -117,7 +127,7 @@ def _pieces(subject: Loaded, examples: Iterable[Any], *, truncate: bool) -> list
             f"{subject.name} came without a processor: pass processor=…, its tokenizer or image processor."
         )
     pieces: list[Picture | Chunk] = []
-    if hasattr(subject.processor, "image_mean"):
+    if _sees(subject):
         for number, example in enumerate(examples):
             image = image_of(example)
             pieces.append(Picture(number, image, covered_box(subject.processor, image.size)))
