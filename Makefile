@@ -20,7 +20,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/cost.py
 
 docs: .venv/installed
-	$(BIN)/python docs/figures.py
+	$(BIN)/python docs/tables.py
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

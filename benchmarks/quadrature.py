@@ -1,6 +1,6 @@
 """How many steps, and which rule, the integrated feedback needs: error against 256 midpoints on a trained model.
 
-    python benchmarks/quadrature.py --photos DIR [--model mini-vit] [--images 32] [--out benchmarks/results/quadrature.json]
+    python benchmarks/quadrature.py --photos DIR [--model mini-vit] [--images 32] [--out FILE.json]
 
 DIR holds val-0.tar of the photographs the bundled models are trained on. For each rule and number of steps: the
 relative error of the feedback F (‖F − F*‖ / ‖F*‖ over the read-out's row) and the Spearman correlation of the bi_token
@@ -15,7 +15,6 @@ import json
 import tarfile
 from pathlib import Path
 
-import torch
 from PIL import Image
 from rich.progress import track
 from torch import Tensor
@@ -55,7 +54,9 @@ def study(asked: Trace) -> list[dict[str, float | str | int]]:
     for rule, steps in track([(rule, steps) for rule in RULES for steps in STEPS], "quadrature"):
         error = (asked.feedback(rule, steps, "zero") - exact).flatten(1).norm(dim=1) / exact.flatten(1).norm(dim=1)
         correlation = spearman(map_with(rule, steps), exact_map)
-        rows.append({"rule": rule, "steps": steps, "error": round(float(error.mean()), 4), "rank": round(correlation, 4)})
+        rows.append(
+            {"rule": rule, "steps": steps, "error": round(float(error.mean()), 4), "rank": round(correlation, 4)}
+        )
     return rows
 
 

@@ -45,7 +45,7 @@ def broken_picture(path, what):
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ("corrupt", "not an image that can be read"),
+        ("corrupt", "cannot be read, save it anew"),
         ("truncated", "cannot be read, save it anew"),
         ("no picture", "not an image that can be read"),
         ("zero-byte", "is empty"),

@@ -152,6 +152,57 @@ def test_pytorchs_own_encoder_is_explained_by_structure():
     assert torch.equal(asked.records[0].key_state, x)
 
 
+class SequenceFirst(nn.Module):
+    """Blocks that hold their state as [token, example, channel], as nn.MultiheadAttention does by default."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.attention = nn.ModuleList(nn.MultiheadAttention(16, 2) for _ in range(2))
+        self.head = nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        state = x.transpose(0, 1)
+        for attention in self.attention:
+            state = state + attention(state, state, state, need_weights=False)[0]
+        return self.head(state[0])
+
+
+@pytest.mark.parametrize("batch", [3, 5])
+def test_states_are_found_whichever_axis_comes_first(batch):
+    torch.manual_seed(0)
+    x = torch.randn(batch, 5, 16)  # five tokens: a batch of five cannot be told apart by its shape
+    model = SequenceFirst().eval()
+    first, second = trace(model, {"x": x}, 1, reads="states").records
+    assert torch.equal(first.key_state, x)
+    with torch.no_grad():
+        state = x.transpose(0, 1)
+        added = model.attention[0](state, state, state, need_weights=False)[0].transpose(0, 1)
+    torch.testing.assert_close(second.key_state, x + added)
+
+
+class Parallel(nn.Module):
+    """Attention and MLP side by side on one normalised state, as in GPT-J."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.qkv, self.out = nn.LayerNorm(16), nn.Linear(16, 48), nn.Linear(16, 16)
+        self.up, self.down, self.head = nn.Linear(16, 32), nn.Linear(32, 16), nn.Linear(16, 4)
+
+    def forward(self, x: Tensor) -> Tensor:
+        normed = self.norm(x)
+        query, key, value = self.qkv(normed).unflatten(-1, (3, 2, 8)).permute(2, 0, 3, 1, 4)
+        mixed = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        return self.head((self.out(mixed) + self.down(self.up(normed).relu()) + x)[:, 0])
+
+
+def test_a_parallel_mlp_is_not_taken_for_the_residual_state():
+    torch.manual_seed(0)
+    model, x = Parallel().eval(), torch.randn(3, 5, 16)
+    (record,) = trace(model, {"x": x}, 1, reads="states").records
+    assert torch.equal(record.key_state, x)
+    assert torch.equal(record.value_weight, model.qkv.weight.detach()[32:])
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_map_is_seen_in_order_with_its_path_weights_and_state(family):
     model, inputs = FAMILIES[family](), inputs_of(family)

@@ -143,10 +143,11 @@ def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], l
             reasons[name] = None
             if not all(bool(torch.isfinite(values).all()) for values in scores.values()):
                 failures.append(f"{name} gives scores that are not finite.")
-        except WhyformerError as reason:
+        except UnsupportedModel as reason:
             reasons[name] = str(reason)
-            if not isinstance(reason, UnsupportedModel):
-                failures.append(f"{name}: {reason}")
+        except Exception as failure:  # Whatever it is, the other findings are worth having.
+            reasons[name] = str(failure)
+            failures.append(f"{name} fails: {failure}")
     return reasons, failures
 
 

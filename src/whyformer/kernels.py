@@ -28,17 +28,17 @@ def attention_map(
     the softmax: a NaN there would reach every gradient of the example.
     """
     scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
-    scores = scores.to(torch.promote_types(scores.dtype, torch.float32))
+    precise = torch.promote_types(scores.dtype, torch.float32)
     if is_causal:
         causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         attn_mask = causal if attn_mask is None else _both(attn_mask, causal)
     if attn_mask is None:
-        weights = scores.softmax(dim=-1)
+        weights = scores.softmax(dim=-1, dtype=precise)
     else:
-        additive = _additive(attn_mask, scores.dtype)
+        additive = _additive(attn_mask, precise)
         blind = (additive == -math.inf).all(dim=-1, keepdim=True)
         weights = (scores + additive.masked_fill(blind, 0.0)).softmax(dim=-1).masked_fill(blind, 0.0)
-    return F.dropout(weights, dropout_p).to(query.dtype)
+    return _dropped(weights, dropout_p).to(query.dtype)
 
 
 def scaled_dot_product_attention(
@@ -116,7 +116,7 @@ def multi_head_attention(
     dropout_p = dropout_p if training else 0.0
     if need_weights:
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
-        attention = F.dropout(F.softmax(scores if mask is None else scores + mask, dim=-1), dropout_p)
+        attention = _dropped(F.softmax(scores if mask is None else scores + mask, dim=-1), dropout_p)
         mixed = torch.matmul(attention, v)
     else:
         attention, mixed = None, F.scaled_dot_product_attention(q, k, v, mask, dropout_p)
@@ -126,6 +126,10 @@ def multi_head_attention(
     if not is_batched:
         output, attention = output.squeeze(1), None if attention is None else attention.squeeze(0)
     return output, attention
+
+
+def _dropped(weights: Tensor, dropout_p: float) -> Tensor:
+    return F.dropout(weights, dropout_p) if dropout_p else weights
 
 
 def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:

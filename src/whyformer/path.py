@@ -17,7 +17,8 @@ from transformers.utils import ModelOutput
 from whyformer.axes import QUERY, AttentionMap, ExampleScores, Inputs, Positions
 from whyformer.errors import WhyformerError
 from whyformer.families import Family, config_of, main_input, scaled_module
-from whyformer.record import Recorder, Tap
+from whyformer.provenance import Tap
+from whyformer.record import Recorder
 from whyformer.score import Score
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
@@ -49,7 +50,7 @@ def nodes_and_weights(quadrature: Quadrature, steps: int) -> tuple[Tensor, Tenso
     number = torch.arange(steps, dtype=torch.float64)
     nodes = {
         "midpoint": (number + 0.5) / steps,
-        "uniform": (number + 1) / steps,  # BI Eq. 20
+        "uniform": (number + 1) / steps,  # BI Eq. 17
         "inclusive": torch.linspace(0, 1, steps, dtype=torch.float64),  # the authors' code
     }[quadrature]
     return nodes, torch.full((steps,), 1 / steps, dtype=torch.float64)

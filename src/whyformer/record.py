@@ -12,11 +12,11 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer import kernels
-from whyformer.axes import HEAD, AttentionMap, State, Values
+from whyformer.axes import HEAD, QUERY, AttentionMap, State, Values
 from whyformer.errors import WhyformerError
+from whyformer.provenance import KEEPING, MOVING, SWAPPING, Mixed, Move, Projection, Tag, Tap, Weights, Written
 
 Function = Callable[..., Any]
-Move = Callable[[Tensor], Tensor]
 
 
 @dataclass(frozen=True)
@@ -33,71 +33,6 @@ class AttentionRecord:
     value_weight: Tensor | None = None
     output_weight: Tensor | None = None
     key_state: State | None = None
-
-
-@dataclass(eq=False)
-class Tap:
-    """What the recorder has seen so far of one attention operation."""
-
-    map: Tensor
-    mixed: Tensor | None
-    value: Tensor | None = None
-    value_source: Projection | None = None
-    output_weight: Tensor | None = None
-    output_parameter: Tensor | None = None
-    readers: int = 0
-    query_state: Tensor | None = None
-
-
-@dataclass(frozen=True)
-class Projection:
-    """A tensor that is a linear projection of `source`, rearranged by `moves`."""
-
-    weight: Tensor
-    source: Tensor
-    shape: torch.Size
-    moves: tuple[Move, ...] = ()
-
-    def rows(self, batch: int) -> Tensor:
-        """The rows of the weight behind each (head, feature) of the tensor, found by moving their numbers along."""
-        numbers = torch.arange(self.shape[-1], device=self.weight.device).expand(self.shape)
-        for move in self.moves:
-            numbers = move(numbers)
-        by_head = numbers.reshape(batch, -1, *numbers.shape[-2:])[0, :, 0, :].flatten()
-        first, last = int(by_head[0]), int(by_head[-1]) + 1
-        if last - first == len(by_head) and bool((by_head.diff() == 1).all()):
-            return self.weight[first:last]
-        return self.weight[by_head]
-
-
-@dataclass(frozen=True)
-class Weights:
-    """The output of a softmax, on its way to a product with values."""
-
-
-@dataclass(frozen=True)
-class Mixed:
-    """Values mixed by the attention of `tap`, on their way to its output projection."""
-
-    tap: Tap
-
-
-@dataclass(frozen=True)
-class Written:
-    """The output projection of `tap`, on its way to the residual stream."""
-
-    tap: Tap
-
-
-Tag = Projection | Weights | Mixed | Written
-
-# Operations that only move entries about, and those that leave every entry in its place.
-MOVING = frozenset(
-    "view view_as reshape reshape_as transpose permute flatten unflatten squeeze unsqueeze expand expand_as repeat "
-    "repeat_interleave split tensor_split chunk unbind __getitem__ narrow select movedim swapaxes swapdims t "
-    "contiguous clone".split()
-)
-KEEPING = frozenset("to type type_as float half bfloat16 double dropout dropout_ masked_fill masked_fill_".split())
 
 
 class Recorder(TorchFunctionMode):
@@ -149,7 +84,10 @@ class Recorder(TorchFunctionMode):
         if name in KEEPING and args:
             self._carry(self._tag(args[0]), result)
         elif name in MOVING and args:
-            self._carry(self._tag(args[0]), result, lambda x: func(x, *plain[1:], **kwargs))
+            tag = self._tag(args[0])
+            if isinstance(tag, Written) and name in SWAPPING:
+                tag = replace(tag, tokens_first=not tag.tokens_first)
+            self._carry(tag, result, lambda x: func(x, *plain[1:], **kwargs))
         return result
 
     def _tag(self, x: Any) -> Tag | None:
@@ -214,7 +152,8 @@ class Recorder(TorchFunctionMode):
         self.seen += 1
         if self.seen <= self._start:
             return
-        kept = self._by_head(weights).mean(HEAD, keepdim=True) if self._merge_heads else weights
+        precise = torch.promote_types(weights.dtype, torch.float32)
+        kept = self._by_head(weights).mean(HEAD, keepdim=True, dtype=precise) if self._merge_heads else weights
         tap = Tap(kept, mixed if self._states else None)
         if self._states and value is not None:
             source = self._tag(value)
@@ -226,41 +165,44 @@ class Recorder(TorchFunctionMode):
         return x if x.dim() == 4 else x.reshape(self._batch, -1, *x.shape[-2:])
 
     def _linear(self, func: Function, args: Any, kwargs: Any) -> Any:
-        plain = _plain(args)
-        result = func(*plain, **_plain_values(kwargs))
+        result = func(*_plain(args), **_plain_values(kwargs))
         if func.__name__ == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
-            source, parameter, weight = args[1], args[2], plain[2].t()
+            source, parameter = args[1:3]
+            weight = parameter.detach().t()
         else:
-            source = args[0]
-            parameter = args[1] if len(args) > 1 else kwargs["weight"]
+            source, parameter = (*args, *kwargs.values())[:2]
             weight = parameter.detach()
         tag = self._tag(source)
         if isinstance(tag, Mixed):
             tag.tap.readers += 1
             if tag.tap.readers == 1:
                 tag.tap.output_parameter, tag.tap.output_weight = parameter, weight
-                self._check_head_order(tag.tap, source)
-                self._tags[result] = Written(tag.tap)
+                self._tags[result] = Written(tag.tap, self._check_order(tag.tap, source))
         elif self._states:
             self._tags[result] = Projection(weight, source, result.shape)
         return result
 
-    def _check_head_order(self, tap: Tap, source: Tensor) -> None:
+    def _check_order(self, tap: Tap, source: Tensor) -> bool:
+        """Forget W_o if heads do not lie side by side in its input; tell whether tokens come before examples there."""
         if tap.mixed is None:
-            return
-        first_token = self._by_head(tap.mixed)[0, :, 0].flatten()
-        if not torch.equal(source.reshape(-1, source.shape[-1])[0], first_token):
+            return False
+        mixed, rows = self._by_head(tap.mixed), source.reshape(-1, source.shape[-1])
+        if not torch.equal(rows[0], mixed[0, :, 0].flatten()):
             tap.output_weight = None
         tap.mixed = None
+        return mixed.shape[QUERY] > 1 and not torch.equal(rows[1], mixed[0, :, 1].flatten())
 
     def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
-        plain = _plain(args)
-        result = func(*plain, **_plain_values(kwargs))
-        for written, other in (args[:2], args[1::-1]) if len(args) > 1 else ():
+        result = func(*_plain(args), **_plain_values(kwargs))
+        for written, other in (args[:2], args[1::-1]) if self._states and len(args) > 1 else ():
             tag = self._tag(written)
-            if isinstance(tag, Written) and isinstance(other, Tensor) and other.shape == written.shape:
-                tag.tap.query_state = other.detach() if self._states else None
-                break
+            if not isinstance(tag, Written) or not isinstance(other, Tensor) or other.shape != written.shape:
+                continue
+            beside, source = self._tag(other), tag.tap.value_source
+            if isinstance(beside, Projection) and (source is None or source.source is not other):
+                self._tags[result] = tag  # another branch (a parallel MLP, an adapter): the residual is still to come
+            elif tag.tap.query_state is None:
+                tag.tap.query_state = (other.transpose(0, 1) if tag.tokens_first else other).detach()
         return result
 
     def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:

@@ -23,8 +23,9 @@ from whyformer.path import (
     last_gradients,
     nodes_and_weights,
 )
+from whyformer.provenance import Tap
 from whyformer.readout import ReadOut, read_out_seen, read_out_weights
-from whyformer.record import AttentionRecord, Recorder, Tap
+from whyformer.record import AttentionRecord, Recorder
 from whyformer.score import Asked, Target, asked
 
 # What a method reads of a trace. Maps alone are kept as head means; everything else is kept per head.
@@ -60,7 +61,7 @@ class Trace:
         return [(record,) for record in self.records if record.block >= first_block]
 
     def feedback(self, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor) -> Rows:
-        """F at the read-out's rows: the last map's integrated gradient, clamped per head, head mean (BI Eq. 20)."""
+        """F at the read-out's rows: the last map's integrated gradient, clamped per head, head mean (BI Eq. 17)."""
         positions, _ = self.readout.rows
         nodes, weights = nodes_and_weights(quadrature, steps)
         default = TOKENS_AT_ONCE.get(positions.device.type, TOKENS_AT_ONCE["cpu"]) // self.mask.shape[1]

@@ -31,7 +31,7 @@ def bi_head(
     steps: int = 10,
     baseline: Baseline | Tensor = "zero",
 ) -> StreamScores:
-    """Heads weighed by their importance to the answer, then feedback (BI Eq. 13-16, 18-20)."""
+    """Heads weighed by their importance to the answer, then feedback (BI Eq. 15-18)."""
 
     def by_importance(record: AttentionRecord) -> Mixing:
         share = head_share(record, importance)
@@ -55,7 +55,7 @@ def bi_token(
     steps: int = 10,
     baseline: Baseline | Tensor = "zero",
 ) -> StreamScores:
-    """Attention weighed by how far each key token's state is carried, then feedback (BI Eq. 9-12, 18-20)."""
+    """Attention weighed by how far each key token's state is carried, then feedback (BI Eq. 13-14, 16-18)."""
 
     def by_token(record: AttentionRecord) -> Mixing:
         return head_mean(record.map) * carried(record, alpha)[:, None, :]
@@ -80,7 +80,7 @@ def head_share(record: AttentionRecord, importance: str) -> Tensor:
 
 
 def carried(record: AttentionRecord, alpha: str) -> TokenScores:
-    """α_j = ‖(Z W_v W_o)_j‖ / ‖Z_j‖ over key tokens (BI Eq. 12).
+    """α_j = ‖(Z W_v W_o)_j‖ / ‖Z_j‖ over key tokens (BI Eq. 14).
 
     The authors' code has ‖v_j W_o‖ above the line instead ("values"): LayerNorm and bias are then in it.
     """

@@ -1,0 +1,120 @@
+"""Writes the tables of README and docs from the registry and the committed results, so that they cannot drift.
+
+python docs/tables.py           # rewrite them
+python docs/tables.py --check   # exit 1 if one is out of date
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from whyformer.methods import METHODS
+
+ROOT = Path(__file__).parents[1]
+RESULTS = ROOT / "benchmarks" / "results"
+
+
+def table(header: list[str], rows: list[list[str]]) -> str:
+    lines = [header, ["---"] * len(header), *rows]
+    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+
+def result(name: str) -> dict[str, Any]:
+    return json.loads((RESULTS / f"{name}.json").read_text())
+
+
+def methods() -> str:
+    """What each method does, reads and takes."""
+    rows = []
+    for name, method in METHODS.items():
+        options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
+        rows.append([f"`{name}`", method.summary, method.reads, options or "–"])
+    return table(["method", "what it is", "reads", "options"], rows)
+
+
+def cost() -> str:
+    """Cost in forward passes."""
+    report = result("cost")
+    batches = report["batch"]
+    rows = [
+        [label, *(f"{batches[batch]['ratios'][label]:.2f}" for batch in batches), shown(report["authors"][label])]
+        for label in report["bound"]
+    ]
+    return table(["forwards, CPU", *(f"batch {batch}" for batch in batches), "the papers' code, batch 1"], rows)
+
+
+def gpu() -> str:
+    """Images per second on a GPU."""
+    report = result("gpu")
+    precisions = report["throughput"]
+    rows = []
+    for label in ["plain forward", *report["least"]]:
+        rates = [f"{precisions[name][label]['images_per_second']:,.0f}" for name in precisions]
+        rows.append([label, *rates, shown(report["authors"].get(label))])
+    return table([f"images/s, {report['card']}", *precisions, "the papers' code"], rows)
+
+
+def agreement() -> str:
+    """How well half-precision maps agree with float32."""
+    report = result("gpu")["bf16_agreement"]
+    rows = [[label, f"{found['mean']:.3f}", f"{found['lowest']:.3f}"] for label, found in report.items()]
+    return table(["bf16 against fp32 maps, Spearman", "mean over images", "lowest"], rows)
+
+
+def quadrature() -> str:
+    """Error of the feedback per rule and number of steps."""
+    rows = result("quadrature")["rows"]
+    steps = sorted({row["steps"] for row in rows})
+    cells = {(row["rule"], row["steps"]): f"{row['error']:.3f} / {row['rank']:.3f}" for row in rows}
+    rules = list(dict.fromkeys(row["rule"] for row in rows))
+    body = [[str(count), *(cells[rule, count] for rule in rules)] for count in steps]
+    return table(["steps (error of F / rank of the map)", *rules], body)
+
+
+def shown(value: float | None) -> str:
+    return "–" if value is None else f"{value:g}"
+
+
+def measured() -> str:
+    return f"{cost()}\n\n{gpu()}"
+
+
+BLOCKS: dict[str, Callable[[], str]] = {
+    "methods": methods,
+    "measured": measured,
+    "cost": cost,
+    "gpu": gpu,
+    "agreement": agreement,
+    "quadrature": quadrature,
+}
+
+
+def filled(text: str) -> str:
+    """The text with every block between <!-- name --> and <!-- /name --> made anew."""
+    for name, block in BLOCKS.items():
+        pattern = re.compile(rf"(<!-- {name} -->\n).*?(<!-- /{name} -->)", re.DOTALL)
+        if pattern.search(text):
+            made = block()
+            text = pattern.sub(lambda match, made=made: f"{match[1]}{made}\n{match[2]}", text)
+    return text
+
+
+def main() -> int:
+    stale = []
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+        text = path.read_text()
+        if filled(text) != text:
+            stale.append(path.name)
+            if "--check" not in sys.argv:
+                path.write_text(filled(text))
+    print(f"{'Out of date' if '--check' in sys.argv else 'Rewritten'}: {', '.join(stale) or 'none'}")
+    return int("--check" in sys.argv and bool(stale))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,37 @@
+"""The demo: the bundled examples through the bundled models, by every method, in one page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from rich.progress import track
+
+from whyformer.attribution import explain
+from whyformer.errors import UnsupportedModel
+from whyformer.explanation import Explanation
+from whyformer.loading import ZOO, load
+from whyformer.methods import METHODS
+from whyformer.render import html
+
+# model, example, target
+SHOWN = [("mini-vit", ZOO / "cat.jpg", "predicted")]
+
+
+def write_report(folder: Path) -> Path:
+    """Explain every bundled example by every method that applies, and write the page that shows them."""
+    folder.mkdir(parents=True, exist_ok=True)
+    rows: list[list[Explanation | None]] = []
+    titles: list[str] = []
+    for name, example, target in SHOWN:
+        subject = load(name)
+        row: list[Explanation | None] = []
+        for method in track(sorted(METHODS), f"{name} on {example.name}", transient=True):
+            try:
+                row.append(explain(example, subject, target, method))
+            except UnsupportedModel:
+                row.append(None)
+        rows.append(row)
+        titles.append(next(f"{cell.answer} · {name}" for cell in row if cell is not None))
+    report = folder / "index.html"
+    report.write_text(html.comparison(rows, titles, sorted(METHODS), "Why these answers?"), encoding="utf-8")
+    return report

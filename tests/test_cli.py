@@ -1,0 +1,298 @@
+"""The commands, from inside and as real processes."""
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from conftest import save_noise
+from whyformer import METHODS, Explanation, explain, load, loading
+from whyformer.cli import app
+
+COMMAND = [sys.executable, "-c", "from whyformer.cli import main; main()"]
+
+
+def run(*arguments):
+    """What a command that succeeds prints; it has nothing to say on stderr."""
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return result.stdout
+
+
+def process(*arguments, **settings):
+    return subprocess.run(
+        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, encoding="utf-8", timeout=120, **settings
+    )
+
+
+def test_a_picture_is_explained_in_the_terminal(vit, photo):
+    assert run("explain", photo, "--model", vit) == f"{explain(photo, load(vit))}\n"
+
+
+def test_a_text_is_explained_as_given_or_from_its_file(bert, tmp_path):
+    (tmp_path / "review.txt").write_text("the film was not great")
+    expected = f"{explain('the film was not great', load(bert))}\n"
+    assert run("explain", "the film was not great", "--model", bert) == expected
+    assert run("explain", tmp_path / "review.txt", "--model", bert) == expected
+
+
+def test_a_text_longer_than_any_file_name_is_a_text(bert):
+    text = "the film was great " * 30
+    assert "overlapping chunks" in run("explain", text, "--model", bert)
+    assert "overlapping chunks" not in run("explain", text, "--model", bert, "--truncate")
+
+
+def test_a_word_that_is_also_a_folder_is_a_text(bert, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "film").mkdir()
+    assert json.loads(run("explain", "film", "--model", bert, "--json"))["parts"]["text"]["tokens"] == ["film"]
+
+
+def test_a_pair_of_texts_is_explained_together(bert):
+    found = json.loads(run("explain", "the film", "--pair", "was great", "--model", bert, "--json"))
+    assert found["parts"]["text"]["tokens"] == ["the", "film", "was", "great"]
+    assert found["parts"]["text"]["segments"] == [0, 0, 1, 1]
+
+
+def test_json_has_the_scores_of_the_library(vit, photo):
+    expected = explain(photo, load(vit), 2, "bi_head", steps=3, feedback="gradient")
+    options = ["--option", "steps=3", "--option", "feedback=gradient"]
+    found = json.loads(
+        run("explain", photo, "--model", vit, "--target", "Bird", "--method", "bi_head", *options, "--json")
+    )
+    assert found["input"] == str(photo)
+    assert (found["target"], found["method"], found["model"]) == ("bird", "bi_head", "tiny-vit")
+    assert found["probability"] == expected.probability
+    assert found["options"] == dict(expected.options)
+    part = found["parts"]["image"]
+    assert (part["rows"], part["columns"], part["box"]) == (4, 4, [0, 0, 60, 40])
+    assert part["scores"] == expected.scores.tolist()
+    assert part["tokens"] == list(expected.tokens)
+
+
+@pytest.mark.parametrize("target", ["1", "dog", "DOG"])
+def test_a_label_goes_by_its_name_or_index(vit, photo, target):
+    found = json.loads(run("explain", photo, "--model", vit, "--target", target, "--json"))
+    assert found["target"] == "dog"
+
+
+def test_a_switch_of_a_method_is_read_as_true_or_false(vit, photo):
+    command = ["explain", photo, "--model", vit, "--method", "rollout", "--json", "--option"]
+    for text, value in {"true": True, "False": False}.items():
+        assert json.loads(run(*command, f"normalise_rows={text}"))["options"]["normalise_rows"] is value
+
+
+@pytest.mark.parametrize("suffix", ["html", "png", "json", "npz"])
+def test_an_explanation_is_written_in_every_format(vit, photo, tmp_path, suffix):
+    out = tmp_path / f"out.{suffix}"
+    assert run("explain", photo, "--model", vit, "--out", out).endswith(f"Written to {out}\n")
+    if suffix in ("json", "npz"):
+        assert Explanation.load(out) == explain(photo, load(vit))
+    else:
+        explain(photo, load(vit)).save(tmp_path / f"expected.{suffix}")
+        assert out.read_bytes() == (tmp_path / f"expected.{suffix}").read_bytes()
+
+
+def test_with_json_the_file_is_announced_elsewhere(vit, photo, tmp_path):
+    result = CliRunner().invoke(
+        app, ["explain", str(photo), "--model", str(vit), "--json", "--out", str(tmp_path / "a.png")]
+    )
+    assert json.loads(result.stdout)["model"] == "tiny-vit"
+    assert result.stderr == f"Written to {tmp_path / 'a.png'}\n"
+
+
+@pytest.fixture
+def photos(tmp_path):
+    for folder in ("one", "two"):
+        (tmp_path / folder).mkdir()
+    names = ["one/a.png", "one/b.png", "two/a.png"]
+    return [save_noise(tmp_path / name, seed) for seed, name in enumerate(names)]
+
+
+def test_several_pictures_are_explained_in_their_order(vit, photos):
+    lines = run("explain", *photos, "--model", vit, "--json").splitlines()
+    found = [json.loads(line) for line in lines]
+    assert [one["input"] for one in found] == [str(photo) for photo in photos]
+    for one, photo in zip(found, photos, strict=True):
+        np.testing.assert_allclose(one["parts"]["image"]["scores"], explain(photo, load(vit)).scores, rtol=1e-4)
+
+
+def test_several_pictures_fill_a_folder_that_is_made(vit, photos, tmp_path):
+    out = tmp_path / "new" / "folder"
+    printed = run("explain", *photos, "--model", vit, "--out", out)
+    assert sorted(file.name for file in out.iterdir()) == ["a-2.html", "a.html", "b.html"]
+    assert [line for line in printed.splitlines() if line in map(str, photos)] == [str(photo) for photo in photos]
+
+
+def test_several_texts_make_one_report(bert, tmp_path):
+    run("explain", "the film was great", "the film was bad", "--model", bert, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert page.count("<article") == 2
+    assert page.index("great") < page.index(">bad")
+
+
+@pytest.fixture
+def grids(monkeypatch):
+    """The tables of explanations handed to the renderer."""
+    handed = []
+    html = importlib.import_module("whyformer.render.html")
+    drawn = html.comparison
+
+    def comparison(rows, *titles):
+        handed.append((rows, *titles))
+        return drawn(rows, *titles)
+
+    monkeypatch.setattr(html, "comparison", comparison)
+    return handed
+
+
+def test_methods_are_compared_in_the_current_folder(vit, photo, tmp_path, monkeypatch, grids):
+    monkeypatch.chdir(tmp_path)
+    assert run("compare", photo, "--model", vit) == "Written to comparison.html\n"
+    ((rows, titles, columns, title),) = grids
+    assert columns == list(METHODS)
+    assert titles == [explain(photo, load(vit)).target]
+    assert title == "photo"
+    for name, cell in zip(columns, rows[0], strict=True):
+        assert cell == explain(photo, load(vit), method=name)
+    assert "bi_token" in Path("comparison.html").read_text(encoding="utf-8")
+
+
+def test_targets_and_models_make_a_grid(vit, swin, photo, tmp_path, grids):
+    methods = ["--method", "grad_cam", "--method", "raw_attention"]
+    targets = ["--target", "cat", "--target", "3"]
+    run("compare", photo, *methods, *targets, "--model", vit, "--model", swin, "--out", tmp_path / "grid.html")
+    ((rows, titles, columns, _),) = grids
+    assert columns == ["grad_cam", "raw_attention"]
+    assert titles == ["cat · tiny-vit", "fish · tiny-vit", "cat · tiny-swin", "fish · tiny-swin"]
+    assert [[(cell.target, cell.model, cell.method) for cell in row] for row in rows] == [
+        [(target, model, method) for method in columns]
+        for model in ("tiny-vit", "tiny-swin")
+        for target in ("cat", "fish")
+    ]
+
+
+def test_a_method_that_does_not_apply_is_left_out_with_a_note(vit, swin, photo, tmp_path, grids):
+    printed = run("compare", photo, "--model", swin, "--out", tmp_path / "one.html")
+    assert "Left out: rollout on tiny-swin: This method follows tokens from block to block" in printed
+    run("compare", photo, "--model", swin, "--model", vit, "--out", tmp_path / "two.html")
+    (_, _, alone, _), (rows, _, both, _) = grids
+    assert "rollout" not in alone
+    assert {"raw_attention", "grad_cam"} <= set(alone)
+    assert both == list(METHODS)
+    assert rows[0][both.index("rollout")] is None
+    assert rows[1][both.index("rollout")].model == "tiny-vit"
+
+
+def test_a_method_asked_for_by_name_must_apply(swin, photo, tmp_path):
+    arguments = ["compare", photo, "--model", swin, "--method", "rollout", "--out", tmp_path / "c.html"]
+    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
+    assert result.exit_code == 2
+    assert result.stderr.count("\n") == 1
+    assert not (tmp_path / "c.html").exists()
+
+
+def test_a_comparison_is_drawn_as_a_picture(bert, tmp_path):
+    run("compare", "the film was great", "--model", bert, "--out", tmp_path / "c.png")
+    with Image.open(tmp_path / "c.png") as picture:
+        assert picture.width > len(METHODS) * 300
+
+
+def test_methods_are_listed_with_their_options():
+    found = {method["name"]: method for method in json.loads(run("methods", "--json"))}
+    assert list(found) == list(METHODS)
+    assert found["rollout"]["options"] == {"first_block": 0, "normalise_rows": False}
+    assert found["rollout"]["reads"] == "maps"
+    assert found["grad_cam"]["summary"] == METHODS["grad_cam"].summary
+    table = run("methods")
+    for name in (*METHODS, "normalise_rows=False", "quadrature=midpoint"):
+        assert name in table
+
+
+def test_bundled_models_are_listed_from_their_cards(vit, bert, tmp_path, monkeypatch):
+    monkeypatch.setattr(loading, "ZOO", tmp_path)
+    assert run("models") == "No model is bundled: give --model a folder or a Hugging Face id.\n"
+    assert json.loads(run("models", "--json")) == []
+    shutil.copytree(vit, tmp_path / "mini-vit")
+    shutil.copytree(bert, tmp_path / "mini-bert")
+    card = "---\nlicense: mit\n---\n# Mini ViT\n\nTells [four] animals\napart. Was trained by nobody.\n"
+    (tmp_path / "mini-vit" / "README.md").write_text(card)
+    found = json.loads(run("models", "--json"))
+    assert [model["name"] for model in found] == ["mini-bert", "mini-vit"]
+    assert found[1] == {
+        "name": "mini-vit",
+        "task": "images",
+        "labels": ["cat", "dog", "bird", "fish"],
+        "layers": 3,
+        "width": 48,
+        "megabytes": (vit / "model.safetensors").stat().st_size / 1e6,
+        "about": "Tells [four] animals apart.",
+    }
+    assert (found[0]["task"], found[0]["about"]) == ("texts", "")
+    words = " ".join(run("models").split())
+    assert "mini-vit" in words
+    assert "[four]" in words
+
+
+def test_without_arguments_help_is_shown():
+    for arguments in ([], ["--help"]):
+        printed = run(*arguments)
+        for command in ("explain", "compare", "methods", "models", "doctor"):
+            assert command in printed
+
+
+def test_the_version_is_that_of_the_package():
+    assert run("--version") == f"whyformer {importlib.metadata.version('whyformer')}\n"
+
+
+def test_a_misspelt_command_is_met_with_the_nearest(tmp_path):
+    result = CliRunner().invoke(app, ["explan"])
+    assert result.exit_code == 2
+    assert result.stderr == "whyformer: No such command 'explan'. Did you mean 'explain'?\n"
+
+
+def test_an_interrupt_is_one_line(vit, photo, tmp_path, monkeypatch):
+    def interrupted(*_, **__):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("whyformer.attribution.explain_batch", interrupted)
+    out = tmp_path / "out.html"
+    result = CliRunner().invoke(app, ["explain", str(photo), "--model", str(vit), "--out", str(out)])
+    assert (result.exit_code, result.stdout, result.stderr) == (130, "", "whyformer: stopped.\n")
+    assert not out.exists()
+
+
+def test_a_real_process_prints_json_and_nothing_else(bert):
+    result = process("explain", "the film was great", "--model", bert, "--json")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert (
+        json.loads(result.stdout)["parts"]["text"]["scores"]
+        == explain("the film was great", load(bert)).scores.tolist()
+    )
+
+
+def test_a_real_process_ends_in_one_line_and_two(tmp_path):
+    result = process("explain", "nowhere.png", "--model", "no/such/model", cwd=tmp_path)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr.startswith("whyformer: No model 'no/such/model'")
+    assert result.stderr.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(os.name != "posix", reason="pipes of this kind")
+def test_a_reader_that_leaves_is_not_complained_about():
+    read, write = os.pipe()
+    os.close(read)
+    with os.fdopen(write, "wb") as gone:
+        result = subprocess.run([*COMMAND, "methods", "--json"], stdout=gone, stderr=subprocess.PIPE, timeout=120)
+    assert result.stderr == b""
+    assert result.returncode == 1
