@@ -20,6 +20,7 @@ import torch
 import transformers
 
 from whyformer import attribute
+from whyformer.attribution import BATCH_SIZE
 
 # method, options, and the most forwards it may cost (None: shown only); the authors' code, where it was measured
 ROWS: list[tuple[str, str, dict[str, object], float | None, float | None]] = [
@@ -72,20 +73,39 @@ def ratios(model: torch.nn.Module, batch: int, rounds: int) -> dict[str, object]
     return {"forward_seconds": round(statistics.median(forwards), 4), "ratios": medians}
 
 
+def per_image(model: torch.nn.Module, count: int) -> dict[str, float]:
+    """What an image costs among many, in the cost of one explained alone; `explain_batch`'s own batches."""
+    pixels = torch.randn(count, 3, 224, 224, generator=torch.Generator().manual_seed(1))
+    found = {}
+    for method in ("rollout", "generic_attention", "bi_token"):
+
+        def cost(part: torch.Tensor, method: str = method) -> float:
+            return seconds(lambda: attribute(model, {"pixel_values": part}, "predicted", method))
+
+        alone = [cost(pixels[:1]) for _ in range(5)]
+        together = sum(cost(part) for part in pixels.split(BATCH_SIZE))
+        alone += [cost(pixels[:1]) for _ in range(5)]
+        found[method] = round(together / count / statistics.median(alone), 3)
+    return found
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--batch", type=int, nargs="+", default=[1, 8])
+    parser.add_argument("--many", type=int, default=64)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/cost.json"))
     arguments = parser.parse_args()
     model = vit_base()
     results = {str(batch): ratios(model, batch, arguments.rounds) for batch in arguments.batch}
+    many = per_image(model, arguments.many)
     machine = {"torch": torch.__version__, "threads": torch.get_num_threads(), "processor": platform.machine()}
     report = {
         "model": "ViT-B/16, 224 px, random weights",
         "machine": machine,
         "rounds": arguments.rounds,
         "batch": results,
+        "per_image": {"images": arguments.many, "of_one_alone": many},
         "bound": {label: bound for label, _, _, bound, _ in ROWS},
         "authors": {label: authors for label, *_, authors in ROWS},
     }
@@ -96,6 +116,7 @@ def main() -> None:
     for label, _, _, bound, authors in ROWS:
         cells = "".join(f"{result['ratios'][label]:>10.2f}" for result in results.values())
         print(f"{label:<22}{cells}{bound or '':>10}{authors or '':>10}")
+    print(f"an image among {arguments.many}, in the cost of one alone: {many}")
     print(f"Written to {arguments.out}.")
 
 

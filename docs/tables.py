@@ -76,6 +76,23 @@ def quadrature() -> str:
     return table(["steps (error of F / rank of the map)", *rules], body)
 
 
+def mini_vit() -> str:
+    """What training reached on the validation photographs."""
+    found = json.loads((ROOT / "training" / "results" / "mini-vit" / "metrics.json").read_text())
+    rows = [
+        ["parameters", f"{found['parameters']:,}"],
+        ["balanced accuracy, 11 labels", f"{found['balanced_accuracy']:.1f} %"],
+        ["accuracy", f"{found['accuracy']:.1f} %"],
+        ["mIoU of `generic_attention` on the 3,669 Pets masks", f"{found['generic_attention_miou']:.1f}"],
+        ["mIoU of a fixed blob in the middle, same masks", f"{found['centre_blob_miou']:.1f}"],
+        [
+            "training",
+            f"{found['images_seen']:,} views in {found['training_seconds'] / 60:.0f} minutes, {found['device']}",
+        ],
+    ]
+    return table(["measured on the validation photographs", ""], rows)
+
+
 def shown(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
@@ -91,6 +108,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "gpu": gpu,
     "agreement": agreement,
     "quadrature": quadrature,
+    "mini-vit": mini_vit,
 }
 
 
@@ -106,7 +124,8 @@ def filled(text: str) -> str:
 
 def main() -> int:
     stale = []
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]:
+    cards = sorted((ROOT / "src" / "whyformer" / "zoo").glob("*/README.md"))
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *cards]:
         text = path.read_text()
         if filled(text) != text:
             stale.append(path.name)

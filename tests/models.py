@@ -60,7 +60,26 @@ class PooledHead(nn.Module):
 
 def dinov3_with_head() -> nn.Module:
     encoder = built("DINOv3ViTModel", "DINOv3ViTConfig", **{k: v for k, v in IMAGE.items() if k != "num_labels"})
+    torch.manual_seed(0)
     return PooledHead(encoder, 48, 4).eval()
+
+
+class UnmaskedHead(nn.Module):
+    """A fine-tuned masked autoencoder: nothing is masked, and the patches keep their order."""
+
+    def __init__(self, encoder: nn.Module):
+        super().__init__()
+        self.encoder, self.head = encoder, nn.Linear(48, 4)
+
+    def forward(self, pixel_values: Tensor) -> Tensor:
+        in_order = torch.arange(16.0, device=pixel_values.device).expand(len(pixel_values), 16)
+        return self.head(self.encoder(pixel_values=pixel_values, noise=in_order).last_hidden_state[:, 1:].mean(dim=1))
+
+
+def mae_with_head() -> nn.Module:
+    sizes = {name: value for name, value in IMAGE.items() if name != "num_labels"}
+    torch.manual_seed(0)
+    return UnmaskedHead(built("ViTMAEModel", "ViTMAEConfig", mask_ratio=0.0, **sizes)).eval()
 
 
 def image_model(name: str, config: str, **extra: Any) -> Callable[[], nn.Module]:
@@ -83,6 +102,7 @@ IMAGE_FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "vit-msn": image_model("ViTMSNForImageClassification", "ViTMSNConfig"),
     "ijepa (by structure)": image_model("IJepaForImageClassification", "IJepaConfig"),
     "dinov3 with a head of one's own": dinov3_with_head,
+    "fine-tuned masked autoencoder": mae_with_head,
 }
 TEXT_FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "bert": text_model("BertForSequenceClassification", "BertConfig"),

@@ -28,10 +28,9 @@ def run(*arguments):
     return result.stdout
 
 
-def process(*arguments, **settings):
-    return subprocess.run(
-        [*COMMAND, *map(str, arguments)], capture_output=True, text=True, encoding="utf-8", timeout=120, **settings
-    )
+def process(*arguments, encoding="utf-8", **settings):
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, encoding=encoding, timeout=120, **settings)
 
 
 def test_a_picture_is_explained_in_the_terminal(vit, photo):
@@ -161,7 +160,7 @@ def test_methods_are_compared_in_the_current_folder(vit, photo, tmp_path, monkey
     ((rows, titles, columns, title),) = grids
     assert columns == list(METHODS)
     assert titles == [explain(photo, load(vit)).target]
-    assert title == "photo"
+    assert title == str(photo)
     for name, cell in zip(columns, rows[0], strict=True):
         assert cell == explain(photo, load(vit), method=name)
     assert "bi_token" in Path("comparison.html").read_text(encoding="utf-8")
@@ -191,6 +190,14 @@ def test_a_method_that_does_not_apply_is_left_out_with_a_note(vit, swin, photo, 
     assert both == list(METHODS)
     assert rows[0][both.index("rollout")] is None
     assert rows[1][both.index("rollout")].model == "tiny-vit"
+
+
+def test_a_model_that_no_method_applies_to_has_no_row(vit, resnet, photo, tmp_path, grids):
+    printed = run("compare", photo, "--model", resnet, "--model", vit, "--out", tmp_path / "c.html")
+    assert printed.count("Left out: ") == len(METHODS)
+    ((rows, titles, _, _),) = grids
+    assert len(rows) == len(titles) == 1
+    assert titles[0].endswith(" · tiny-vit")
 
 
 def test_a_method_asked_for_by_name_must_apply(swin, photo, tmp_path):
@@ -286,6 +293,14 @@ def test_a_real_process_ends_in_one_line_and_two(tmp_path):
     assert result.stderr.startswith("whyformer: No model 'no/such/model'")
     assert result.stderr.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_terminal_without_block_characters_gets_question_marks(vit, photo):
+    environment = os.environ | {"PYTHONIOENCODING": "latin-1"}
+    result = process("explain", photo, "--model", vit, "--method", "rollout", env=environment, encoding="latin-1")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert "by rollout on tiny-vit" in result.stdout
+    assert "????" in result.stdout
 
 
 @pytest.mark.skipif(os.name != "posix", reason="pipes of this kind")

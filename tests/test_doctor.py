@@ -156,7 +156,7 @@ def test_the_command_prints_what_was_found(vit):
     result = CliRunner().invoke(app, ["doctor", str(vit)])
     assert result.exit_code == 0
     words = " ".join(result.stdout.split())
-    for line in ("3 for 3 layers", "3 × [3, 17, 17] (head, query, key)", "4×4 patches", "rollout: applies", "healthy"):
+    for line in ("3 for 3 layers", "3 × [3, 17, 17] (head, query, key)", "4×4 patches", "rollout applies", "healthy"):
         assert line in words
     assert result.stderr == ""
 

@@ -52,10 +52,13 @@ def test_a_module_finds_the_processor_of_its_folder(vit):
     assert subject.name == "tiny-vit"
 
 
-def test_a_module_from_nowhere_has_no_processor():
+def test_a_module_from_nowhere_has_no_processor(vit, copy_of):
     subject = loaded(built("ViTForImageClassification", "ViTConfig", **IMAGE))
-    assert subject.processor is None
-    assert subject.name == "ViTForImageClassification"
+    assert (subject.processor, subject.name) == (None, "ViTForImageClassification")
+    folder = copy_of(vit, "bare")
+    model = load(folder).model
+    (folder / "preprocessor_config.json").unlink()
+    assert (loaded(model).processor, loaded(model).name) == (None, "bare")
 
 
 def test_loading_prints_nothing(vit, bert, capfd):
@@ -240,5 +243,9 @@ def test_a_misspelt_model_is_met_with_the_nearest_name(vit, tmp_path, monkeypatc
     assert load("mini-vit").name == "mini-vit"
     with pytest.raises(WhyformerError, match=r"No model 'mini-vitt': .* Did you mean 'mini-vit'\?"):
         load("mini-vitt")
-    with pytest.raises(WhyformerError, match=r"No model 'a b/c': no such folder, and no Hugging Face id"):
-        load("a b/c")
+
+
+@pytest.mark.parametrize("name", ["", "a b/c", "a..b", "--x", "no/such/model", "x" * 300, "nul\0"])
+def test_a_name_that_can_be_no_model_is_refused(name):
+    with pytest.raises(WhyformerError, match=r"^No model '.*': no such folder, and no Hugging Face id \(owner/name\)"):
+        load(name)

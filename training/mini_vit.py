@@ -30,6 +30,7 @@ from views import MEAN, STD, pixels, plain_view, random_view
 PIXELS = 128
 GUIDED = tuple(range(5, 13))  # blocks whose [CLS] attention is drawn to the object: all but the first four
 TEMPERATURE = 2.0
+PLACES = ("data", "teacher", "out", "checkpoint", "resume")  # options that say nothing of the model
 PROCESSOR = {
     "image_processor_type": "ViTImageProcessor",
     "do_resize": True,
@@ -332,7 +333,7 @@ def main() -> None:
         "images_seen": run.images,
         "torch": torch.__version__,
         "device": torch.cuda.get_device_name() if run.on_gpu else "cpu",
-        "options": {name: str(value) for name, value in vars(options).items()},
+        "options": {name: str(value) for name, value in vars(options).items() if name not in PLACES},
     }
     (options.out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
     say(scores, options.out)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import re
@@ -11,6 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -23,7 +25,6 @@ from typer.core import TyperGroup
 from whyformer.errors import UnsupportedModel, WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer.doctor import Checkup
     from whyformer.explanation import Explanation
     from whyformer.loading import Loaded
     from whyformer.methods import Method
@@ -64,6 +65,8 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts, an
 
 def main() -> None:
     """The entry point `whyformer`."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no block characters shows question marks
     app(prog_name="whyformer")
 
 
@@ -120,7 +123,9 @@ def explain(
     if destination is not None:
         destination.write(explanations, [_stem(given, number) for number, given in enumerate(inputs, start=1)])
     for given, explanation in zip(inputs, explanations, strict=True):
-        typer.echo(json.dumps(_document(explanation, given)) if as_json else f"{_heading(given, inputs)}{explanation}")
+        if len(inputs) > 1 and not as_json:
+            typer.echo(_shown(given))
+        typer.echo(json.dumps(_document(explanation, given)) if as_json else explanation)
     if destination is not None:
         typer.echo(f"Written to {destination.path}", err=as_json)
 
@@ -144,13 +149,13 @@ def compare(
     rows, left_out = _grid(input, pair, subjects, target or ["predicted"], names, are_asked_for=bool(method))
     columns = [number for number in range(len(names)) if any(row[number] for row in rows)]
     if not columns:
-        raise UnsupportedModel(next(iter(left_out)))
-    rows = [[row[number] for number in columns] for row in rows]
+        raise UnsupportedModel(left_out[0])
+    rows = [[row[number] for number in columns] for row in rows if any(row)]
     titles = [_row_title(row, len(subjects)) for row in rows]
     headings = [names[number] for number in columns]
     with _writing(out), _whole(out) as unfinished:
         if out.suffix.lower() == ".html":
-            unfinished.write_text(html.comparison(rows, titles, headings, _stem(input, 1)), encoding="utf-8")
+            unfinished.write_text(html.comparison(rows, titles, headings, _shown(input)), encoding="utf-8")
         else:
             image.grid(rows, titles, headings).save(unfinished, "PNG")
     for note in dict.fromkeys(left_out):
@@ -203,10 +208,7 @@ def doctor(
     from whyformer.doctor import checkup
 
     found = checkup(_loaded(model))
-    if as_json:
-        typer.echo(json.dumps({"is_healthy": found.is_healthy, **asdict(found)}, indent=1))
-    else:
-        _print_checkup(found)
+    typer.echo(json.dumps({"is_healthy": found.is_healthy, **asdict(found)}, indent=1) if as_json else found)
     raise typer.Exit(0 if found.is_healthy else 1)
 
 
@@ -299,25 +301,20 @@ def _grid(
 
     from whyformer.attribution import explain
 
+    cells: list[Explanation | None] = []
     left_out: list[str] = []
-    rows: list[list[Explanation | None]] = []
+    questions = list(product(subjects, targets, methods))
     terminal = Console(stderr=True)
-    questions = [(subject, target) for subject in subjects for target in targets]
-    cells = [(subject, target, method) for subject, target in questions for method in methods]
-    for number, (subject, target, method) in enumerate(
-        track(cells, "Explaining", console=terminal, transient=True, disable=not terminal.is_terminal)
-    ):
-        if number % len(methods) == 0:
-            rows.append([])
+    shown = track(questions, "Explaining", console=terminal, transient=True, disable=not terminal.is_terminal)
+    for subject, target, method in shown:
         try:
-            example = _example(given, pair, subject)
-            rows[-1].append(explain(example, subject, _target(target, subject), method))
+            cells.append(explain(_example(given, pair, subject), subject, _target(target, subject), method))
         except UnsupportedModel as reason:
             if are_asked_for:
                 raise
             left_out.append(f"{method} on {subject.name}: {reason}")
-            rows[-1].append(None)
-    return rows, left_out
+            cells.append(None)
+    return [cells[start : start + len(methods)] for start in range(0, len(cells), len(methods))], left_out
 
 
 @dataclass(frozen=True)
@@ -404,14 +401,13 @@ def _distinct(names: Iterable[str]) -> Iterator[str]:
         yield free
 
 
-def _heading(given: str, inputs: Sequence[str]) -> str:
-    return f"{given if os.path.isfile(given) else ' '.join(given.split())[:70]}\n" if len(inputs) > 1 else ""
+def _shown(given: str) -> str:
+    """An input in a line: a file's path, or how the text begins."""
+    return given if os.path.isfile(given) else " ".join(given.split())[:70]
 
 
 def _row_title(row: Sequence[Explanation | None], models: int) -> str:
-    first = next((cell for cell in row if cell is not None), None)
-    if first is None:
-        return "–"
+    first = next(cell for cell in row if cell is not None)
     return f"{first.target} · {first.model}" if models > 1 else first.target
 
 
@@ -473,40 +469,3 @@ def _first_sentence(markdown: str) -> str:
     )
     text = next((paragraph for paragraph in paragraphs if paragraph), "")
     return re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]
-
-
-def _print_checkup(found: Checkup) -> None:
-    table = Table(show_header=False, box=None)
-    for name, value in _findings(found).items():
-        table.add_row(name, escape(value))
-    console = Console()
-    console.print(table)
-    for method, reason in found.methods.items():
-        console.print(f"  {method}: " + ("applies" if reason is None else escape(reason)))
-    for note in found.notes:
-        console.print(f"note: {escape(note)}")
-    for problem in found.problems:
-        console.print(f"WRONG: {escape(problem)}")
-    console.print("healthy" if found.is_healthy else "not healthy")
-
-
-def _findings(found: Checkup) -> dict[str, str]:
-    shapes = {shape: found.maps.count(shape) for shape in found.maps}
-    labels = ", ".join(found.labels[:6]) + (" …" if len(found.labels) > 6 else "")
-    return {
-        "model": f"{found.model} ({found.architecture})",
-        "family": found.family,
-        "labels": f"{len(found.labels)}: {labels}",
-        "precision": found.precision,
-        "attention": found.attention,
-        "records": f"{found.records} for {found.layers if found.layers is not None else 'an unknown number of'} layers",
-        "maps": ", ".join(f"{count} × {list(shape)} (head, query, key)" for shape, count in shapes.items()),
-        "stream": f"{found.stream}, {found.tokens} tokens",
-        "grid": "none" if found.grid is None else f"{found.grid[0]}×{found.grid[1]} patches",
-        "special tokens": ", ".join(found.special_tokens) or "none",
-        "register tokens": str(found.register_tokens or "none"),
-        "read-out": found.readout,
-        "logits": f"differ by {found.logit_difference:.1e} from the plain model's (largest {found.largest_logit:.2g})",
-        "raw attention": f"{found.first_token_share:.0%} on the first token, "
-        f"{found.first_content_share:.0%} of the content's on the first content token",
-    }

@@ -64,6 +64,12 @@ class Checkup:
     def is_healthy(self) -> bool:
         return not self.problems
 
+    def __str__(self) -> str:
+        applicable = {name: reason or "applies" for name, reason in self.methods.items()}
+        lines = [f"{name:<18} {value}" for name, value in (_findings(self) | applicable).items()]
+        notes = [f"note: {note}" for note in self.notes] + [f"WRONG: {problem}" for problem in self.problems]
+        return "\n".join([*lines, *notes, "healthy" if self.is_healthy else "not healthy"])
+
 
 def doctor(model: str | Path | nn.Module | Loaded, processor: Any = None) -> Checkup:
     """Look a model over: whether it is recorded truly, how its tokens are laid out, and which methods apply."""
@@ -220,3 +226,25 @@ def _readout_name(seen: Trace) -> str:
         read = int((seen.readout.weights[0] != 0).sum())
         return f"{read} of {seen.readout.weights.shape[1]} tokens, by the gradient"
     return kind(seen.question.model) if callable(kind) else kind
+
+
+def _findings(found: Checkup) -> dict[str, str]:
+    shapes = {shape: found.maps.count(shape) for shape in found.maps}
+    labels = ", ".join(found.labels[:6]) + (" …" if len(found.labels) > 6 else "")
+    first, first_content = found.first_token_share, found.first_content_share
+    return {
+        "model": f"{found.model} ({found.architecture})",
+        "family": found.family,
+        "labels": f"{len(found.labels)}: {labels}",
+        "precision": found.precision,
+        "attention": found.attention,
+        "records": f"{found.records} for {'?' if found.layers is None else found.layers} layers",
+        "maps": ", ".join(f"{count} × {list(shape)} (head, query, key)" for shape, count in shapes.items()),
+        "stream": f"{found.stream}, {found.tokens} tokens",
+        "grid": "none" if found.grid is None else f"{found.grid[0]}×{found.grid[1]} patches",
+        "special tokens": ", ".join(found.special_tokens) or "none",
+        "register tokens": str(found.register_tokens or "none"),
+        "read-out": found.readout,
+        "logits": f"{found.logit_difference:.1e} off the plain model's (largest {found.largest_logit:.2g})",
+        "first token": f"{first:.0%} of raw_attention; first content token: {first_content:.0%} of the content's",
+    }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import re
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,7 +15,8 @@ from typing import Any, cast
 import huggingface_hub
 import torch
 import transformers
-from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError
+from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported lazily
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from torch import nn
 
@@ -23,7 +24,6 @@ from whyformer.errors import WhyformerError
 from whyformer.score import nearest
 
 ZOO = Path(str(files("whyformer"))) / "zoo"
-HUB_ID = re.compile(r"[\w.-]+(/[\w.-]+)?")
 _SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
 HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute
 
@@ -69,8 +69,8 @@ def load(name: str | Path, *, device: str | torch.device | None = None, dtype: t
             processor = _processor(source, model)
     _check_vocabulary(model, processor, text)
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    folder = Path(source.place)
-    return Loaded(model.to(place).eval(), processor, folder.resolve().name if folder.is_dir() else text)
+    is_folder = os.path.isdir(source.place)
+    return Loaded(model.to(place).eval(), processor, Path(source.place).resolve().name if is_folder else text)
 
 
 def bundled() -> list[str]:
@@ -85,10 +85,11 @@ def loaded(model: str | Path | nn.Module | Loaded, processor: Any = None) -> Loa
     if isinstance(model, (str, Path)):
         return _remembered(str(model))
     place = getattr(getattr(model, "config", None), "_name_or_path", "")
-    if processor is None and place and _is_folder_or_id(place):
+    is_folder = os.path.isdir(place)
+    if processor is None and (is_folder or _is_hub_id(place)):
         try:
             with quiet():
-                processor = _processor(_Source(place, Path(place).is_dir() or _is_unreachable(place)), model)
+                processor = _processor(_Source(place, is_folder or _is_unreachable(place)), model)
         except (OSError, ValueError):
             processor = None
     return Loaded(model, processor, Path(place).name if place else type(model).__name__)
@@ -123,11 +124,11 @@ def _remembered(name: str) -> Loaded:
 def _source(name: str) -> _Source:
     if name in bundled():
         return _Source(str(ZOO / name), is_offline=True)
-    folder = Path(name).expanduser()
-    if folder.is_dir():
-        _check_folder(folder, name)
-        return _Source(str(folder), is_offline=True)
-    if not _is_folder_or_id(name):
+    folder = os.path.expanduser(name)
+    if os.path.isdir(folder):
+        _check_folder(Path(folder), name)
+        return _Source(folder, is_offline=True)
+    if not _is_hub_id(name):
         raise WhyformerError(
             f"No model {name!r}: no such folder, and no Hugging Face id (owner/name).{_bundled_names(name)}"
         )
@@ -240,8 +241,12 @@ def _check_vocabulary(model: Any, processor: Any, name: str) -> None:
         )
 
 
-def _is_folder_or_id(source: str) -> bool:
-    return Path(source).is_dir() or HUB_ID.fullmatch(source) is not None
+def _is_hub_id(name: str) -> bool:
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return bool(name)
 
 
 def _bundled_names(name: str) -> str:
