@@ -1,6 +1,7 @@
 """Whyformer tells why a Transformer answered as it did."""
 
 from whyformer.attribution import attribute, explain, explain_batch
+from whyformer.doctor import doctor
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.explanation import Explanation
 from whyformer.families import FAMILIES, Family
@@ -18,6 +19,7 @@ __all__ = [
     "WhyformerError",
     "attribute",
     "contrast",
+    "doctor",
     "explain",
     "explain_batch",
     "load",

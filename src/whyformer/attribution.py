@@ -103,11 +103,7 @@ def _as_tensors(options: dict[str, Any], subject: Loaded) -> dict[str, Any]:
     """The options with a black baseline in the model's own colours, which only its processor knows."""
     asked_for = options.get("baseline")
     is_black = isinstance(asked_for, str) and asked_for == "black"
-    return options | {"baseline": black(subject.processor)} if is_black and _sees(subject) else options
-
-
-def _sees(subject: Loaded) -> bool:
-    return hasattr(subject.processor, "image_mean")
+    return options | {"baseline": black(subject.processor)} if is_black and subject.sees_pictures else options
 
 
 @dataclass(frozen=True)
@@ -127,7 +123,7 @@ def _pieces(subject: Loaded, examples: Iterable[Any], *, truncate: bool) -> list
             f"{subject.name} came without a processor: pass processor=…, its tokenizer or image processor."
         )
     pieces: list[Picture | Chunk] = []
-    if _sees(subject):
+    if subject.sees_pictures:
         for number, example in enumerate(examples):
             image = image_of(example)
             pieces.append(Picture(number, image, covered_box(subject.processor, image.size)))

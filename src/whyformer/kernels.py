@@ -28,14 +28,13 @@ def attention_map(
     the softmax: a NaN there would reach every gradient of the example.
     """
     scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
-    precise = torch.promote_types(scores.dtype, torch.float32)
     if is_causal:
         causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
         attn_mask = causal if attn_mask is None else _both(attn_mask, causal)
     if attn_mask is None:
-        weights = scores.softmax(dim=-1, dtype=precise)
+        weights = scores.softmax(dim=-1)  # which sums in float32 whatever its dtype
     else:
-        additive = _additive(attn_mask, precise)
+        additive = _additive(attn_mask, torch.promote_types(scores.dtype, torch.float32))
         blind = (additive == -math.inf).all(dim=-1, keepdim=True)
         weights = (scores + additive.masked_fill(blind, 0.0)).softmax(dim=-1).masked_fill(blind, 0.0)
     return _dropped(weights, dropout_p).to(query.dtype)

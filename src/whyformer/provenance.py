@@ -16,13 +16,27 @@ class Tap:
     """What the recorder has seen so far of one attention operation."""
 
     map: Tensor
-    mixed: Tensor | None
     value: Tensor | None = None
     value_source: Projection | None = None
     output_weight: Tensor | None = None
     output_parameter: Tensor | None = None
     readers: int = 0
+    heads_in_order: Tensor | None = None
+    tokens_first: Tensor | None = None
     query_state: Tensor | None = None
+    state_is_swapped: bool = False
+
+    def state(self) -> Tensor | None:
+        """The residual state as [example, token, channel]; what was compared on the device is waited for only here."""
+        if self.query_state is None or self.tokens_first is None:
+            return self.query_state
+        swapped = bool(self.tokens_first) != self.state_is_swapped
+        return self.query_state.transpose(0, 1) if swapped else self.query_state
+
+    def projection(self) -> Tensor | None:
+        """W_o, if it is the one reader of the mixed values and finds their heads side by side."""
+        is_plain = self.readers == 1 and (self.heads_in_order is None or bool(self.heads_in_order))
+        return self.output_weight if is_plain else None
 
 
 @dataclass(frozen=True)
@@ -53,17 +67,18 @@ class Weights:
 
 @dataclass(frozen=True)
 class Mixed:
-    """Values mixed by the attention of `tap`, on their way to its output projection."""
+    """Values mixed by the attention of `tap`, on their way to its output projection; kept where states are wanted."""
 
     tap: Tap
+    values: Tensor | None
 
 
 @dataclass(frozen=True)
 class Written:
-    """The output projection of `tap`, on its way to the residual stream; its tokens may come before its examples."""
+    """The output projection of `tap`, on its way to the residual stream; its first two axes may be swapped there."""
 
     tap: Tap
-    tokens_first: bool
+    is_swapped: bool = False
 
 
 Tag = Projection | Weights | Mixed | Written

@@ -86,7 +86,7 @@ class Recorder(TorchFunctionMode):
         elif name in MOVING and args:
             tag = self._tag(args[0])
             if isinstance(tag, Written) and name in SWAPPING:
-                tag = replace(tag, tokens_first=not tag.tokens_first)
+                tag = replace(tag, is_swapped=not tag.is_swapped)
             self._carry(tag, result, lambda x: func(x, *plain[1:], **kwargs))
         return result
 
@@ -154,12 +154,12 @@ class Recorder(TorchFunctionMode):
             return
         precise = torch.promote_types(weights.dtype, torch.float32)
         kept = self._by_head(weights).mean(HEAD, keepdim=True, dtype=precise) if self._merge_heads else weights
-        tap = Tap(kept, mixed if self._states else None)
+        tap = Tap(kept)
         if self._states and value is not None:
             source = self._tag(value)
             tap.value, tap.value_source = value, source if isinstance(source, Projection) else None
         self.taps.append(tap)
-        self._tags[mixed] = Mixed(tap)
+        self._tags[mixed] = Mixed(tap, self._by_head(mixed.detach()) if self._states else None)
 
     def _by_head(self, x: Tensor) -> Tensor:
         return x if x.dim() == 4 else x.reshape(self._batch, -1, *x.shape[-2:])
@@ -177,20 +177,12 @@ class Recorder(TorchFunctionMode):
             tag.tap.readers += 1
             if tag.tap.readers == 1:
                 tag.tap.output_parameter, tag.tap.output_weight = parameter, weight
-                self._tags[result] = Written(tag.tap, self._check_order(tag.tap, source))
+                self._tags[result] = Written(tag.tap)
+                if tag.values is not None:
+                    _compare_order(tag.tap, tag.values, source.reshape(-1, source.shape[-1]))
         elif self._states:
             self._tags[result] = Projection(weight, source, result.shape)
         return result
-
-    def _check_order(self, tap: Tap, source: Tensor) -> bool:
-        """Forget W_o if heads do not lie side by side in its input; tell whether tokens come before examples there."""
-        if tap.mixed is None:
-            return False
-        mixed, rows = self._by_head(tap.mixed), source.reshape(-1, source.shape[-1])
-        if not torch.equal(rows[0], mixed[0, :, 0].flatten()):
-            tap.output_weight = None
-        tap.mixed = None
-        return mixed.shape[QUERY] > 1 and not torch.equal(rows[1], mixed[0, :, 1].flatten())
 
     def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
         result = func(*_plain(args), **_plain_values(kwargs))
@@ -202,7 +194,7 @@ class Recorder(TorchFunctionMode):
             if isinstance(beside, Projection) and (source is None or source.source is not other):
                 self._tags[result] = tag  # another branch (a parallel MLP, an adapter): the residual is still to come
             elif tag.tap.query_state is None:
-                tag.tap.query_state = (other.transpose(0, 1) if tag.tokens_first else other).detach()
+                tag.tap.query_state, tag.tap.state_is_swapped = other.detach(), tag.is_swapped
         return result
 
     def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -240,6 +232,13 @@ def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(kwargs, _plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs
+
+
+def _compare_order(tap: Tap, values: Values, rows: Tensor) -> None:
+    """Whether heads lie side by side in W_o's input, and tokens before examples; not waited for here."""
+    tap.heads_in_order = (rows[0] == values[0, :, 0].flatten()).all()
+    if values.shape[QUERY] > 1:
+        tap.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
 
 
 def _part(move: Function, number: int) -> Move:

@@ -103,7 +103,7 @@ def label_index(label: Label, labels: Mapping[int, str], count: int) -> int:
     by_name = {name.casefold(): index for index, name in labels.items()}
     if label.casefold() in by_name:
         return by_name[label.casefold()]
-    if label.isdigit() and int(label) < count:
+    if label.isdecimal() and int(label) < count:
         return int(label)
     raise WhyformerError(f"No label named {label!r}. {nearest(label, list(labels.values()))}")
 

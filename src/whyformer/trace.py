@@ -164,8 +164,8 @@ def _records(question: Question, taps: list[Tap], found: list[AttentionMap]) -> 
             gradient=gradient,
             value=None if tap.value is None else by_head(tap.value, batch),
             value_weight=None if tap.value_source is None else tap.value_source.rows(batch),
-            output_weight=tap.output_weight if tap.readers == 1 else None,
-            key_state=tap.query_state,
+            output_weight=tap.projection(),
+            key_state=tap.state(),
         )
         for block, (tap, gradient) in enumerate(zip(taps, by_tap, strict=True), start=question.operations - len(taps))
     )

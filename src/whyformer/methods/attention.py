@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from whyformer.axes import StreamScores
+from whyformer.errors import WhyformerError
 from whyformer.families import main_input
 from whyformer.flow import flow
 from whyformer.methods import method
@@ -33,10 +34,12 @@ def rollout(trace: Trace, *, first_block: int = 0, normalise_rows: bool = False)
 @method("random", reads="last map")
 def random(trace: Trace, *, seed: int = 0) -> StreamScores:
     """A control: noise that knows nothing of the model, drawn for each example by its own bytes and the seed."""
+    if seed < 0:
+        raise WhyformerError(f"random: seed={seed}. A seed is 0 or more.")
     _, examples = main_input(trace.question.inputs)
     scores = torch.zeros_like(trace.readout.weights)
     for example, real, row in zip(examples, trace.mask, scores, strict=True):
         content = example[real] if example.shape[:1] == real.shape else example
-        drawn = np.random.default_rng((seed, zlib.crc32(content.cpu().numpy().tobytes())))
+        drawn = np.random.default_rng((seed, zlib.crc32(content.double().cpu().numpy().tobytes())))
         row[real] = torch.from_numpy(drawn.random(int(real.sum()))).to(row)
     return {trace.readout.stream: scores}

@@ -92,12 +92,18 @@ def carried(record: AttentionRecord, alpha: str) -> TokenScores:
             f"bi_token needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}), which "
             "is no plain linear layer on a residual stream (LoRA, quantised?). Merge the adapter, or use bi_head."
         )
-    dtype = torch.promote_types(record.map.dtype, torch.float32)
-    state, output_weight, origin = (part.to(dtype) for part in parts.values() if part is not None)
+    state, output_weight, origin = (_wide(part) for part in parts.values() if part is not None)
     moved = state @ origin.T if alpha == "paper" else origin.transpose(1, 2).flatten(2)
-    length = state.norm(dim=-1)
-    ratio: Tensor = (moved @ output_weight.T).norm(dim=-1) / length.where(length > 0, 1.0)
-    return ratio.where(length > 0, 0.0)
+    before, after = (
+        torch.linalg.vector_norm(x, dim=-1, dtype=record.map.dtype) for x in (state, moved @ output_weight.T)
+    )
+    ratio: Tensor = after / before.where(before > 0, 1.0)
+    return ratio.where(before > 0, 0.0)
+
+
+def _wide(part: Tensor) -> Tensor:
+    """float16 products of states before their LayerNorm overflow."""
+    return part.float() if part.dtype == torch.float16 else part
 
 
 def _perceived(trace: Trace, first_block: int, mixing: Callable[[AttentionRecord], Mixing]) -> Rows:
