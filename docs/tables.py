@@ -76,6 +76,21 @@ def quadrature() -> str:
     return table(["steps (error of F / rank of the map)", *rules], body)
 
 
+def third_party() -> str:
+    """Models of other libraries, unmodified."""
+    rows = [
+        [
+            row["model"],
+            f"{row['logits_differ_by']:.0e}",
+            str(row["maps"]),
+            str(row["traced_to_weights_and_state"]),
+            f"without {', '.join(row['failed'])}" if row["failed"] else "all",
+        ]
+        for row in json.loads((RESULTS / "third_party.json").read_text())
+    ]
+    return table(["model", "logits differ by", "maps", "with W_v, W_o and state", "methods"], rows)
+
+
 def mini_vit() -> str:
     """What training reached on the validation photographs."""
     found = json.loads((ROOT / "training" / "results" / "mini-vit" / "metrics.json").read_text())
@@ -109,6 +124,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "agreement": agreement,
     "quadrature": quadrature,
     "mini-vit": mini_vit,
+    "third-party": third_party,
 }
 
 

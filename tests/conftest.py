@@ -6,12 +6,16 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import torch
 import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from models import IMAGE, TEXT, built
 from whyformer.loading import quiet
+
+# The models of the tests are so small that a second thread costs more than it brings.
+torch.set_num_threads(1)
 
 ANIMALS = {0: "cat", 1: "dog", 2: "bird", 3: "fish"}
 MOODS = {0: "good", 1: "bad", 2: "dull", 3: "odd"}

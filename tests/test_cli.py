@@ -14,7 +14,7 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from conftest import save_noise
-from whyformer import METHODS, Explanation, explain, load, loading
+from whyformer import METHODS, Explanation, contrast, explain, load, loading
 from whyformer.cli import app
 
 COMMAND = [sys.executable, "-c", "from whyformer.cli import main; main()"]
@@ -82,6 +82,16 @@ def test_json_has_the_scores_of_the_library(vit, photo):
 def test_a_label_goes_by_its_name_or_index(vit, photo, target):
     found = json.loads(run("explain", photo, "--model", vit, "--target", target, "--json"))
     assert found["target"] == "dog"
+
+
+def test_a_label_is_explained_against_another(vit, photo):
+    found = json.loads(run("explain", photo, "--model", vit, "--target", "cat", "--rather-than", 1, "--json"))
+    assert found["target"] == "cat rather than dog"
+    expected = explain(photo, load(vit), contrast("cat", "dog")).scores
+    np.testing.assert_allclose(found["parts"]["image"]["scores"], expected, rtol=1e-6)
+    refused = CliRunner().invoke(app, ["explain", str(photo), "--model", str(vit), "--rather-than", "dog"])
+    assert refused.exit_code == 2
+    assert "needs the label it is compared with: give --target" in refused.stderr
 
 
 def test_a_switch_of_a_method_is_read_as_true_or_false(vit, photo):

@@ -149,7 +149,7 @@ def test_words_come_in_the_order_of_the_text():
 def test_words_refuse_what_they_cannot_do():
     with pytest.raises(ValueError, match=r"No aggregate named 'mean'\. Known: max, sum\."):
         sample_text().words("mean")
-    with pytest.raises(ValueError, match=r"this explanation has none\. Its parts: image"):
+    with pytest.raises(ValueError, match=r"the parts of this explanation are: image"):
         picture().words()
     with pytest.raises(ValueError, match="Only word pieces make words; this part is 2×3 patches"):
         picture().parts["image"].words()

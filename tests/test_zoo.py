@@ -9,9 +9,10 @@ import pytest
 import torch
 import transformers
 from PIL import Image, ImageOps
+from typer.testing import CliRunner
 
 from whyformer import METHODS, attribute, explain, explain_batch, load
-from whyformer.demo import write_report
+from whyformer.cli import app
 from whyformer.loading import ZOO, bundled
 
 CAT = ZOO / "cat.jpg"
@@ -78,7 +79,9 @@ def test_two_labels_of_one_picture_are_explained_differently(mini_vit):
 
 
 def test_the_demo_shows_every_method(tmp_path):
-    page = write_report(tmp_path / "demo").read_text()
+    result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
+    assert result.exit_code == 0
+    page = (tmp_path / "demo" / "index.html").read_text()
     assert all(method in page for method in METHODS)
     assert "cat (0.9" in page
     assert "http://" not in page

@@ -7,10 +7,9 @@ import json
 import os
 import re
 import sys
-import uuid
-from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
@@ -28,9 +27,9 @@ if TYPE_CHECKING:
     from whyformer.explanation import Explanation
     from whyformer.loading import Loaded
     from whyformer.methods import Method
+    from whyformer.score import Target
 
 PICTURES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-ONE_FILE = (".html", ".png", ".json", ".npz")
 UNUSABLE, INTERRUPTED = 2, 130
 Example = Path | str | tuple[Path | str, Path | str]
 
@@ -95,6 +94,9 @@ def explain(
         str, typer.Option(help="The label asked about: its name, its index, or predicted.")
     ] = "predicted",
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the method.")] = None,
+    rather_than: Annotated[
+        str | None, typer.Option(metavar="LABEL", help="Explain the target against this label, not by itself.")
+    ] = None,
     out: Annotated[
         Path | None,
         typer.Option(help="A .html, .png, .json or .npz file; for several inputs a folder or .html report."),
@@ -105,16 +107,18 @@ def explain(
 ) -> None:
     """Show which parts of an image or a text the answer rests on."""
     from whyformer.attribution import explain_batch
+    from whyformer.destination import Destination
+    from whyformer.documents import explanation_document
 
     options = _options(_method(method), option or [])
-    destination = _Destination.of(out, len(inputs))
+    destination = Destination.of(out, len(inputs))
     subject = _loaded(model)
     examples = [_example(given, pair, subject) for given in inputs]
     shows_progress = len(inputs) > 1 and not as_json and sys.stdout.isatty()
     explanations = explain_batch(
         examples,
         subject,
-        _target(target, subject),
+        _question(target, rather_than, subject),
         method,
         truncate=truncate,
         progress=shows_progress,
@@ -125,7 +129,7 @@ def explain(
     for given, explanation in zip(inputs, explanations, strict=True):
         if len(inputs) > 1 and not as_json:
             typer.echo(_shown(given))
-        typer.echo(json.dumps(_document(explanation, given)) if as_json else explanation)
+        typer.echo(json.dumps(explanation_document(explanation, given)) if as_json else explanation)
     if destination is not None:
         typer.echo(f"Written to {destination.path}", err=as_json)
 
@@ -140,10 +144,12 @@ def compare(
     pair: Annotated[str | None, typer.Option(help="The second text, for models that read pairs.")] = None,
 ) -> None:
     """Put methods side by side, for one or more labels and models."""
+    from whyformer.destination import check_file, writing
     from whyformer.methods import METHODS
     from whyformer.render import html, image
+    from whyformer.storage import whole_file
 
-    _check_file(out, (".html", ".png"))
+    check_file(out, (".html", ".png"))
     names = [_method(name).name for name in method or METHODS]
     subjects = [_loaded(name) for name in model or ["mini-vit"]]
     rows, left_out = _grid(input, pair, subjects, target or ["predicted"], names, are_asked_for=bool(method))
@@ -153,7 +159,7 @@ def compare(
     rows = [[row[number] for number in columns] for row in rows if any(row)]
     titles = [_row_title(row, len(subjects)) for row in rows]
     headings = [names[number] for number in columns]
-    with _writing(out), _whole(out) as unfinished:
+    with writing(out), whole_file(out) as unfinished:
         if out.suffix.lower() == ".html":
             unfinished.write_text(html.comparison(rows, titles, headings, _shown(input)), encoding="utf-8")
         else:
@@ -166,10 +172,11 @@ def compare(
 @app.command()
 def methods(as_json: AsJson = False) -> None:
     """List the methods, what they read of a model, and their options."""
+    from whyformer.documents import method_document
     from whyformer.methods import METHODS
 
     if as_json:
-        typer.echo(json.dumps([_method_document(method) for method in METHODS.values()], indent=1))
+        typer.echo(json.dumps([method_document(method) for method in METHODS.values()], indent=1))
         return
     table = Table("method", "what it gives", "reads", Column("options", no_wrap=True))
     for method in METHODS.values():
@@ -181,9 +188,10 @@ def methods(as_json: AsJson = False) -> None:
 @app.command()
 def models(as_json: AsJson = False) -> None:
     """List the models that come with the package."""
+    from whyformer.documents import model_card
     from whyformer.loading import ZOO, bundled
 
-    found = [_card(ZOO / name) for name in bundled()]
+    found = [model_card(ZOO / name) for name in bundled()]
     if as_json:
         typer.echo(json.dumps(found, indent=1))
         return
@@ -210,6 +218,18 @@ def doctor(
     found = checkup(_loaded(model))
     typer.echo(json.dumps({"is_healthy": found.is_healthy, **asdict(found)}, indent=1) if as_json else found)
     raise typer.Exit(0 if found.is_healthy else 1)
+
+
+@app.command()
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder the page is written to.")] = Path("demo"),
+) -> None:
+    """Explain the bundled examples with the bundled models by every method, and write one page that shows them."""
+    from whyformer.demo import write_report
+    from whyformer.destination import writing
+
+    with writing(out):
+        typer.echo(f"Written to {write_report(out)}: open it in a browser.")
 
 
 def _complain(message: str) -> None:
@@ -287,6 +307,16 @@ def _target(given: str, subject: Loaded) -> str | int:
     return int(given) if not is_name and re.fullmatch(r"-?[0-9]{1,18}", given) else given
 
 
+def _question(target: str, rather_than: str | None, subject: Loaded) -> Target:
+    from whyformer.score import contrast
+
+    if rather_than is None:
+        return _target(target, subject)
+    if target == "predicted":
+        raise WhyformerError(f"--rather-than {rather_than!r} needs the label it is compared with: give --target.")
+    return contrast(_target(target, subject), _target(rather_than, subject))
+
+
 def _grid(
     given: str,
     pair: str | None,
@@ -317,88 +347,8 @@ def _grid(
     return [cells[start : start + len(methods)] for start in range(0, len(cells), len(methods))], left_out
 
 
-@dataclass(frozen=True)
-class _Destination:
-    """Where explanations go: one file, or a folder with a page for each."""
-
-    path: Path
-    is_folder: bool
-
-    @classmethod
-    def of(cls, out: Path | None, count: int) -> _Destination | None:
-        """The place checked before any work is done for it."""
-        if out is None:
-            return None
-        if count > 1 and (out.is_dir() or not out.suffix):
-            if out.exists() and not out.is_dir():
-                raise WhyformerError(f"--out {str(out)!r} is a file: several inputs go to a folder or an .html report.")
-            return cls(out, is_folder=True)
-        if count > 1 and out.suffix.lower() != ".html":
-            raise WhyformerError(f"--out {str(out)!r}: several inputs go to a folder or an .html report.")
-        _check_file(out, ONE_FILE)
-        return cls(out, is_folder=False)
-
-    def write(self, explanations: Sequence[Explanation], names: Sequence[str]) -> None:
-        from whyformer.render import html
-
-        with _writing(self.path):
-            if self.is_folder:
-                self.path.mkdir(parents=True, exist_ok=True)
-                for name, explanation in zip(_distinct(names), explanations, strict=True):
-                    explanation.save(self.path / f"{name}.html")
-            elif len(explanations) == 1:
-                explanations[0].save(self.path)
-            else:
-                with _whole(self.path) as unfinished:
-                    unfinished.write_text(html.page(explanations), encoding="utf-8")
-
-
-def _check_file(out: Path, suffixes: Sequence[str]) -> None:
-    if out.suffix.lower() not in suffixes:
-        raise WhyformerError(f"--out {str(out)!r}: no format for {out.suffix!r}. Known: {', '.join(suffixes)}.")
-    if out.is_dir():
-        raise WhyformerError(f"--out {str(out)!r} is a folder: name a file in it.")
-    if not out.parent.is_dir():
-        raise WhyformerError(f"--out {str(out)!r}: the folder {str(out.parent)!r} does not exist. Make it first.")
-    if not os.access(out.parent, os.W_OK):
-        raise WhyformerError(
-            f"--out {str(out)!r}: the folder {str(out.parent)!r} cannot be written to. Choose another."
-        )
-
-
-@contextmanager
-def _writing(out: Path) -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise WhyformerError(f"--out {str(out)!r} cannot be written: {error.strerror}. Choose another.") from error
-
-
-@contextmanager
-def _whole(path: Path) -> Iterator[Path]:
-    """A file to write beside `path`, put in its place when it is whole."""
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
 def _stem(given: str, number: int) -> str:
     return Path(given).stem if os.path.isfile(given) else f"text-{number}"
-
-
-def _distinct(names: Iterable[str]) -> Iterator[str]:
-    """The names, those that came before with a number."""
-    seen: set[str] = set()
-    for name in names:
-        number, free = 1, name
-        while free in seen:
-            number += 1
-            free = f"{name}-{number}"
-        seen.add(free)
-        yield free
 
 
 def _shown(given: str) -> str:
@@ -409,63 +359,3 @@ def _shown(given: str) -> str:
 def _row_title(row: Sequence[Explanation | None], models: int) -> str:
     first = next(cell for cell in row if cell is not None)
     return f"{first.target} · {first.model}" if models > 1 else first.target
-
-
-def _document(explanation: Explanation, given: str) -> dict[str, Any]:
-    """The explanation for scripts: as `save` writes it, with the input's name instead of its pixels."""
-    from whyformer.explanation import Patches
-
-    parts = {}
-    for stream, part in explanation.parts.items():
-        layout = part.layout
-        shape = (
-            {"rows": layout.rows, "columns": layout.columns, "box": layout.box}
-            if isinstance(layout, Patches)
-            else {"segments": layout.segments, "offsets": layout.offsets}
-        )
-        parts[stream] = {"tokens": part.tokens, "scores": part.scores.tolist(), **shape}
-    return {
-        "input": given,
-        "target": explanation.target,
-        "probability": explanation.probability,
-        "method": explanation.method,
-        "model": explanation.model,
-        "options": {name: value if _is_plain(value) else repr(value) for name, value in explanation.options.items()},
-        "notes": explanation.notes,
-        "parts": parts,
-    }
-
-
-def _is_plain(value: Any) -> bool:
-    return value is None or isinstance(value, (str, int, float))
-
-
-def _method_document(method: Method) -> dict[str, Any]:
-    options = {name: parameter.default for name, parameter in method.options.items()}
-    return {"name": method.name, "summary": method.summary, "reads": method.reads, "options": options}
-
-
-def _card(folder: Path) -> dict[str, Any]:
-    """What a bundled model's files say of it, without loading it."""
-    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-    architecture = (config.get("architectures") or [""])[0]
-    card = folder / "README.md"
-    return {
-        "name": folder.name,
-        "task": "images" if "Image" in architecture else "texts",
-        "labels": list(config.get("id2label", {}).values()),
-        "layers": config.get("num_hidden_layers"),
-        "width": config.get("hidden_size"),
-        "megabytes": sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e6,
-        "about": _first_sentence(card.read_text(encoding="utf-8")) if card.is_file() else "",
-    }
-
-
-def _first_sentence(markdown: str) -> str:
-    """The first sentence of a model card, past its front matter and headings."""
-    body = re.sub(r"\A---\n.*?\n---\n", "", markdown, flags=re.DOTALL)
-    paragraphs = (
-        " ".join(block.split()) for block in re.split(r"\n\s*\n", re.sub(r"^#.*$", "\n", body, flags=re.MULTILINE))
-    )
-    text = next((paragraph for paragraph in paragraphs if paragraph), "")
-    return re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]

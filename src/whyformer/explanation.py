@@ -13,6 +13,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 from PIL import Image
 
+from whyformer.errors import WhyformerError
+
 Box = tuple[float, float, float, float]
 Aggregate = Literal["max", "sum"]
 
@@ -31,10 +33,10 @@ class Patches:
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.columns < 1:
-            raise ValueError(f"A grid of patches has at least one row and one column, not {self.rows}×{self.columns}.")
+            raise WhyformerError(f"A grid of patches has a row and a column at least, not {self.rows}×{self.columns}.")
         left, top, right, bottom = self.box
         if not (left < right and top < bottom and all(map(math.isfinite, self.box))):
-            raise ValueError(f"box is (left, top, right, bottom) with left < right and top < bottom, not {self.box}.")
+            raise WhyformerError(f"box is (left, top, right, bottom), left < right and top < bottom, not {self.box}.")
 
     @property
     def size(self) -> int:
@@ -71,13 +73,13 @@ class WordPieces:
     def __post_init__(self) -> None:
         if not len(self.tokens) == len(self.segments) == len(self.offsets):
             counts = f"{len(self.tokens)} tokens, {len(self.segments)} segments and {len(self.offsets)} offsets"
-            raise ValueError(f"Each token has one segment and one pair of offsets, but there are {counts}.")
+            raise WhyformerError(f"Each token has one segment and one pair of offsets, but there are {counts}.")
         for token, segment, (start, end) in zip(self.tokens, self.segments, self.offsets, strict=True):
             if not 0 <= segment < len(self.texts):
-                raise ValueError(f"Token {token!r} is in segment {segment}, but there are {len(self.texts)} texts.")
+                raise WhyformerError(f"Token {token!r} is in segment {segment}, but there are {len(self.texts)} texts.")
             if not 0 <= start <= end <= len(self.texts[segment]):
                 length = len(self.texts[segment])
-                raise ValueError(f"Token {token!r} has offsets {(start, end)} in a text of {length} characters.")
+                raise WhyformerError(f"Token {token!r} has offsets {(start, end)} in a text of {length} characters.")
 
     @property
     def size(self) -> int:
@@ -112,12 +114,12 @@ class Part:
     def __post_init__(self) -> None:
         shape, dtype = np.shape(self.scores), getattr(self.scores, "dtype", type(self.scores).__name__)
         if shape != (self.layout.size,):
-            raise ValueError(f"{self.layout.summary} need {self.layout.size} scores in one row, not shape {shape}.")
+            raise WhyformerError(f"{self.layout.summary} need {self.layout.size} scores in one row, not shape {shape}.")
         if dtype not in (np.float16, np.float32, np.float64):
-            raise ValueError(f"Scores are a float16, float32 or float64 array, not {dtype}.")
+            raise WhyformerError(f"Scores are a float16, float32 or float64 array, not {dtype}.")
         if not np.isfinite(self.scores).all():
             first = int(np.flatnonzero(~np.isfinite(self.scores))[0])
-            raise ValueError(f"Scores are finite, but the score of {self.tokens[first]!r} is {self.scores[first]}.")
+            raise WhyformerError(f"Scores are finite, but the score of {self.tokens[first]!r} is {self.scores[first]}.")
 
     @property
     def tokens(self) -> tuple[str, ...]:
@@ -126,9 +128,9 @@ class Part:
     def words(self, aggregate: Aggregate = "max") -> list[Word]:
         """Scored words of the text; a piece that reaches over two words counts for both."""
         if aggregate not in get_args(Aggregate):
-            raise ValueError(f"No aggregate named {aggregate!r}. Known: {', '.join(get_args(Aggregate))}.")
+            raise WhyformerError(f"No aggregate named {aggregate!r}. Known: {', '.join(get_args(Aggregate))}.")
         if not isinstance(self.layout, WordPieces):
-            raise ValueError(f"Only word pieces make words; this part is {self.layout.summary}.")
+            raise WhyformerError(f"Only word pieces make words; this part is {self.layout.summary}.")
         combined = max if aggregate == "max" else math.fsum
         words = [
             Word(self.layout.texts[segment][start:end], segment, start, end, float(combined(scores)))
@@ -175,9 +177,9 @@ class Explanation:
 
     def __post_init__(self) -> None:
         if not self.parts:
-            raise ValueError("An explanation has at least one part, but parts is empty.")
+            raise WhyformerError("An explanation has at least one part, but parts is empty.")
         if self.probability is not None and not math.isfinite(self.probability):
-            raise ValueError(f"probability is finite or None, not {self.probability}.")
+            raise WhyformerError(f"probability is finite or None, not {self.probability}.")
 
     @property
     def scores(self) -> np.ndarray:
@@ -201,25 +203,25 @@ class Explanation:
         """Scores of the whitespace-delimited words: the largest or the sum of their pieces' scores."""
         texts = {name: part for name, part in self.parts.items() if isinstance(part.layout, WordPieces)}
         if not texts:
-            raise ValueError(f"Only text has words, and this explanation has none. Its parts: {', '.join(self.parts)}.")
+            raise WhyformerError(f"Only text has words; the parts of this explanation are: {', '.join(self.parts)}.")
         if len(texts) > 1:
-            raise ValueError(_several(texts, "words()"))
+            raise WhyformerError(_several(texts, "words()"))
         (part,) = texts.values()
         return part.words(aggregate)
 
     def save(self, path: str | Path) -> None:
         """Write to a .html, .png, .json or .npz file; an error leaves the folder as it was."""
         # The renderers are built on this module, so they are only imported when a method needs them.
-        from whyformer.render import archive
+        from whyformer import storage
 
-        archive.write(self, Path(path))
+        storage.write(self, Path(path))
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
         """Read back what `save` wrote to a .json or .npz file."""
-        from whyformer.render import archive
+        from whyformer import storage
 
-        return archive.read(Path(path))
+        return storage.read(Path(path))
 
     def __str__(self) -> str:
         from whyformer.render import terminal
@@ -237,6 +239,6 @@ class Explanation:
 
     def _only_part(self, wanted: str) -> Part:
         if len(self.parts) > 1:
-            raise ValueError(_several(self.parts, wanted))
+            raise WhyformerError(_several(self.parts, wanted))
         (part,) = self.parts.values()
         return part

@@ -102,7 +102,10 @@ def _embedding_path(model: nn.Module) -> str:
     whole: list[str] = [name for name, _ in modules if name.split(".")[-1] == "embeddings"]
     tables: list[str] = [name for name, module in modules if isinstance(module, nn.Embedding)]
     if not whole + tables:
-        raise UnsupportedModel(f"{type(model).__name__} takes input_ids but has no embedding module to scale.")
+        raise UnsupportedModel(
+            f"{type(model).__name__} takes input_ids but shows no embedding module to scale. Write its row: "
+            'whyformer.FAMILIES[model.config.model_type] = whyformer.Family("text", scaled="path.of.the.module").'
+        )
     return min(whole, key=len) if whole else tables[0]
 
 

@@ -25,7 +25,7 @@ Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
 Baseline = Literal["zero", "black", "padding"]
 
 # How many tokens run through a model at once when an input is repeated: enough to fill the device.
-TOKENS_AT_ONCE = {"cpu": 2_048, "cuda": 65_536}
+TOKENS_AT_ONCE = {"cpu": 2_048, "cuda": 131_072}
 
 
 @dataclass(frozen=True)

@@ -183,12 +183,14 @@ def _read_out(
     given: str | int | Tensor | None, question: Question, last: AttentionRecord, mask: TokenMask
 ) -> TokenScores:
     kind = question.family.readout if given is None else given
+    kind = kind(question.model) if callable(kind) else kind
     dtype = torch.promote_types(last.map.dtype, torch.float32)
     if kind is None:
         seen = last.gradient if last.gradient is not None else last_gradients(question, torch.ones(1), "zero")
         return read_out_seen(seen).to(dtype)
-    prefix = prefix_length(question.model, question.inputs, mask.shape[1])
-    return read_out_weights(kind(question.model) if callable(kind) else kind, mask, prefix).to(dtype)
+    is_mean = isinstance(kind, str) and "mean" in kind
+    prefix = prefix_length(question.model, question.inputs, mask.shape[1]) if is_mean else 0
+    return read_out_weights(kind, mask, prefix).to(dtype)
 
 
 def _own(value: Any) -> Any:
@@ -201,6 +203,6 @@ def _own(value: Any) -> Any:
 def _no_token_flow(model: nn.Module, windowed: AttentionMap) -> str:
     return (
         f"This method follows tokens from block to block, but {type(model).__name__} has maps of shape "
-        f"{tuple(windowed.shape)}: its windows or merged patches do not keep tokens in place. "
+        f"{tuple(windowed.shape)} on the way: windows, merged patches or several streams do not keep tokens in place. "
         "grad_cam and raw_attention, which read the last map alone, work on it."
     )

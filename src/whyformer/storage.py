@@ -7,13 +7,15 @@ import io
 import json
 import os
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
 import numpy as np
 from PIL import Image
 
+from whyformer.errors import WhyformerError
 from whyformer.explanation import Explanation, Layout, Part, Patches, WordPieces
 from whyformer.render import html, image
 
@@ -27,14 +29,23 @@ def write(explanation: Explanation, path: Path) -> None:
     """Save in the format that the suffix names."""
     suffix = path.suffix.lower()
     if suffix not in WRITERS:
-        raise ValueError(f"Cannot save to {path}: no format for {path.suffix!r}. Known: {', '.join(sorted(WRITERS))}.")
+        raise WhyformerError(
+            f"Cannot save to {path}: no format for {path.suffix!r}. Known: {', '.join(sorted(WRITERS))}."
+        )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"Cannot save to {path}: the folder {path.parent} does not exist. Make it first.")
     content = WRITERS[suffix](explanation)
+    with whole_file(path) as unfinished:
+        unfinished.write_bytes(content)
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A file to write beside `path`, put in its place when it is whole."""
     # Opened plainly rather than by tempfile, whose files only their owner may read.
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
-        unfinished.write_bytes(content)
+        yield unfinished
         os.replace(unfinished, path)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -44,13 +55,13 @@ def read(path: Path) -> Explanation:
     """Load a .json or .npz file that `write` made."""
     suffix = path.suffix.lower()
     if suffix not in READERS:
-        raise ValueError(f"Cannot load {path}: no format for {path.suffix!r}. Known: {', '.join(sorted(READERS))}.")
+        raise WhyformerError(f"Cannot load {path}: no format for {path.suffix!r}. Known: {', '.join(sorted(READERS))}.")
     content = path.read_bytes()
     try:
         return READERS[suffix](content)
     except Exception as problem:  # A damaged file can fail anywhere in the ZIP, PNG and JSON decoders.
         reason = " ".join(f"{type(problem).__name__}: {problem}".split())
-        raise ValueError(f"{path} is not a readable Whyformer explanation ({reason}).") from problem
+        raise WhyformerError(f"{path} is not a readable Whyformer explanation ({reason}).") from problem
 
 
 def _json(explanation: Explanation) -> bytes:
@@ -101,9 +112,9 @@ def _document(explanation: Explanation, array: ToStored[np.ndarray], picture: To
 
 def _explanation(document: Any, array: FromStored[np.ndarray], picture: FromStored[Image.Image]) -> Explanation:
     if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise ValueError(f"it does not say that its format is {FORMAT}")
+        raise WhyformerError(f"it does not say that its format is {FORMAT}")
     if document["version"] != VERSION:
-        raise ValueError(f"its version is {document['version']}, and this Whyformer reads version {VERSION}")
+        raise WhyformerError(f"its version is {document['version']}, and this Whyformer reads version {VERSION}")
     return Explanation(
         parts={name: Part(_layout(part, picture), array(part["scores"])) for name, part in document["parts"].items()},
         target=document["target"],
@@ -142,7 +153,7 @@ def _layout(part: Mapping[str, Any], picture: FromStored[Image.Image]) -> Layout
                 offsets=tuple((start, end) for _, _, start, end in pieces),
             )
         case unknown:
-            raise ValueError(f"no layout is named {unknown!r}")
+            raise WhyformerError(f"no layout is named {unknown!r}")
 
 
 def _inline_array(array: np.ndarray) -> dict[str, Any]:

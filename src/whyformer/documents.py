@@ -1,0 +1,70 @@
+"""Explanations, methods and bundled models as plain data, for scripts and tables."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+from whyformer.explanation import Explanation, Patches
+from whyformer.methods import Method
+
+
+def explanation_document(explanation: Explanation, given: str) -> dict[str, Any]:
+    """The explanation for scripts: as `save` writes it, with the input's name instead of its pixels."""
+    parts = {}
+    for stream, part in explanation.parts.items():
+        layout = part.layout
+        shape = (
+            {"rows": layout.rows, "columns": layout.columns, "box": layout.box}
+            if isinstance(layout, Patches)
+            else {"segments": layout.segments, "offsets": layout.offsets}
+        )
+        parts[stream] = {"tokens": part.tokens, "scores": part.scores.tolist(), **shape}
+    return {
+        "input": given,
+        "target": explanation.target,
+        "probability": explanation.probability,
+        "method": explanation.method,
+        "model": explanation.model,
+        "options": {name: value if _is_plain(value) else repr(value) for name, value in explanation.options.items()},
+        "notes": explanation.notes,
+        "parts": parts,
+    }
+
+
+def _is_plain(value: Any) -> bool:
+    return value is None or isinstance(value, (str, int, float))
+
+
+def method_document(method: Method) -> dict[str, Any]:
+    """A method as `whyformer methods` lists it."""
+    options = {name: parameter.default for name, parameter in method.options.items()}
+    return {"name": method.name, "summary": method.summary, "reads": method.reads, "options": options}
+
+
+def model_card(folder: Path) -> dict[str, Any]:
+    """What a bundled model's files say of it, without loading it."""
+    config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    architecture = (config.get("architectures") or [""])[0]
+    card = folder / "README.md"
+    return {
+        "name": folder.name,
+        "task": "images" if "Image" in architecture else "texts",
+        "labels": list(config.get("id2label", {}).values()),
+        "layers": config.get("num_hidden_layers"),
+        "width": config.get("hidden_size"),
+        "megabytes": sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e6,
+        "about": _first_sentence(card.read_text(encoding="utf-8")) if card.is_file() else "",
+    }
+
+
+def _first_sentence(markdown: str) -> str:
+    """The first sentence of a model card, past its front matter and headings."""
+    body = re.sub(r"\A---\n.*?\n---\n", "", markdown, flags=re.DOTALL)
+    paragraphs = (
+        " ".join(block.split()) for block in re.split(r"\n\s*\n", re.sub(r"^#.*$", "\n", body, flags=re.MULTILINE))
+    )
+    text = next((paragraph for paragraph in paragraphs if paragraph), "")
+    return re.split(r"(?<=[.!?])\s", text, maxsplit=1)[0]
