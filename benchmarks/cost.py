@@ -82,9 +82,9 @@ def per_image(model: torch.nn.Module, count: int) -> dict[str, float]:
         def cost(part: torch.Tensor, method: str = method) -> float:
             return seconds(lambda: attribute(model, {"pixel_values": part}, "predicted", method))
 
-        cost(pixels[:BATCH_SIZE])  # a process's first large batch pays for its memory
+        cost(pixels[: BATCH_SIZE["cpu"]])  # a process's first large batch pays for its memory
         alone = [cost(pixels[:1]) for _ in range(5)]
-        together = sum(cost(part) for part in pixels.split(BATCH_SIZE))
+        together = sum(cost(part) for part in pixels.split(BATCH_SIZE["cpu"]))
         alone += [cost(pixels[:1]) for _ in range(5)]
         found[method] = round(together / count / statistics.median(alone), 3)
     return found

@@ -22,7 +22,7 @@ from whyformer.methods import check_options, method_named
 from whyformer.score import Contrast, Label, Target, logits_of
 from whyformer.trace import trace
 
-BATCH_SIZE = 16
+BATCH_SIZE = {"cpu": 8, "cuda": 64}
 
 
 def attribute(
@@ -69,20 +69,22 @@ def explain_batch(
     processor: Any = None,
     readout: str | int | Tensor | None = None,
     truncate: bool = False,
-    batch_size: int = BATCH_SIZE,
+    batch_size: int | None = None,
     progress: bool = False,
     **options: Any,
 ) -> list[Explanation]:
-    """One Explanation per example, in their order, computed in batches.
+    """One Explanation per example, in their order, computed in batches that suit the model's device.
 
     Texts beyond the model's limit are explained in overlapping chunks, a token's score being the mean over the chunks
     that see it and the answer that of the mean logits; `truncate` explains the first chunk alone.
     """
     chosen = method_named(method)
     check_options(chosen, options)
-    if batch_size < 1:
+    if batch_size is not None and batch_size < 1:
         raise WhyformerError(f"batch_size={batch_size}: at least 1.")
     subject = loaded(model, processor)
+    device = next(subject.model.parameters()).device
+    batch_size = batch_size or BATCH_SIZE.get(device.type, BATCH_SIZE["cpu"])
     pieces = _pieces(subject, examples, truncate=truncate)
     count = len({piece.example for piece in pieces})
     targets = _settled(subject, pieces, target, count, batch_size)

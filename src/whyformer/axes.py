@@ -23,3 +23,8 @@ ExampleScores = Float[Tensor, "batch"]
 
 StreamScores = dict[str, TokenScores]
 Inputs = dict[str, Any]
+
+
+def by_head(x: Tensor, batch: int) -> AttentionMap:
+    """A map with its own head axis, where the model had folded it into the batch."""
+    return x if x.dim() == 4 else x.reshape(batch, -1, *x.shape[-2:])

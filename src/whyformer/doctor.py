@@ -13,13 +13,12 @@ from PIL import Image
 from torch import Tensor, nn
 
 from whyformer.attribution import attribute
-from whyformer.axes import Inputs, Logits
+from whyformer.axes import Inputs, Logits, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import FAMILIES, config_of, family_of, main_input, patch_grid
 from whyformer.inputs import Chunk, Picture, chunks_of, collated, covered_box, length_limit
 from whyformer.loading import Loaded, loaded
 from whyformer.methods import METHODS
-from whyformer.path import by_head
 from whyformer.record import Recorder
 from whyformer.score import logits_of
 from whyformer.trace import Trace, labels_of, prefix_length, trace

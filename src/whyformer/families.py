@@ -55,15 +55,29 @@ FAMILIES: dict[str, Family] = {
 }
 
 
+_STOCK = dict(FAMILIES)
+_STOCK_HEADS = ("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher")
+
+ROW_TO_WRITE = (
+    "Write its row: whyformer.FAMILIES[model.config.model_type] = "
+    'whyformer.Family(stream="text", readout="first", scaled="path.of.a.module").'
+)
+
+
 def config_of(model: nn.Module) -> Any:
     """The configuration of the model, or of the first part of it that has one; None for a plain module."""
     return next((module.config for module in model.modules() if hasattr(module, "config")), None)
 
 
 def family_of(model: nn.Module, inputs: Inputs) -> Family:
-    """The model's row; a model outside the table is taken by its structure: one stream, read-out from the gradient."""
-    row = FAMILIES.get(getattr(getattr(model, "config", None), "model_type", ""))
-    if row is not None and "Classification" in type(model).__name__:
+    """The model's row. A model outside the table is taken by its structure: one stream, read-out from the gradient.
+
+    The table's own rows are for the stock heads alone: another head on the same encoder may read elsewhere.
+    """
+    kind = getattr(getattr(model, "config", None), "model_type", "")
+    row = FAMILIES.get(kind)
+    is_stock = type(model).__module__.startswith("transformers.") and type(model).__name__.endswith(_STOCK_HEADS)
+    if row is not None and (is_stock or row is not _STOCK.get(kind)):
         return row
     name, _ = main_input(inputs)
     if name == "input_ids":
@@ -93,7 +107,12 @@ def scaled_module(model: nn.Module, family: Family) -> nn.Module | None:
     """The module whose output the path scales, or None where it scales the input itself."""
     if family.scaled is None:
         return None
-    return base_model(model).get_submodule(family.scaled)
+    modules = dict(base_model(model).named_modules())
+    inside = (module for name, module in modules.items() if name.endswith(f".{family.scaled}"))
+    found = modules.get(family.scaled) or next(inside, None)  # a wrapper such as PEFT's puts it further in
+    if found is None:
+        raise UnsupportedModel(f"{type(model).__name__} has no module {family.scaled!r} to scale. {ROW_TO_WRITE}")
+    return found
 
 
 def _embedding_path(model: nn.Module) -> str:
@@ -102,10 +121,7 @@ def _embedding_path(model: nn.Module) -> str:
     whole: list[str] = [name for name, _ in modules if name.split(".")[-1] == "embeddings"]
     tables: list[str] = [name for name, module in modules if isinstance(module, nn.Embedding)]
     if not whole + tables:
-        raise UnsupportedModel(
-            f"{type(model).__name__} takes input_ids but shows no embedding module to scale. Write its row: "
-            'whyformer.FAMILIES[model.config.model_type] = whyformer.Family("text", scaled="path.of.the.module").'
-        )
+        raise UnsupportedModel(f"{type(model).__name__} shows no embedding module to scale. {ROW_TO_WRITE}")
     return min(whole, key=len) if whole else tables[0]
 
 

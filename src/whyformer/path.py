@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields, is_dataclass, replace
 from threading import get_ident
 from typing import Any, Literal
 
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import CheckpointError
 from transformers.utils import ModelOutput
 
-from whyformer.axes import QUERY, AttentionMap, ExampleScores, Inputs, Positions
-from whyformer.errors import WhyformerError
-from whyformer.families import Family, config_of, main_input, scaled_module
+from whyformer.axes import QUERY, AttentionMap, ExampleScores, Inputs, Positions, by_head
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.families import ROW_TO_WRITE, Family, config_of, main_input, scaled_module
 from whyformer.provenance import Tap
 from whyformer.record import Recorder
 from whyformer.score import Score
@@ -85,29 +85,50 @@ def last_gradients(question: Question, scales: Tensor, baseline: str | Tensor) -
     with torch.inference_mode(False), scaled_inputs(question, scales, baseline) as inputs:
         output = recorder.run(question.model, **inputs)
         scores = [question.score(part) for part in _parts(output, question.batch, len(scales))]
-        return gradients(torch.cat(scores), recorder.taps[-1:], batch)[0]
+        if any(len(score) != question.batch for score in scores):
+            raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
+        (found,) = last_gradient(torch.cat(scores), recorder.taps[:1], batch)
+    assert found is not None
+    return found
 
 
-def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap]:
-    """The gradient of each example's score with respect to its maps, all in one backward pass."""
-    hidden = WhyformerError(
-        "The score has no gradient with respect to an attention map: the target does not depend on it, or part of the "
-        "model hides its graph (torch.utils.checkpoint?). Turn gradient checkpointing off to explain the model."
-    )
+class HiddenGradient(WhyformerError):
+    """The score has no gradient with respect to an attention map."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The score has no gradient with respect to an attention map: the target does not depend on it, or part "
+            "of the model hides its graph (no_grad, torch.utils.checkpoint). Turn gradient checkpointing off."
+        )
+
+
+def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
+    """The gradient of each example's score with respect to its maps, up to the last that it depends on."""
+    found = _backward(scores, taps)
+    while found and found[-1] is None:
+        found.pop()
+    if not found or None in found:
+        raise HiddenGradient
+    return [by_head(gradient, batch) for gradient in found if gradient is not None]
+
+
+def last_gradient(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
+    """As `gradients`, but of the last map alone."""
+    for count in range(len(taps), 0, -1):
+        (found,) = _backward(scores, taps[count - 1 : count], retain_graph=count > 1)
+        if found is not None:
+            return [None] * (count - 1) + [by_head(found, batch)]
+    raise HiddenGradient
+
+
+def _backward(scores: ExampleScores, taps: Sequence[Tap], *, retain_graph: bool = False) -> list[Tensor | None]:
     if not scores.requires_grad:
-        raise hidden
+        raise HiddenGradient
+    maps = [tap.map for tap in taps]
     try:
-        found = torch.autograd.grad(scores.sum(), [tap.map for tap in taps], allow_unused=True)
+        return list(torch.autograd.grad(scores.sum(), maps, retain_graph=retain_graph, allow_unused=True))
     except CheckpointError as error:
-        raise hidden from error
-    if any(gradient is None for gradient in found):
-        raise hidden
-    return [by_head(gradient, batch) for gradient in found]
-
-
-def by_head(x: Tensor, batch: int) -> AttentionMap:
-    """A map with its own head axis, where the model had folded it into the batch."""
-    return x if x.dim() == 4 else x.reshape(batch, -1, *x.shape[-2:])
+        raise HiddenGradient from error
 
 
 @contextmanager
@@ -120,11 +141,17 @@ def scaled_inputs(question: Question, scales: Tensor, baseline: str | Tensor) ->
         name, pixels = main_input(inputs)
         yield inputs | {name: _between(_pixel_baseline(baseline, pixels), pixels, by_example)}
         return
-    thread = get_ident()
+    thread, fired = get_ident(), []
 
-    def scale_output(module: nn.Module, args: Any, kwargs: Any, output: Any) -> Any:
-        if get_ident() != thread:  # the hook sits on the module, which other threads may be using
-            return output
+    def scale_output(module: nn.Module, args: Any, *rest: Any) -> Any:
+        # The hook sits on the module: it fires in other threads too, and while another thread takes its own away
+        # PyTorch may call it without keyword arguments.
+        if get_ident() != thread:
+            return None
+        kwargs, output = rest
+        if not isinstance(output, Tensor) or len(output) != len(by_example):
+            raise UnsupportedModel(f"{_scaled_name(question)} gives no tensor [example, …] to scale. {ROW_TO_WRITE}")
+        fired.append(True)
         start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
         return _between(start, output, by_example)
 
@@ -133,16 +160,26 @@ def scaled_inputs(question: Question, scales: Tensor, baseline: str | Tensor) ->
         yield inputs
     finally:
         handle.remove()
+    if not fired:
+        raise UnsupportedModel(f"{_scaled_name(question)} is never called: the path would stand still. {ROW_TO_WRITE}")
+
+
+def _scaled_name(question: Question) -> str:
+    return f"The module {question.family.scaled!r} of {type(question.model).__name__}"
 
 
 def _between(start: Tensor | float, end: Tensor, scales: Tensor) -> Tensor:
+    if isinstance(start, Tensor):
+        start = start.to(end)
+        if start.dim() == end.dim() and 1 < len(start) < len(end):  # one per example, for every scale
+            start = start.repeat(len(end) // len(start), *[1] * (end.dim() - 1))
     factor = scales.to(end).reshape(-1, *[1] * (end.dim() - 1))
     return start + factor * (end - start)
 
 
 def _pixel_baseline(baseline: str | Tensor, pixels: Tensor) -> Tensor | float:
     if isinstance(baseline, Tensor):
-        return baseline.to(pixels)
+        return baseline
     if baseline == "zero":
         return 0.0
     if baseline == "black":
@@ -161,6 +198,8 @@ def _embedding_baseline(
         return 0.0
     if baseline == "black":
         raise WhyformerError("baseline='black' is for pixels; for text: 'zero', 'padding' or a tensor.")
+    if baseline != "padding":
+        raise WhyformerError(f"baseline={baseline!r}: for text 'zero', 'padding' or a tensor.")
     pad = getattr(config, "pad_token_id", None)
     if pad is None:
         raise WhyformerError("baseline='padding': this model's config has no pad_token_id.")
@@ -185,8 +224,17 @@ def _parts(output: Any, batch: int, count: int) -> Iterator[Any]:
 
 
 def _rows(output: Any, rows: slice, total: int) -> Any:
-    if isinstance(output, ModelOutput):
-        return type(output)(**{name: _rows(value, rows, total) for name, value in output.items()})
+    if isinstance(output, Tensor):
+        return output[rows] if output.dim() and len(output) == total else output
+    if isinstance(output, Mapping):
+        cut = {name: _rows(value, rows, total) for name, value in output.items()}
+        return type(output)(**cut) if isinstance(output, ModelOutput) else cut
+    if hasattr(output, "_make"):
+        return output._make(_rows(value, rows, total) for value in output)
     if isinstance(output, (tuple, list)):
         return type(output)(_rows(value, rows, total) for value in output)
-    return output[rows] if isinstance(output, Tensor) and output.dim() and len(output) == total else output
+    if is_dataclass(output) and not isinstance(output, type):
+        return replace(
+            output, **{field.name: _rows(getattr(output, field.name), rows, total) for field in fields(output)}
+        )
+    return output

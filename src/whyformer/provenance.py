@@ -8,6 +8,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from whyformer.axes import QUERY, State, Values
+
 Move = Callable[[Tensor], Tensor]
 
 
@@ -16,6 +18,7 @@ class Tap:
     """What the recorder has seen so far of one attention operation."""
 
     map: Tensor
+    is_folded: bool
     value: Tensor | None = None
     value_source: Projection | None = None
     output_weight: Tensor | None = None
@@ -26,12 +29,27 @@ class Tap:
     query_state: Tensor | None = None
     state_is_swapped: bool = False
 
-    def state(self) -> Tensor | None:
-        """The residual state as [example, token, channel]; what was compared on the device is waited for only here."""
-        if self.query_state is None or self.tokens_first is None:
-            return self.query_state
-        swapped = bool(self.tokens_first) != self.state_is_swapped
-        return self.query_state.transpose(0, 1) if swapped else self.query_state
+    def compare_order(self, values: Values, rows: Tensor) -> None:
+        """Whether heads lie side by side in W_o's input, and tokens before examples: asked here, waited for later."""
+        head_count, width = values.shape[1], values.shape[-1]
+        if rows.shape[-1] != head_count * width:
+            self.heads_in_order = torch.tensor(False)
+            return
+        self.heads_in_order = (rows[0] == values[0, :, 0].flatten()).all()
+        if values.shape[QUERY] > 1:
+            self.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
+
+    def state(self, batch: int, tokens: int) -> State | None:
+        """The residual state as [example, token, channel]."""
+        found = self.query_state
+        if found is None or found.dim() != 3:
+            return None
+        if batch == tokens:
+            is_swapped = self.tokens_first is not None and bool(self.tokens_first) != self.state_is_swapped
+        else:
+            is_swapped = found.shape[:2] == (tokens, batch)
+        found = found.transpose(0, 1) if is_swapped else found
+        return found if found.shape[:2] == (batch, tokens) else None
 
     def projection(self) -> Tensor | None:
         """W_o, if it is the one reader of the mixed values and finds their heads side by side."""
@@ -45,29 +63,50 @@ class Projection:
 
     weight: Tensor
     source: Tensor
+    source_norm: Tensor | None
     shape: torch.Size
     moves: tuple[Move, ...] = ()
 
-    def rows(self, batch: int) -> Tensor:
+    def rows(self, batch: int) -> Tensor | None:
         """The rows of the weight behind each (head, feature) of the tensor, found by moving their numbers along."""
         numbers = torch.arange(self.shape[-1], device=self.weight.device).expand(self.shape)
         for move in self.moves:
             numbers = move(numbers)
+        if numbers.dim() not in (3, 4):
+            return None
         by_head = numbers.reshape(batch, -1, *numbers.shape[-2:])[0, :, 0, :].flatten()
         first, last = int(by_head[0]), int(by_head[-1]) + 1
         if last - first == len(by_head) and bool((by_head.diff() == 1).all()):
             return self.weight[first:last]
         return self.weight[by_head]
 
+    def reads(self, state: Tensor) -> bool | None:
+        """Whether it projects this very state, or its normalisation; None where that cannot be told."""
+        if self.source is state or self.source_norm is state:
+            return True
+        return None if self.source_norm is None else False
+
+
+@dataclass(frozen=True)
+class Normed:
+    """The normalisation of `state`."""
+
+    state: Tensor
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A product of two activations, on its way to a softmax: queries before keys."""
+
 
 @dataclass(frozen=True)
 class Weights:
-    """The output of a softmax, on its way to a product with values."""
+    """The softmax of scores over their keys, on its way to a product with values."""
 
 
 @dataclass(frozen=True)
 class Mixed:
-    """Values mixed by the attention of `tap`, on their way to its output projection; kept where states are wanted."""
+    """Values mixed by the attention of `tap`, on their way to its output projection; kept where order is compared."""
 
     tap: Tap
     values: Tensor | None
@@ -81,7 +120,7 @@ class Written:
     is_swapped: bool = False
 
 
-Tag = Projection | Weights | Mixed | Written
+Tag = Projection | Normed | Scores | Weights | Mixed | Written
 
 # Operations that only move entries about, and those that leave every entry in its place.
 MOVING = frozenset(

@@ -12,9 +12,22 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer import kernels
-from whyformer.axes import HEAD, QUERY, AttentionMap, State, Values
-from whyformer.errors import WhyformerError
-from whyformer.provenance import KEEPING, MOVING, SWAPPING, Mixed, Move, Projection, Tag, Tap, Weights, Written
+from whyformer.axes import HEAD, AttentionMap, State, Values, by_head
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.provenance import (
+    KEEPING,
+    MOVING,
+    SWAPPING,
+    Mixed,
+    Move,
+    Normed,
+    Projection,
+    Scores,
+    Tag,
+    Tap,
+    Weights,
+    Written,
+)
 
 Function = Callable[..., Any]
 
@@ -80,46 +93,60 @@ class Recorder(TorchFunctionMode):
         if handler is not None:
             return handler(self, func, args, kwargs)
         plain = _plain(args)
+        tag = self._tag(args[0]) if args else None
         result = func(*plain, **_plain_values(kwargs))
-        if name in KEEPING and args:
-            self._carry(self._tag(args[0]), result)
-        elif name in MOVING and args:
-            tag = self._tag(args[0])
-            if isinstance(tag, Written) and name in SWAPPING:
-                tag = replace(tag, is_swapped=not tag.is_swapped)
-            self._carry(tag, result, lambda x: func(x, *plain[1:], **kwargs))
+        if name in KEEPING:
+            self._carry(tag, result)
+        elif name in MOVING:
+            self._carry(_moved(tag, name), result, lambda x: func(x, *plain[1:], **kwargs))
+        else:
+            self._set(result, self._scores(args))
         return result
 
     def _tag(self, x: Any) -> Tag | None:
         tag: Tag | None = self._tags.get(x) if isinstance(x, Tensor) else None
         return tag
 
-    def _carry(self, tag: Tag | None, result: Any, move: Function | None = None) -> None:
-        if tag is None:
-            return
+    def _set(self, result: Any, tag: Tag | None) -> None:
+        """Give the result its tag; an operation in place must not leave the old one behind."""
         if not isinstance(result, Tensor):
-            assert move is not None
+            return
+        if tag is not None:
+            self._tags[result] = tag
+        elif result in self._tags:
+            del self._tags[result]
+
+    def _scores(self, args: tuple[Any, ...]) -> Scores | None:
+        """Scores stay scores under biases, masks, scales and all else that is done to them before the softmax."""
+        parts = [y for x in args for y in (x if type(x) in (tuple, list) else (x,))]
+        return next((tag for tag in map(self._tag, parts) if isinstance(tag, Scores)), None)
+
+    def _carry(self, tag: Tag | None, result: Any, move: Function | None = None) -> None:
+        if isinstance(result, Tensor):
+            if isinstance(tag, Projection) and move is not None:
+                tag = replace(tag, moves=(*tag.moves, move))
+            self._set(result, tag)
+        elif tag is not None and isinstance(result, (tuple, list)) and move is not None:
             for number, part in enumerate(result):
                 self._carry(tag, part, _part(move, number))
-        elif isinstance(tag, Projection) and move is not None:
-            self._tags[result] = replace(tag, moves=(*tag.moves, move))
-        else:
-            self._tags[result] = tag
 
     def _softmax(self, func: Function, args: Any, kwargs: Any) -> Any:
         result = func(*_plain(args), **kwargs)
-        self._tags[result] = Weights()
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        over_keys = axis in (-1, result.dim() - 1)
+        self._set(result, Weights() if over_keys and isinstance(self._tag(args[0]), Scores) else None)
         return result
 
     def _product(self, func: Function, args: Any, kwargs: Any) -> Any:
         operands = list(_plain(args))
-        at = next((i for i, x in enumerate(operands) if isinstance(self._tag(x), Weights)), None)
-        if at is None:
-            return func(*operands, **_plain_values(kwargs))
-        values = [x for i, x in enumerate(operands) if isinstance(x, Tensor) and i != at]
+        at = 1 if func.__name__ == "einsum" else 0
+        if len(operands) < at + 2 or not isinstance(self._tag(operands[at]), Weights) or not _mixes(operands):
+            result = func(*operands, **_plain_values(kwargs))
+            self._set(result, None if any(isinstance(x, nn.Parameter) for x in args) else Scores())
+            return result
         operands[at] = self._tapped(operands[at])
         result = func(*operands, **kwargs)
-        self._record(operands[at], values[0] if values else None, result)
+        self._record(operands[at], operands[at + 1], result)
         return result
 
     def _fused(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -148,21 +175,24 @@ class Recorder(TorchFunctionMode):
             torch.set_grad_enabled(True)
         return weights if weights.requires_grad else weights.detach().requires_grad_()
 
-    def _record(self, weights: Tensor, value: Tensor | None, mixed: Tensor) -> None:
+    def _record(self, weights: Tensor, value: Tensor, mixed: Tensor) -> None:
         self.seen += 1
         if self.seen <= self._start:
             return
         precise = torch.promote_types(weights.dtype, torch.float32)
-        kept = self._by_head(weights).mean(HEAD, keepdim=True, dtype=precise) if self._merge_heads else weights
-        tap = Tap(kept)
-        if self._states and value is not None:
+        is_folded = weights.dim() == 3 and self._batch > 1  # which of heads and examples comes first is compared later
+        if is_folded and len(weights) % self._batch:
+            raise UnsupportedModel(
+                f"An attention map of shape {tuple(weights.shape)} does not fit {self._batch} examples."
+            )
+        maps = by_head(weights, self._batch) if self._merge_heads else weights
+        tap = Tap(maps.mean(HEAD, keepdim=True, dtype=precise) if self._merge_heads else maps, is_folded)
+        if self._states:
             source = self._tag(value)
             tap.value, tap.value_source = value, source if isinstance(source, Projection) else None
         self.taps.append(tap)
-        self._tags[mixed] = Mixed(tap, self._by_head(mixed.detach()) if self._states else None)
-
-    def _by_head(self, x: Tensor) -> Tensor:
-        return x if x.dim() == 4 else x.reshape(self._batch, -1, *x.shape[-2:])
+        keeps = (self._states or is_folded) and mixed.dim() in (3, 4)
+        self._set(mixed, Mixed(tap, by_head(mixed.detach(), self._batch) if keeps else None))
 
     def _linear(self, func: Function, args: Any, kwargs: Any) -> Any:
         result = func(*_plain(args), **_plain_values(kwargs))
@@ -177,46 +207,68 @@ class Recorder(TorchFunctionMode):
             tag.tap.readers += 1
             if tag.tap.readers == 1:
                 tag.tap.output_parameter, tag.tap.output_weight = parameter, weight
-                self._tags[result] = Written(tag.tap)
+                self._set(result, Written(tag.tap))
                 if tag.values is not None:
-                    _compare_order(tag.tap, tag.values, source.reshape(-1, source.shape[-1]))
+                    tag.tap.compare_order(tag.values, source.reshape(-1, source.shape[-1]))
         elif self._states:
-            self._tags[result] = Projection(weight, source, result.shape)
+            self._set(result, Projection(weight, source, tag.state if isinstance(tag, Normed) else None, result.shape))
+        return result
+
+    def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
+        result = func(*_plain(args), **_plain_values(kwargs))
+        self._set(result, Normed(args[0]) if self._states else None)
         return result
 
     def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
+        first = args[0]
+        kept = first.detach().clone() if self._states and func.__name__ in ("add_", "__iadd__") else first
+        pairs = ((first, args[1]), (args[1], first)) if len(args) > 1 else ()
+        tag: Tag | None = self._scores(args)
+        for written, other in pairs if self._states else ():
+            found = self._tag(written)
+            if isinstance(found, Written) and isinstance(other, Tensor) and other.shape == written.shape:
+                if self._is_residual(other, found.tap):
+                    found.tap.query_state = (kept if other is first else other).detach()
+                    found.tap.state_is_swapped, tag = found.is_swapped, None
+                    break
+                tag = found  # another branch (a parallel MLP, an adapter): the residual is still to come
         result = func(*_plain(args), **_plain_values(kwargs))
-        for written, other in (args[:2], args[1::-1]) if self._states and len(args) > 1 else ():
-            tag = self._tag(written)
-            if not isinstance(tag, Written) or not isinstance(other, Tensor) or other.shape != written.shape:
-                continue
-            beside, source = self._tag(other), tag.tap.value_source
-            if isinstance(beside, Projection) and (source is None or source.source is not other):
-                self._tags[result] = tag  # another branch (a parallel MLP, an adapter): the residual is still to come
-            elif tag.tap.query_state is None:
-                tag.tap.query_state, tag.tap.state_is_swapped = other.detach(), tag.is_swapped
+        self._set(result, tag)
         return result
 
+    def _is_residual(self, other: Tensor, tap: Tap) -> bool:
+        """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
+        if tap.query_state is not None or isinstance(self._tag(other), Written):
+            return False
+        known = None if tap.value_source is None else tap.value_source.reads(other)
+        return not isinstance(self._tag(other), Projection) if known is None else known
+
     def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:
-        result = func(*_plain(args), **_plain_values(kwargs))
+        scaled: Tag | None = self._scores(args)
         for tensor, factor in (args[:2], args[1::-1]) if len(args) > 1 else ():
             tag = self._tag(tensor)
             if isinstance(tag, Weights):
-                self._tags[result] = tag
+                scaled = tag
             elif isinstance(tag, Written) and _scales_channels(factor, tensor):
                 if tag.tap.output_weight is not None:  # LayerScale belongs to W_o
                     tag.tap.output_weight = (tag.tap.output_weight.T * factor).T.detach()
-                self._tags[result] = tag
+                scaled = tag
             elif isinstance(tag, Projection) and not isinstance(factor, Tensor):
-                self._tags[result] = replace(tag, weight=tag.weight * factor)
+                scaled = replace(tag, weight=tag.weight * factor)
+        result = func(*_plain(args), **_plain_values(kwargs))
+        self._set(result, scaled)
         return result
 
 
 HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
-    {"scaled_dot_product_attention": Recorder._fused, "multi_head_attention_forward": Recorder._packed}
-    | dict.fromkeys(["softmax"], Recorder._softmax)
+    {
+        "scaled_dot_product_attention": Recorder._fused,
+        "multi_head_attention_forward": Recorder._packed,
+        "softmax": Recorder._softmax,
+    }
     | dict.fromkeys(["matmul", "__matmul__", "bmm", "einsum"], Recorder._product)
     | dict.fromkeys(["linear", "addmm"], Recorder._linear)
+    | dict.fromkeys(["layer_norm", "rms_norm"], Recorder._norm)
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__"], Recorder._scale)
 )
@@ -234,11 +286,22 @@ def _plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(kwargs, _plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs
 
 
-def _compare_order(tap: Tap, values: Values, rows: Tensor) -> None:
-    """Whether heads lie side by side in W_o's input, and tokens before examples; not waited for here."""
-    tap.heads_in_order = (rows[0] == values[0, :, 0].flatten()).all()
-    if values.shape[QUERY] > 1:
-        tap.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
+def _moved(tag: Tag | None, name: str) -> Tag | None:
+    """The tag after a move: swapped axes matter to what is written, and undo what a map is."""
+    if name not in SWAPPING:
+        return tag
+    if isinstance(tag, Written):
+        return replace(tag, is_swapped=not tag.is_swapped)
+    return None if isinstance(tag, Weights) else tag
+
+
+def _mixes(operands: list[Any]) -> bool:
+    """Whether the product contracts the map's keys: always for a matrix product, by its letters for einsum."""
+    if not isinstance(operands[0], str):
+        return isinstance(operands[1], Tensor)
+    terms, _, result = operands[0].replace(" ", "").partition("->")
+    weights = terms.split(",")[0]
+    return len(weights) > 1 and weights[-2] in result and weights[-1] not in result
 
 
 def _part(move: Function, number: int) -> Move:

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import inspect
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import HEAD, AttentionMap, Inputs, Mixing, Rows, TokenMask, TokenScores
+from whyformer.axes import HEAD, QUERY, AttentionMap, Inputs, Mixing, Rows, TokenMask, TokenScores, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import config_of, family_of, main_input, patch_grid
 from whyformer.flow import Step
 from whyformer.path import (
     TOKENS_AT_ONCE,
     Baseline,
+    HiddenGradient,
     Quadrature,
     Question,
-    by_head,
     gradients,
     integrated_gradient,
+    last_gradient,
     last_gradients,
     nodes_and_weights,
 )
@@ -83,22 +86,30 @@ def trace(
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper hides every operation
     _check_model(model)
     with torch.inference_mode(False):
-        inputs = {name: _own(value) for name, value in inputs.items()}
+        inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
         batch = len(main_input(inputs)[1])
         graph = reads in ("last gradient", "gradients")
         # What reads the last map alone lets the blocks before it run on the fused kernels.
         start = max(0, (_layers(model) or 1) - 1) if reads in ("last map", "last gradient") else 0
         recorder = Recorder(batch, graph=graph, start=start, merge_heads=not graph, states=reads == "states")
         output = recorder.run(model, **inputs)
-        _check_complete(model, recorder)
+        _check_complete(model, recorder, batch)
         answer = asked(target, output, labels_of(model))
         family = family_of(model, inputs)
         question = Question(model, inputs, family, answer.score, batch, recorder.seen)
-        wanted = recorder.taps if reads == "gradients" else recorder.taps[-1:] if graph else []
-        found = gradients(answer.score(output), wanted, batch) if graph else []
-        records = _records(question, recorder.taps, found)
+        kind = family.readout if readout is None else readout
+        kind = kind(model) if callable(kind) else kind
+        if reads == "gradients":
+            found = gradients(answer.score(output), recorder.taps, batch)
+        elif reads == "last gradient":
+            found = last_gradient(answer.score(output), recorder.taps, batch)
+        else:
+            found = [None] * len(recorder.taps) if kind is not None else _last_gradient_apart(question, recorder.taps)
+        # Attention that does not reach the answer, such as an unused pooling head, is no part of it.
+        question = replace(question, operations=recorder.seen - len(recorder.taps) + len(found))
+        records = _records(question, recorder.taps[: len(found)], found)
         mask = _token_mask(inputs, records[-1].map)
-        weights = _read_out(readout, question, records[-1], mask)
+        weights = _read_out(kind, question, records[-1], mask)
     return Trace(question, answer, output, records, ReadOut(family.stream, weights), mask, inputs_at_once)
 
 
@@ -124,15 +135,17 @@ def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
 
 def _check_model(model: nn.Module) -> None:
     if any(module.training for module in model.modules()):
-        raise WhyformerError(
-            "The model is in training mode, where dropout corrupts attention: call model.eval() first."
+        raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval().")
+    if getattr(config_of(model), "is_encoder_decoder", False):
+        raise UnsupportedModel(
+            f"{type(model).__name__} has an encoder and a decoder: several streams are not supported."
         )
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):
         raise UnsupportedModel(f"{kernel} attention cannot be seen: load the model with attn_implementation='sdpa'.")
 
 
-def _check_complete(model: nn.Module, recorder: Recorder) -> None:
+def _check_complete(model: nn.Module, recorder: Recorder, batch: int) -> None:
     name = type(model).__name__
     layers = _layers(model)
     if recorder.seen and layers is not None and recorder.seen < layers:
@@ -142,6 +155,15 @@ def _check_complete(model: nn.Module, recorder: Recorder) -> None:
         )
     if not recorder.taps:
         raise UnsupportedModel(f"{name} ran no attention operation that can be recorded: it has none, or hides it.")
+    if any(tap.is_folded and (tap.heads_in_order is None or not bool(tap.heads_in_order)) for tap in recorder.taps):
+        raise UnsupportedModel(
+            f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
+        )
+    last = recorder.taps[-1].map
+    if not recorder.taps[-1].is_folded and last.dim() == 4 and len(last) != batch:
+        raise UnsupportedModel(
+            f"The last map of {name} has {len(last)} rows for {batch} examples: its windows are no single stream."
+        )
 
 
 def _layers(model: nn.Module) -> int | None:
@@ -149,48 +171,66 @@ def _layers(model: nn.Module) -> int | None:
     return layers if isinstance(layers, int) else None
 
 
-def _records(question: Question, taps: list[Tap], found: list[AttentionMap]) -> tuple[AttentionRecord, ...]:
-    """The records of the taps, which are the last operations of the forward pass, as `found` are the last gradients."""
+def _last_gradient_apart(question: Question, taps: list[Tap]) -> list[AttentionMap | None]:
+    """The gradient of the last map that reaches the answer, asked for in a pass of its own."""
+    before = question.operations - len(taps)
+    for count in range(len(taps), 1, -1):
+        with suppress(HiddenGradient):
+            found = last_gradients(replace(question, operations=before + count), torch.ones(1), "zero")
+            return [None] * (count - 1) + [found]
+    return [last_gradients(replace(question, operations=before + 1), torch.ones(1), "zero")]
+
+
+def _records(question: Question, taps: list[Tap], found: list[AttentionMap | None]) -> tuple[AttentionRecord, ...]:
     names = {id(parameter): name for name, parameter in question.model.named_parameters(remove_duplicate=False)}
-    by_tap = [None] * (len(taps) - len(found)) + found
-    batch, stream = question.batch, question.family.stream
+    first = question.operations - len(taps)
     return tuple(
-        AttentionRecord(
-            path=names.get(id(tap.output_parameter), "").rpartition(".")[0],
-            block=block,
-            query_stream=stream,
-            key_stream=stream,
-            map=by_head(tap.map.detach(), batch),
-            gradient=gradient,
-            value=None if tap.value is None else by_head(tap.value, batch),
-            value_weight=None if tap.value_source is None else tap.value_source.rows(batch),
-            output_weight=tap.projection(),
-            key_state=tap.state(),
-        )
-        for block, (tap, gradient) in enumerate(zip(taps, by_tap, strict=True), start=question.operations - len(taps))
+        _record(tap, gradient, names.get(id(tap.output_parameter), "").rpartition(".")[0], first + number, question)
+        for number, (tap, gradient) in enumerate(zip(taps, found, strict=True))
+    )
+
+
+def _record(tap: Tap, gradient: AttentionMap | None, path: str, block: int, question: Question) -> AttentionRecord:
+    batch, stream = question.batch, question.family.stream
+    attention = by_head(tap.map.detach(), batch)
+    return AttentionRecord(
+        path=path,
+        block=block,
+        query_stream=stream,
+        key_stream=stream,
+        map=attention,
+        gradient=gradient,
+        value=None if tap.value is None else by_head(tap.value, batch),
+        value_weight=None if tap.value_source is None else tap.value_source.rows(batch),
+        output_weight=tap.projection(),
+        key_state=tap.state(batch, attention.shape[QUERY]),
     )
 
 
 def _token_mask(inputs: Inputs, last: AttentionMap) -> TokenMask:
+    """Which tokens are real: the attention mask's word, or else those that any query attends to."""
     given = inputs.get("attention_mask")
-    shape = (last.shape[0], last.shape[-1])
-    if isinstance(given, Tensor) and given.shape == shape:
+    if isinstance(given, Tensor) and given.shape == (last.shape[0], last.shape[-1]):
         return given.bool()
-    return torch.ones(shape, dtype=torch.bool, device=last.device)
+    return last.sum(dim=(HEAD, QUERY)) > 0
 
 
 def _read_out(
-    given: str | int | Tensor | None, question: Question, last: AttentionRecord, mask: TokenMask
+    kind: str | int | Tensor | None, question: Question, last: AttentionRecord, mask: TokenMask
 ) -> TokenScores:
-    kind = question.family.readout if given is None else given
-    kind = kind(question.model) if callable(kind) else kind
     dtype = torch.promote_types(last.map.dtype, torch.float32)
     if kind is None:
-        seen = last.gradient if last.gradient is not None else last_gradients(question, torch.ones(1), "zero")
-        return read_out_seen(seen).to(dtype)
+        assert last.gradient is not None
+        return read_out_seen(last.gradient).to(dtype)
     is_mean = isinstance(kind, str) and "mean" in kind
     prefix = prefix_length(question.model, question.inputs, mask.shape[1]) if is_mean else 0
     return read_out_weights(kind, mask, prefix).to(dtype)
+
+
+def _without_cache(model: nn.Module) -> Inputs:
+    """Decoders are not to keep keys and values for a next token that nobody asks for."""
+    takes_it = "use_cache" in inspect.signature(model.forward).parameters
+    return {"use_cache": False} if takes_it and getattr(config_of(model), "use_cache", False) else {}
 
 
 def _own(value: Any) -> Any:
