@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -24,6 +23,7 @@ from whyformer.trace import Trace
 class Answer:
     """What one piece of an example gave: its part of the explanation, and the label it was about."""
 
+    piece: Picture | Chunk
     stream: str
     part: Part
     index: int | None
@@ -34,14 +34,16 @@ class Answer:
 def answers(
     asked: Trace, method: Method, options: Mapping[str, Any], batch: Sequence[Picture | Chunk]
 ) -> Iterator[Answer]:
-    """One answer per piece of the batch that the trace ran on."""
+    """One answer per piece of the batch. A single position that the answer is read from gets no score of its own."""
     (stream, scores), *_ = method.scores(asked, **options).items()
+    if bool(((asked.readout.weights != 0).sum(dim=1) == 1).all()):
+        scores = scores.masked_fill(asked.readout.weights != 0, 0.0)
     logits = None if asked.asked.indices[0] is None else logits_of(asked.output).detach().float().cpu()
     for row, piece in enumerate(batch):
         layout, positions = _layout(piece, asked)
-        values = scores[row, positions].cpu().numpy()
+        part = Part(layout, scores[row, positions].cpu().numpy())
         index, name = asked.asked.indices[row], asked.asked.names[row]
-        yield Answer(stream, Part(layout, values), index, name, None if logits is None else logits[row])
+        yield Answer(piece, stream, part, index, name, None if logits is None else logits[row])
 
 
 def _layout(piece: Picture | Chunk, asked: Trace) -> tuple[Layout, Tensor]:
@@ -56,7 +58,7 @@ def _layout(piece: Picture | Chunk, asked: Trace) -> tuple[Layout, Tensor]:
 def explanation_of(found: Sequence[Answer], subject: Loaded, method: Method, options: Mapping[str, Any]) -> Explanation:
     """The Explanation of one example, from the answers of its pieces."""
     first = found[0]
-    part = first.part if len(found) == 1 else _joined([piece.part for piece in found])
+    part = first.part if len(found) == 1 else _joined(found)
     return Explanation(
         parts={first.stream: part},
         target=first.name,
@@ -64,39 +66,43 @@ def explanation_of(found: Sequence[Answer], subject: Loaded, method: Method, opt
         method=method.name,
         model=subject.name,
         options={name: parameter.default for name, parameter in method.options.items()} | dict(options),
-        notes=tuple(_notes(len(found), part, method)),
+        notes=tuple(_notes(found, part, method)),
     )
 
 
-def _notes(chunks: int, part: Part, method: Method) -> Iterator[str]:
-    if chunks > 1:
+def _notes(found: Sequence[Answer], part: Part, method: Method) -> Iterator[str]:
+    if len(found) > 1:
         yield (
-            f"The text is longer than the model's limit: explained in {chunks} overlapping chunks, a token's score "
+            f"The text is longer than the model's limit: explained in {len(found)} overlapping chunks, a token's score "
             "being the mean over the chunks that see it, the answer that of the mean logits."
         )
+    if isinstance(found[0].piece, Chunk) and found[0].piece.is_truncated:
+        yield "The text is longer than the model's limit: only its beginning was explained, as asked."
     if not np.any(part.scores):
         yield f"{method.name} found nothing: every score is zero."
 
 
-def _joined(parts: Sequence[Part]) -> Part:
+def _joined(found: Sequence[Answer]) -> Part:
     """The chunks of one text put together again: a token's score is the mean over the chunks that see it."""
-    seen: dict[tuple[int, tuple[int, int], int], tuple[str, list[float]]] = {}
-    for part in parts:
-        assert isinstance(part.layout, WordPieces)
-        twins: Counter[tuple[int, tuple[int, int]]] = Counter()  # the bytes of one character share its offsets
-        places = zip(part.layout.segments, part.layout.offsets, part.layout.tokens, part.scores, strict=True)
-        for segment, offset, token, score in places:
-            place = (segment, offset, twins[segment, offset])
-            twins[segment, offset] += 1
-            seen.setdefault(place, (token, []))[1].append(float(score))
+    seen: dict[tuple[int, int], tuple[str, tuple[int, int], list[float]]] = {}
+    for answer in found:
+        layout = answer.part.layout
+        assert isinstance(answer.piece, Chunk)
+        assert isinstance(layout, WordPieces)
+        for place, token, offset, score in zip(
+            answer.piece.places, layout.tokens, layout.offsets, answer.part.scores, strict=True
+        ):
+            seen.setdefault(place, (token, offset, []))[2].append(float(score))
     order = sorted(seen)
-    layout = WordPieces(
-        texts=parts[0].layout.texts,  # type: ignore[union-attr]
+    first = found[0].part.layout
+    assert isinstance(first, WordPieces)
+    joined = WordPieces(
+        texts=first.texts,
         tokens=tuple(seen[place][0] for place in order),
-        segments=tuple(segment for segment, _, _ in order),
-        offsets=tuple(offset for _, offset, _ in order),
+        segments=tuple(segment for segment, _ in order),
+        offsets=tuple(seen[place][1] for place in order),
     )
-    return Part(layout, np.array([np.mean(seen[place][1]) for place in order], dtype=np.float32))
+    return Part(joined, np.array([np.mean(seen[place][2]) for place in order], dtype=np.float32))
 
 
 def _probability(found: Sequence[Answer], model: nn.Module) -> float | None:

@@ -19,7 +19,7 @@ from whyformer.explanation import Explanation
 from whyformer.inputs import Chunk, Picture, black, chunks_of, collated, covered_box, length_limit
 from whyformer.loading import Loaded, loaded
 from whyformer.methods import check_options, method_named
-from whyformer.score import Contrast, Label, Target, logits_of
+from whyformer.score import Contrast, Label, Target, logits_of, one_each
 from whyformer.trace import trace
 
 BATCH_SIZE = {"cpu": 8, "cuda": 64}
@@ -38,7 +38,8 @@ def attribute(
     """Raw scores at every position of every stream, for a batch of tensors as the model takes them.
 
     `readout` says where the answer is read if the model's family does not: "first", "mean", "first+mean", "last", a
-    position, or a weight per position. `inputs_at_once` bounds how many inputs a method that repeats them runs at once.
+    position, or a weight per position. `inputs_at_once` bounds how many copies of the batch a method that repeats it
+    runs at once, counted in inputs; the batch itself is never split.
     """
     chosen = method_named(method)
     check_options(chosen, options)
@@ -129,9 +130,7 @@ def _settled(
     """The target of each example; one that needs several pieces is predicted from all of them."""
     if callable(target) or isinstance(target, Contrast):
         return target
-    each: list[Label] = [target] * count if isinstance(target, (str, int)) else list(target)
-    if len(each) != count:
-        raise WhyformerError(f"{len(each)} targets for {count} examples: give one for all, or one each.")
+    each = one_each(target, count)
     parts = Counter(piece.example for piece in pieces)
     several = [piece for piece in pieces if each[piece.example] == "predicted" and parts[piece.example] > 1]
     logits: dict[int, list[Tensor]] = {}

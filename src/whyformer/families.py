@@ -107,7 +107,7 @@ def scaled_module(model: nn.Module, family: Family) -> nn.Module | None:
     """The module whose output the path scales, or None where it scales the input itself."""
     if family.scaled is None:
         return None
-    modules = dict(base_model(model).named_modules())
+    modules: dict[str, nn.Module] = dict(base_model(model).named_modules())
     inside = (module for name, module in modules.items() if name.endswith(f".{family.scaled}"))
     found = modules.get(family.scaled) or next(inside, None)  # a wrapper such as PEFT's puts it further in
     if found is None:

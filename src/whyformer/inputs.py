@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -14,7 +15,7 @@ from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.examples import Text
 from whyformer.explanation import Box, WordPieces
-from whyformer.families import base_model
+from whyformer.families import base_model, config_of
 
 OVERLAP = 0.25  # of a chunk is seen by the next one too
 LONGEST = 16  # times as long as wide, a picture is handed over whole
@@ -31,46 +32,66 @@ class Picture:
 
 @dataclass(frozen=True)
 class Chunk:
-    """As much of an example's text as the model takes at once, and which positions are word pieces of the text."""
+    """As much of an example's text as the model takes at once.
+
+    `positions` are those of its word pieces in the encoding, `places` theirs in the whole of each text.
+    """
 
     example: int
     encoding: dict[str, list[int]]
     positions: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
     layout: WordPieces
+    is_truncated: bool
 
 
 def collated(pieces: Sequence[Picture | Chunk], processor: Any) -> Inputs:
     """Pieces as the model takes them; texts are padded on the right, where padding moves no class token."""
     chunks = [piece.encoding for piece in pieces if isinstance(piece, Chunk)]
     if chunks:
+        if len({len(chunk["input_ids"]) for chunk in chunks}) == 1:
+            return {name: torch.tensor([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        if processor.pad_token is None:
+            raise WhyformerError(
+                "The tokenizer has no padding token, so texts of different lengths cannot be explained together: "
+                "set tokenizer.pad_token, or use batch_size=1."
+            )
         return dict(processor.pad(chunks, padding_side="right", return_tensors="pt"))
     images = [_shortened(piece.image, processor) for piece in pieces if isinstance(piece, Picture)]
     return {"pixel_values": processor(images=images, return_tensors="pt")["pixel_values"]}
 
 
 def chunks_of(example: int, text: Text, tokenizer: Any, limit: int | None, *, truncate: bool) -> list[Chunk]:
-    """The text cut into overlapping pieces of at most `limit` tokens; the first alone with `truncate`."""
+    """The text cut into overlapping pieces of at most `limit` tokens; the first alone with `truncate`.
+
+    Of a pair, the text with more tokens is cut, and each chunk holds the whole of the other.
+    """
     if not getattr(tokenizer, "is_fast", False):
         raise WhyformerError(f"{type(tokenizer).__name__} has no character offsets: a fast tokenizer is needed.")
     texts = (text,) if isinstance(text, str) else text
-    room = None if limit is None else limit - tokenizer.num_special_tokens_to_add(pair=len(texts) == 2)
-    if room is not None and len(texts) == 2:
-        shorter = len(tokenizer(min(texts, key=len), add_special_tokens=False)["input_ids"])
-        if shorter > room * (1 - OVERLAP):
-            raise WhyformerError(
-                f"The shorter text of the pair takes {shorter} of the model's {limit} tokens: shorten it."
-            )
-        room -= shorter
+    lengths = [len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]) for part in texts]
+    special = tokenizer.num_special_tokens_to_add(pair=len(texts) == 2)
+    is_long = limit is not None and sum(lengths) + special > limit
+    room = limit - special - (min(lengths) if len(texts) == 2 else 0) if limit is not None and is_long else 0
+    if is_long and room < 4:
+        raise WhyformerError(
+            f"The shorter text of the pair takes {min(lengths)} of the model's {limit} tokens: shorten it."
+        )
+    cut = lengths.index(max(lengths))
+    overlap = int(room * OVERLAP)
     encoded = tokenizer(
         *texts,
-        truncation=False if room is None else _longer(texts),
-        max_length=limit,
-        stride=0 if room is None else int(room * OVERLAP),
+        truncation=("only_first", "only_second")[cut] if is_long else False,
+        max_length=limit if is_long else None,
+        stride=overlap,
         return_overflowing_tokens=True,
         return_offsets_mapping=True,
     )
-    count = 1 if truncate else len(encoded.encodings)
-    chunks = [_chunk(example, encoded, number, texts, tokenizer) for number in range(count)]
+    count = len(encoded.encodings)
+    chunks = [
+        _chunk(example, encoded, number, texts, tokenizer, _Cut(cut, number * (room - overlap), is_long and truncate))
+        for number in range(1 if truncate else count)
+    ]
     if not any(chunk.positions for chunk in chunks):
         raise WhyformerError("The text has no word piece of this model's tokenizer: there is nothing to explain.")
     return chunks
@@ -83,6 +104,9 @@ def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
     if isinstance(table, nn.Embedding):
         # RoBERTa's positions start after its padding index.
         limits.append(table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1))
+    else:
+        stated = (getattr(config_of(model), name, None) for name in ("max_position_embeddings", "n_positions"))
+        limits.extend(limit for limit in stated if isinstance(limit, int) and limit > 0)
     return min(limits, default=None)
 
 
@@ -97,9 +121,11 @@ def covered_box(processor: Any, size: tuple[int, int]) -> Box:
         resized = processor.size
         if "shortest_edge" in resized:
             scale_x = scale_y = resized["shortest_edge"] / min(width, height)
+        elif "longest_edge" in resized:
+            scale_x = scale_y = resized["longest_edge"] / max(width, height)
         else:
             scale_x, scale_y = resized["width"] / width, resized["height"] / height
-    kept_width, kept_height = min(crop["width"] / scale_x, width), min(crop["height"] / scale_y, height)
+    kept_width, kept_height = crop["width"] / scale_x, crop["height"] / scale_y
     left, top = (width - kept_width) / 2, (height - kept_height) / 2
     return left, top, left + kept_width, top + kept_height
 
@@ -119,18 +145,30 @@ def _shortened(image: Image.Image, processor: Any) -> Image.Image:
     return image.crop((spare, 0, width - spare, height) if width > height else (0, spare, width, height - spare))
 
 
-def _longer(texts: tuple[str, ...]) -> str:
-    return "only_second" if len(texts) == 2 and len(texts[1]) > len(texts[0]) else "only_first"
+@dataclass(frozen=True)
+class _Cut:
+    """Which of the texts is cut, where in it a chunk begins, and whether the rest was asked to be left out."""
+
+    segment: int
+    start: int
+    is_final: bool
 
 
-def _chunk(example: int, encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any) -> Chunk:
+def _chunk(example: int, encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any, cut: _Cut) -> Chunk:
     piece = encoded.encodings[number]
     positions = tuple(position for position, special in enumerate(piece.special_tokens_mask) if not special)
+    segments = tuple(piece.sequence_ids[position] or 0 for position in positions)
     layout = WordPieces(
         texts=texts,
         tokens=tuple(piece.tokens[position] for position in positions),
-        segments=tuple(piece.sequence_ids[position] or 0 for position in positions),
+        segments=segments,
         offsets=tuple(piece.offsets[position] for position in positions),
     )
+    counted: Counter[int] = Counter({cut.segment: cut.start})
+    places = []
+    for segment in segments:
+        places.append((segment, counted[segment]))
+        counted[segment] += 1
     names = [name for name in tokenizer.model_input_names if name in encoded]
-    return Chunk(example, {name: list(encoded[name][number]) for name in names}, positions, layout)
+    encoding = {name: list(encoded[name][number]) for name in names}
+    return Chunk(example, encoding, positions, tuple(places), layout, cut.is_final)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
@@ -80,10 +80,10 @@ def bundled() -> list[str]:
 
 def loaded(model: str | Path | nn.Module | Loaded, processor: Any = None) -> Loaded:
     """The model as given in any of the ways `explain` takes one. Models given by name are kept for the next call."""
-    if isinstance(model, Loaded):
-        return model
     if isinstance(model, (str, Path)):
-        return _remembered(str(model))
+        model = _remembered(str(model), _stamp(str(model)))
+    if isinstance(model, Loaded):
+        return model if processor is None else replace(model, processor=processor)
     place = getattr(getattr(model, "config", None), "_name_or_path", "")
     is_folder = os.path.isdir(place)
     if processor is None and (is_folder or _is_hub_id(place)):
@@ -117,8 +117,15 @@ def quiet() -> Iterator[None]:
 
 
 @lru_cache(maxsize=2)
-def _remembered(name: str) -> Loaded:
+def _remembered(name: str, stamp: tuple[Any, ...]) -> Loaded:
     return load(name)
+
+
+def _stamp(name: str) -> tuple[Any, ...]:
+    """What tells whether a folder is still the one that was loaded; nothing for names that are no folder."""
+    folder = Path(os.path.expanduser(name)).resolve()
+    files = sorted(folder.iterdir()) if name not in bundled() and folder.is_dir() else []
+    return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
 
 
 def _source(name: str) -> _Source:

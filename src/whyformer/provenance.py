@@ -82,9 +82,14 @@ class Projection:
 
     def reads(self, state: Tensor) -> bool | None:
         """Whether it projects this very state, or its normalisation; None where that cannot be told."""
-        if self.source is state or self.source_norm is state:
+        if _is_same(self.source, state) or (self.source_norm is not None and _is_same(self.source_norm, state)):
             return True
         return None if self.source_norm is None else False
+
+
+def _is_same(first: Tensor, second: Tensor) -> bool:
+    """One tensor, or two views of all of it."""
+    return first is second or (first.data_ptr() == second.data_ptr() and first.numel() == second.numel())
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -68,8 +69,11 @@ class Asked:
 def asked(target: Target, output: Any, labels: Mapping[int, str]) -> Asked:
     """The target against this output: "predicted" becomes the best label of each example."""
     if callable(target):
-        batch = len(target(output))
-        return Asked(target, (None,) * batch, (getattr(target, "__name__", "score"),) * batch)
+        scores = target(output)
+        if not isinstance(scores, Tensor) or scores.dim() != 1 or not bool(torch.isfinite(scores).all()):
+            raise WhyformerError(f"A target that is a score gives one finite number per example, not {scores!r:.60}.")
+        name = getattr(target, "__name__", "").strip("<>") or "score"
+        return Asked(target, (None,) * len(scores), (name,) * len(scores))
     logits = logits_of(output)
     if not bool(torch.isfinite(logits).all()):
         raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
@@ -79,33 +83,47 @@ def asked(target: Target, output: Any, labels: Mapping[int, str]) -> Asked:
         chosen, against = logit(wanted), logit(other)
         name = f"{label_name(wanted, labels)} rather than {label_name(other, labels)}"
         return Asked(lambda result: chosen(result) - against(result), (wanted,) * batch, (name,) * batch)
-    each = (target,) * batch if isinstance(target, (str, int)) else tuple(target)
-    if len(each) != batch:
-        raise WhyformerError(f"{len(each)} targets for {batch} examples: give one for all, or one each.")
     best = logits.argmax(dim=1).tolist()
     indices = tuple(
         best[example] if label == "predicted" else label_index(label, labels, count)
-        for example, label in enumerate(each)
+        for example, label in enumerate(one_each(target, batch))
     )
     return Asked(logit(torch.tensor(indices)), indices, tuple(label_name(index, labels) for index in indices))
 
 
+def one_each(target: Any, count: int) -> list[Label]:
+    """A label for each example, from one for all or one each; tensors and arrays of indices are taken too."""
+    if hasattr(target, "tolist"):
+        target = target.tolist()
+    each = list(target) if isinstance(target, (list, tuple)) else [target] * count
+    if len(each) != count:
+        raise WhyformerError(f"{len(each)} targets for {count} examples: give one for all, or one each.")
+    return each
+
+
 def label_index(label: Label, labels: Mapping[int, str], count: int) -> int:
     """The index of a label given by index or name."""
-    if isinstance(label, bool) or not isinstance(label, (int, str)):
-        raise WhyformerError(
-            f"A target is a label name, an index, 'predicted', a contrast or a callable, not {label!r}."
-        )
-    if isinstance(label, int):
-        if not 0 <= label < count:
-            raise WhyformerError(f"No label with index {label}: this model has {count}, 0 to {count - 1}.")
-        return label
-    by_name = {name.casefold(): index for index, name in labels.items()}
-    if label.casefold() in by_name:
-        return by_name[label.casefold()]
-    if label.isdecimal() and int(label) < count:
-        return int(label)
-    raise WhyformerError(f"No label named {label!r}. {nearest(label, list(labels.values()))}")
+    if isinstance(label, str):
+        return _index_of_name(label, labels, count)
+    if isinstance(label, bool) or not hasattr(label, "__index__"):
+        raise WhyformerError(f"A target is a label's name or index, 'predicted', a contrast or a score, not {label!r}.")
+    index = operator.index(label)
+    if not 0 <= index < count:
+        raise WhyformerError(f"No label with index {index}: this model has {count}, 0 to {count - 1}.")
+    return index
+
+
+def _index_of_name(name: str, labels: Mapping[int, str], count: int) -> int:
+    exact = [index for index, known in labels.items() if known == name]
+    alike = exact or [index for index, known in labels.items() if known.casefold() == name.casefold()]
+    if len(alike) > 1:
+        raise WhyformerError(f"{len(alike)} labels are named {name!r}: give one of the indices {alike}.")
+    if alike:
+        return alike[0]
+    if name.isdecimal() and int(name) < count:
+        return int(name)
+    known = nearest(name, list(labels.values())) if labels else f"This model has no names: give 0 to {count - 1}."
+    raise WhyformerError(f"No label named {name!r}. {known}")
 
 
 def label_name(index: int, labels: Mapping[int, str]) -> str:

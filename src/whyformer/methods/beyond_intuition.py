@@ -93,6 +93,10 @@ def carried(record: AttentionRecord, alpha: str) -> TokenScores:
             "is no plain linear layer on a residual stream (LoRA, quantised?). Merge the adapter, or use bi_head."
         )
     state, output_weight, origin = (_wide(part) for part in parts.values() if part is not None)
+    if alpha == "paper" and state.shape[-1] != origin.shape[-1]:
+        raise UnsupportedModel(
+            f"bi_token: W_v of block {record.block} reads no residual state of {state.shape[-1]} channels."
+        )
     moved = state @ origin.T if alpha == "paper" else origin.transpose(1, 2).flatten(2)
     before, after = (
         torch.linalg.vector_norm(x, dim=-1, dtype=record.map.dtype) for x in (state, moved @ output_weight.T)
