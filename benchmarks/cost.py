@@ -2,8 +2,8 @@
 
     python benchmarks/cost.py [--rounds 5] [--batch 1 8] [--out benchmarks/results/cost.json]
 
-ViT-B/16 at 224 px with random weights. Each round times a plain sdpa forward and every method, one after the other;
-the ratio of a round is to that round's own forward, the figure is the median over rounds.
+ViT-B/16 at 224 px with random weights. Each method is timed between two plain sdpa forwards; a
+round's figure is the ratio to their mean, the table shows the median over rounds.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def ratios(model: torch.nn.Module, batch: int, rounds: int) -> dict[str, object]
         forwards.append(plain)
         for label, call in calls.items():
             before, cost, after = seconds(forward), seconds(call), seconds(forward)
-            found[label].append(cost / min(before, after))
+            found[label].append(2 * cost / (before + after))
     medians = {label: round(statistics.median(costs), 2) for label, costs in found.items()}
     return {"forward_seconds": round(statistics.median(forwards), 4), "ratios": medians}
 

@@ -20,6 +20,7 @@ import numpy as np
 import torch
 import transformers
 
+from agreement import spearman
 from whyformer import attribute
 
 # label, method, options, least images/s in tf32 and in bf16, the authors' code on an H200
@@ -123,13 +124,6 @@ def memory() -> dict[str, float]:
     }
 
 
-def ranks(x: torch.Tensor) -> torch.Tensor:
-    """Ranks within each row, ties at their mean, as half of GradCAM's patches may share the value 0."""
-    below = (x[:, None, :] < x[:, :, None]).sum(dim=-1)
-    same = (x[:, None, :] == x[:, :, None]).sum(dim=-1)
-    return below.double() + (same - 1).double() / 2
-
-
 def agreement(folder: Path, images: Path) -> dict[str, dict[str, float]]:
     """Spearman correlation per image of bfloat16 maps with float32 maps of a trained model."""
     pixels = torch.from_numpy(np.load(images, allow_pickle=False)).float().cuda()
@@ -145,10 +139,7 @@ def agreement(folder: Path, images: Path) -> dict[str, dict[str, float]]:
             patches = model.config.image_size // model.config.patch_size
             scores[label, dtype] = result[:, -(patches**2) :].float()
     for label, *_ in ROWS:
-        maps = [scores[label, dtype] for dtype in (torch.float32, torch.bfloat16)]
-        varied = torch.stack([(x != x[:, :1]).any(dim=1) for x in maps]).all(dim=0)  # an empty map ranks nothing
-        exact, rounded = (ranks(x[varied]) - (x.shape[1] - 1) / 2 for x in maps)
-        rho = (exact * rounded).sum(dim=1) / (exact.norm(dim=1) * rounded.norm(dim=1))
+        rho = spearman(scores[label, torch.float32], scores[label, torch.bfloat16])
         found[label] = {"mean": round(float(rho.mean()), 4), "lowest": round(float(rho.min()), 4), "images": len(rho)}
         print(f"bf16 agreement {label:<22} {found[label]}", flush=True)
     return found

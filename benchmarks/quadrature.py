@@ -18,9 +18,9 @@ from typing import Any
 
 from PIL import Image
 from rich.progress import track
-from torch import Tensor
 
 import whyformer
+from agreement import spearman
 from whyformer.methods import METHODS
 from whyformer.trace import Trace, trace
 
@@ -37,15 +37,6 @@ def photographs(folder: Path, count: int) -> list[Image.Image]:
         return [Image.open(io.BytesIO(archive.extractfile(name).read())).convert("RGB") for name in chosen]  # type: ignore[union-attr]
 
 
-def ranks(x: Tensor) -> Tensor:
-    return x.argsort(dim=-1).argsort(dim=-1).double()
-
-
-def spearman(first: Tensor, second: Tensor) -> float:
-    a, b = (ranks(x) - (x.shape[-1] - 1) / 2 for x in (first, second))
-    return float(((a * b).sum(-1) / (a.norm(dim=-1) * b.norm(dim=-1))).mean())
-
-
 def study(asked: Trace) -> list[dict[str, float | str | int]]:
     perceived = METHODS["bi_token"].scores(asked, feedback="none")["image"][:, 1:]
     exact = asked.feedback("midpoint", REFERENCE, "zero")[:, 0, 1:]
@@ -53,7 +44,7 @@ def study(asked: Trace) -> list[dict[str, float | str | int]]:
     for rule, steps in track([(rule, steps) for rule in RULES for steps in STEPS], "quadrature"):
         found = asked.feedback(rule, steps, "zero")[:, 0, 1:]
         error = (found - exact).norm(dim=1) / exact.norm(dim=1)
-        correlation = spearman(perceived * found, perceived * exact)
+        correlation = float(spearman(perceived * found, perceived * exact).mean())
         rows.append(
             {"rule": rule, "steps": steps, "error": round(float(error.mean()), 4), "rank": round(correlation, 4)}
         )

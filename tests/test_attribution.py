@@ -8,10 +8,11 @@ import torch
 import transformers
 from PIL import Image
 
-from conftest import MOODS, WORDS, labelled, saved, tokenizer
+from conftest import MOODS, WORDS, change_weights, labelled, saved, tokenizer
 from models import FAMILIES, TEXT, built, image_inputs, text_inputs
 from whyformer import METHODS, WhyformerError, attribute, contrast, explain, explain_batch, load, logit
 from whyformer.inputs import covered_box, length_limit
+from whyformer.score import label_index
 
 REVIEW = "the film was great and not badly a film"
 LONG = " ".join(WORDS[5 + number % 8] for number in range(100))
@@ -121,6 +122,7 @@ def test_a_long_text_is_explained_in_chunks_that_overlap_and_are_averaged(critic
 
 def test_truncation_happens_on_request_only(critic):
     cut = explain(LONG, critic, method="rollout", truncate=True)
+    assert cut.notes == ("The text is longer than the model's limit: only its beginning was explained, as asked.",)
     assert len(cut.scores) == TEXT["max_position_embeddings"] - 2
     assert len(explain(LONG, critic, method="rollout").scores) == 100
 
@@ -129,8 +131,17 @@ def test_a_long_pair_is_chunked_along_its_longer_text(critic):
     explanation = explain(("the film", LONG), critic, method="rollout")
     layout = explanation.parts["text"].layout
     assert layout.segments == (0,) * 2 + (1,) * 100
+    assert len(explain((LONG[: len("the film was ")], LONG), critic, method="rollout").scores) == 103
     with pytest.raises(WhyformerError, match=r"The shorter text of the pair takes 100 of the model's 40 tokens"):
         explain((LONG, LONG), critic)
+
+
+def test_a_pair_that_just_fits_is_not_cut(critic):
+    long, short = " ".join(["film"] * 36), "bad"
+    assert explain((long, short), critic, method="rollout").notes == ()
+    longer = explain((f"{long} film", short), critic, method="rollout")
+    assert "overlapping chunks" in longer.notes[0]
+    assert longer.parts["text"].layout.segments == (0,) * 37 + (1,)
 
 
 def test_pieces_of_one_character_stay_apart_when_chunks_are_joined(tmp_path):
@@ -146,9 +157,16 @@ def test_pieces_of_one_character_stay_apart_when_chunks_are_joined(tmp_path):
     )
     wrapped = transformers.PreTrainedTokenizerFast(tokenizer_object=fast, pad_token="<pad>", model_max_length=40)
     model = built("BertForSequenceClassification", "BertConfig", **TEXT | {"vocab_size": len(vocab)})
-    text = "🙂é" * 10
-    explanation = explain(text, model, processor=wrapped, method="rollout")
-    assert len(explanation.scores) == len(text.encode())
+    text = "🙂" * 20  # four bytes each: chunks of 38 begin and end inside a character
+    explanation = explain(text, model, 1, "rollout", processor=wrapped)
+    ids = wrapped(text, add_special_tokens=False)["input_ids"]
+    gathered: list[list[float]] = [[] for _ in ids]
+    for start in range(0, len(ids) - 9, 29):
+        chunk = torch.tensor([[1, *ids[start : start + 38], 2]])
+        scores = attribute(model, {"input_ids": chunk}, 1, "rollout")["text"][0, 1:-1]
+        for number, score in enumerate(scores.tolist()):
+            gathered[start + number].append(score)
+    np.testing.assert_allclose(explanation.scores, [np.mean(scores) for scores in gathered], rtol=1e-5)
 
 
 @pytest.mark.parametrize("method", ["generic_attention", "bi_token"])
@@ -178,6 +196,23 @@ def test_each_example_may_have_a_target_of_its_own(painter):
     np.testing.assert_allclose(mixed[1].scores, explain(pictures[1], painter, 3, "generic_attention").scores, rtol=1e-5)
     with pytest.raises(WhyformerError, match="2 targets for 3 examples"):
         explain_batch(pictures, painter, ["cat", "dog"])
+    for indices in (torch.tensor([0, 3, 1]), np.array([0, 3, 1]), (0, np.int64(3), "dog")):
+        found = explain_batch(pictures, painter, indices, "raw_attention")
+        assert [explanation.target for explanation in found] == ["cat", "fish", "dog"]
+    with pytest.raises(WhyformerError, match=r"not 3.0"):
+        explain(pictures[0], painter, 3.0)
+
+
+def test_labels_of_one_name_are_told_apart_by_index():
+    labels = {0: "crane", 1: "dog", 2: "crane", 3: "Dog"}
+    assert label_index("dog", labels, 4) == 1
+    assert label_index("Dog", labels, 4) == 3
+    with pytest.raises(WhyformerError, match=r"2 labels are named 'DOG': give one of the indices \[1, 3\]"):
+        label_index("DOG", labels, 4)
+    with pytest.raises(WhyformerError, match=r"2 labels are named 'crane': give one of the indices \[0, 2\]"):
+        label_index("crane", labels, 4)
+    with pytest.raises(WhyformerError, match="This model has no names: give 0 to 3"):
+        label_index("cat", {}, 4)
 
 
 def test_probabilities_fit_the_problem(tmp_path):
@@ -285,6 +320,55 @@ def test_the_box_a_centre_crop_covers_is_known():
     assert covered_box(processor, (200, 100)) == (60.0, 10.0, 140.0, 90.0)
     processor.size = {"height": 40, "width": 40}
     assert covered_box(processor, (200, 100)) == (20.0, 10.0, 180.0, 90.0)
+    processor.size = {"height": 16, "width": 16}  # the crop is padded: the picture fills the middle of what is seen
+    assert covered_box(processor, (200, 100)) == (-100.0, -50.0, 300.0, 150.0)
+
+
+def test_a_crop_larger_than_the_picture_is_explained_and_drawn(painter, tmp_path):
+    processor = transformers.ViTImageProcessorPil(do_center_crop=True, crop_size={"height": 32, "width": 32})
+    processor.size = {"height": 16, "width": 16}
+    explanation = explain(photograph(1), painter, processor=processor)
+    assert explanation.parts["image"].layout.box == (-30.0, -20.0, 90.0, 60.0)
+    explanation.save(tmp_path / "padded.png")
+    explanation.save(tmp_path / "padded.html")
+
+
+def test_another_processor_may_be_given_for_any_model(painter, vit):
+    dark = transformers.ViTImageProcessorPil(
+        size={"height": 32, "width": 32}, image_mean=[0.9] * 3, image_std=[0.1] * 3
+    )
+    expected = explain(photograph(1), painter.model, 0, processor=dark).scores
+    for model in (painter, vit, str(vit)):
+        np.testing.assert_array_equal(explain(photograph(1), model, 0, processor=dark).scores, expected)
+    assert np.abs(explain(photograph(1), vit, 0).scores - expected).max() > 0
+
+
+def test_a_folder_that_changed_is_loaded_anew(copy_of, vit):
+    folder = copy_of(vit)
+    before = explain(photograph(1), folder, 0, "rollout").scores
+    change_weights(folder, lambda weights: {name: weight * 1.5 for name, weight in weights.items()})
+    after = explain(photograph(1), folder, 0, "rollout").scores
+    assert np.abs(after - before).max() > 0
+
+
+def test_a_decoder_shows_no_score_for_the_word_it_answers_at():
+    config = {"n_embd": 48, "n_layer": 2, "n_head": 3, "n_positions": 40, "vocab_size": len(WORDS), "num_labels": 4}
+    model = built("GPT2ForSequenceClassification", "GPT2Config", pad_token_id=0, **config)
+    plain = transformers.BertTokenizerFast(vocab={word: n for n, word in enumerate(WORDS)})
+    explanation = explain("the film was great", model, 1, "rollout", processor=plain)
+    raw = attribute(model, dict(plain("the film was great", return_tensors="pt")), 1, "rollout")["text"][0]
+    np.testing.assert_allclose(explanation.scores, raw[1:-1], rtol=1e-5)
+
+
+def test_texts_without_a_padding_token_are_explained_one_at_a_time():
+    config = {"n_embd": 48, "n_layer": 2, "n_head": 3, "n_positions": 40, "vocab_size": len(WORDS), "num_labels": 4}
+    model = built("GPT2ForSequenceClassification", "GPT2Config", pad_token_id=0, **config)
+    plain = transformers.BertTokenizerFast(vocab={word: n for n, word in enumerate(WORDS)}, pad_token=None)
+    texts = ["the film", "the film was great"]
+    with pytest.raises(WhyformerError, match=r"no padding token.*batch_size=1"):
+        explain_batch(texts, model, 1, "rollout", processor=plain)
+    assert len(explain_batch(texts, model, 1, "rollout", processor=plain, batch_size=1)) == 2
+    assert length_limit(model, plain) == 40
 
 
 def test_a_map_that_is_all_zero_is_said_to_be(painter):

@@ -114,6 +114,18 @@ def test_left_padding_changes_no_score(method):
         assert not row[:-length].any()
 
 
+@pytest.mark.parametrize("family", ["bert", "albert", "electra"])
+@pytest.mark.parametrize("method", ["generic_attention", "bi_token"])
+def test_pairs_of_texts_in_a_batch_are_explained_like_single_ones(method, family):
+    model, inputs = model_of(family), text_inputs()
+    inputs["token_type_ids"] = (torch.arange(9) > 2).long().expand(3, 9) * inputs["attention_mask"]
+    scores = scores_of(model, inputs, method)
+    assert not torch.allclose(scores, scores_of(model, text_inputs(), method))
+    for example, row in enumerate(scores):
+        (expected,) = scores_of(model, without_padding(inputs, example), method)
+        assert_close(row[: len(expected)], expected)
+
+
 @pytest.mark.parametrize("method", METHODS)
 def test_a_registers_score_is_reported_but_is_no_patch(method):
     scores = scores_of(model_of("dinov2 registers"), image_inputs(), method)

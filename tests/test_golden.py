@@ -146,3 +146,57 @@ def test_a_padded_batch_of_bert_equals_the_reference_row_by_row():
         got = scores["text"][row].clone()
         got[0] = 0.0
         assert_near(got, golden.expected[f"{name}/c1/ours_t.first_block1.steps20"], 1e-9)
+
+
+LATER = re.compile(r"(ta|partial_lrp|full_lrp|relevance_rollout|grad_x_relevance_last_block)\..*|logits\.lrp_model")
+FEEDBACK = re.compile(r"ours\.F(?P<row>_cls_row)?\.steps(?P<steps>\d+)")
+PERCEPTION = re.compile(r"ours_(?P<kind>[ht])\.P\.first_block(?P<first>\d+)")
+NAMES = ("vit_cls", "vit_mean_pool", "vit_dino", "bert")
+
+
+def keys_like(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
+    found = []
+    for name in NAMES:
+        with np.load(GOLDEN / name / "expected.npz") as stored:
+            found += [(name, key) for key in stored if pattern.fullmatch(key.split("/")[-1])]
+    return found
+
+
+@pytest.mark.parametrize(("name", "key"), keys_like(FEEDBACK))
+def test_the_feedback_is_that_of_the_authors_code(name, key):
+    golden = case(name, torch.float64)
+    match = FEEDBACK.fullmatch(key.split("/")[-1])
+    inputs, target = inputs_and_target(golden, key)
+    expected = golden.expected[key]
+    everywhere = torch.ones(expected.shape[-1])
+    asked = trace(golden.model, inputs, target, reads="states", readout=everywhere)
+    found = asked.feedback("inclusive", int(match["steps"]), "zero")[0]
+    order = asked.readout.rows[0][0]
+    if match["row"]:
+        assert_near(found[order == 0][0], expected, 1e-9)
+    else:
+        assert_near(found, expected[order.numpy()], 1e-9)
+
+
+@pytest.mark.parametrize(("name", "key"), keys_like(PERCEPTION))
+def test_the_perception_is_that_of_the_authors_code(name, key):
+    golden = case(name, torch.float64)
+    match = PERCEPTION.fullmatch(key.split("/")[-1])
+    method, options = (
+        ("bi_head", {"importance": "matrix"}) if match["kind"] == "h" else ("bi_token", {"alpha": "values"})
+    )
+    inputs, target = inputs_and_target(golden, key)
+    for position in (0, 4):
+        settings = options | {"first_block": int(match["first"]), "feedback": "none"}
+        (scores,) = attribute(golden.model, inputs, target, method, readout=position, **settings).values()
+        assert_near(scores[0], golden.expected[key][position], 1e-9)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_every_array_of_the_authors_is_compared_or_waits_for_relevance_propagation(name):
+    with np.load(GOLDEN / name / "expected.npz") as stored:
+        names = {key.split("/")[-1] for key in stored}
+    compared = {key.split("/")[-1] for key in keys_of(name)} | {"logits", "gradcam.whole_map_weights.matrix"}
+    compared |= {quirk for case_name, quirk in WRONG_AXIS if case_name == name}
+    patterns = (LATER, FEEDBACK, PERCEPTION)
+    assert not {key for key in names - compared if not any(pattern.fullmatch(key) for pattern in patterns)}

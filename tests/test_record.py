@@ -14,7 +14,7 @@ from torch.utils.checkpoint import checkpoint
 
 from models import FAMILIES, IMAGE, TEXT, built, image_inputs, inputs_of, text_inputs
 from whyformer import UnsupportedModel, WhyformerError, attribute
-from whyformer.kernels import multi_head_attention, scaled_dot_product_attention
+from whyformer.kernels import scaled_dot_product_attention
 from whyformer.record import Recorder
 from whyformer.trace import trace
 
@@ -57,6 +57,16 @@ def test_a_query_with_every_key_masked_attends_to_nothing_and_poisons_no_gradien
     assert (weights[0, :, 1] == 0).all()
     (weights @ values).sum().backward()
     assert all(torch.isfinite(x.grad).all() for x in (query, key, value))
+
+
+def test_dropout_of_the_kernel_is_honoured():
+    query, key, value = (random(1, 2, 40, 8, seed=s) for s in range(3))
+    torch.manual_seed(0)
+    weights, _ = scaled_dot_product_attention(query, key, value, dropout_p=0.5)
+    kept, _ = scaled_dot_product_attention(query, key, value)
+    dropped = weights == 0
+    assert 0.4 < dropped.double().mean() < 0.6
+    torch.testing.assert_close(weights[~dropped], 2 * kept[~dropped])
 
 
 def test_half_precision_softmax_runs_in_float32():
@@ -122,7 +132,6 @@ def test_multi_head_attention_with_added_keys_is_refused():
     module = nn.MultiheadAttention(8, 2, add_bias_kv=True).eval()
     with pytest.raises(UnsupportedModel, match="bias_k, bias_v adds keys that are no input token"):
         Recorder(1).run(module, *[torch.randn(4, 1, 8)] * 3)
-    assert multi_head_attention.__doc__
 
 
 class EncoderClassifier(nn.Module):
@@ -167,7 +176,7 @@ class SequenceFirst(nn.Module):
         return self.head(state[0])
 
 
-@pytest.mark.parametrize("batch", [3, 5])
+@pytest.mark.parametrize("batch", [1, 3, 5])
 def test_states_are_found_whichever_axis_comes_first(batch):
     torch.manual_seed(0)
     x = torch.randn(batch, 5, 16)  # five tokens: a batch of five cannot be told apart by its shape

@@ -73,6 +73,19 @@ def twin_feedback(asked: Trace, model, inputs, example: int, target: int, steps:
     return torch.relu(total).mean(dim=0)
 
 
+def twin_text_feedback(model, inputs, example: int, target: int, steps: int) -> Tensor:
+    """As above for a text: the output of the embedding module is scaled by hand, without the padding."""
+    real = inputs["attention_mask"][example].bool()
+    alone = {name: value[example : example + 1, real] for name, value in inputs.items()}
+    total = 0
+    for step in range(steps):
+        scale = (step + 0.5) / steps
+        hook = model.base_model.embeddings.register_forward_hook(lambda *call, scale=scale: call[-1] * scale)
+        total = total + trace(model, alone, target).last.gradient[0] / steps
+        hook.remove()
+    return torch.relu(total).mean(dim=0)
+
+
 def twin_bi(asked: Trace, example: int, mixings: list[Tensor], feedback: Tensor) -> Tensor:
     return through_read_out(composed(mixings) * feedback, asked.readout.weights[example])
 
@@ -130,6 +143,21 @@ def test_bi_token_equals_its_naive_twin(family):
         mixings = [twin_token_mixing(record, example) for record in asked.records]
         feedback = twin_feedback(asked, model, inputs, example, 2, 4)
         torch.testing.assert_close(row, twin_bi(asked, example, mixings, feedback), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert", "deberta-v2", "modernbert mean"])
+@pytest.mark.parametrize("method", ["bi_head", "bi_token"])
+def test_the_bi_methods_on_text_equal_their_naive_twins(method, family):
+    model, inputs = double(family)
+    asked = trace(model, inputs, 2, reads="gradients" if method == "bi_head" else "states")
+    (scores,) = attribute(model, inputs, 2, method, steps=3).values()
+    mixing = twin_head_mixing if method == "bi_head" else twin_token_mixing
+    for example, row in enumerate(scores):
+        length = int(inputs["attention_mask"][example].sum())
+        mixings = [mixing(record, example)[:length, :length] for record in asked.records]
+        feedback = twin_text_feedback(model, inputs, example, 2, 3)
+        expected = through_read_out(composed(mixings) * feedback, asked.readout.weights[example, :length])
+        torch.testing.assert_close(row[:length], expected, rtol=1e-7, atol=1e-10)
 
 
 def test_every_method_but_the_control_has_a_twin_here():

@@ -16,7 +16,7 @@ from whyformer.axes import Inputs, StreamScores
 from whyformer.errors import WhyformerError
 from whyformer.examples import image_of, text_of
 from whyformer.explanation import Explanation
-from whyformer.inputs import Chunk, Picture, black, chunks_of, collated, covered_box, length_limit
+from whyformer.inputs import Chunk, Picture, black, chunks_of, covered_box, length_limit, model_inputs
 from whyformer.loading import Loaded, loaded
 from whyformer.methods import check_options, method_named
 from whyformer.score import Contrast, Label, Target, logits_of, one_each
@@ -94,7 +94,13 @@ def explain_batch(
     batches = list(_batches(pieces, batch_size))
     for batch in track(batches, f"{method} on {subject.name}", transient=True, disable=not progress):
         each = targets if not isinstance(targets, list) else [targets[piece.example] for piece in batch]
-        asked = trace(subject.model, _inputs(subject, batch), each, reads=chosen.reads, readout=readout)
+        asked = trace(
+            subject.model,
+            model_inputs(subject.model, batch, subject.processor),
+            each,
+            reads=chosen.reads,
+            readout=readout,
+        )
         for piece, result in zip(batch, answers(asked, chosen, tensors, batch), strict=True):
             found[piece.example].append(result)
     return [explanation_of(parts, subject, chosen, options) for parts in found]
@@ -136,20 +142,12 @@ def _settled(
     logits: dict[int, list[Tensor]] = {}
     for batch in _batches(several, batch_size):
         with torch.no_grad():
-            output = logits_of(subject.model(**_inputs(subject, batch)))
+            output = logits_of(subject.model(**model_inputs(subject.model, batch, subject.processor)))
         for piece, row in zip(batch, output, strict=True):
             logits.setdefault(piece.example, []).append(row)
     for example, rows in logits.items():
         each[example] = int(torch.stack(rows).mean(dim=0).argmax())
     return each
-
-
-def _inputs(subject: Loaded, batch: Sequence[Picture | Chunk]) -> Inputs:
-    place = next(subject.model.parameters())
-    return {
-        name: value.to(place.device, place.dtype if value.is_floating_point() else value.dtype)
-        for name, value in collated(batch, subject.processor).items()
-    }
 
 
 def _batches(pieces: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

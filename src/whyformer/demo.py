@@ -12,6 +12,7 @@ from whyformer.explanation import Explanation
 from whyformer.loading import ZOO, load
 from whyformer.methods import METHODS
 from whyformer.render import html
+from whyformer.storage import whole_file
 
 # model, example, target
 SHOWN = [("mini-vit", ZOO / "cat.jpg", "predicted")]
@@ -33,5 +34,7 @@ def write_report(folder: Path) -> Path:
         rows.append(row)
         titles.append(next(f"{cell.answer} · {name}" for cell in row if cell is not None))
     report = folder / "index.html"
-    report.write_text(html.comparison(rows, titles, sorted(METHODS), "Why these answers?"), encoding="utf-8")
+    with whole_file(report) as unfinished:
+        page = html.comparison(rows, titles, sorted(METHODS), "Why these answers?")
+        unfinished.write_text(page, encoding="utf-8")
     return report

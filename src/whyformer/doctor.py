@@ -16,7 +16,7 @@ from whyformer.attribution import attribute
 from whyformer.axes import Inputs, Logits, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import FAMILIES, config_of, family_of, main_input, patch_grid
-from whyformer.inputs import Chunk, Picture, chunks_of, collated, covered_box, length_limit
+from whyformer.inputs import Chunk, Picture, chunks_of, covered_box, length_limit, model_inputs
 from whyformer.loading import Loaded, loaded
 from whyformer.methods import METHODS
 from whyformer.record import Recorder
@@ -78,7 +78,7 @@ def doctor(model: str | Path | nn.Module | Loaded, processor: Any = None) -> Che
 def checkup(subject: Loaded) -> Checkup:
     """Put one neutral example through the model, plain and recorded, and through every method."""
     model, piece = subject.model, _neutral(subject)
-    inputs = _inputs(model, piece, subject.processor)
+    inputs = model_inputs(model, [piece], subject.processor)
     seen = trace(model, inputs, reads="last map")
     with torch.no_grad():
         plain = logits_of(model(**inputs))
@@ -111,7 +111,7 @@ def checkup(subject: Loaded) -> Checkup:
         first_content_share=first_content,
         methods=methods,
         problems=(*_logit_problems(difference, largest, plain), *failures),
-        notes=_collapse_notes(first_content, len(content)),
+        notes=(*_record_notes(recorder, model), *_collapse_notes(first_content, len(content))),
     )
 
 
@@ -128,14 +128,6 @@ def _neutral(subject: Loaded) -> Picture | Chunk:
     height, width = (size[side] if side in size else size["shortest_edge"] for side in ("height", "width"))
     noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
     return Picture(0, Image.fromarray(noise), covered_box(subject.processor, (width, height)))
-
-
-def _inputs(model: nn.Module, piece: Picture | Chunk, processor: Any) -> Inputs:
-    place = next(model.parameters())
-    return {
-        name: value.to(place.device, place.dtype if value.is_floating_point() else value.dtype)
-        for name, value in collated([piece], processor).items()
-    }
 
 
 def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], list[str]]:
@@ -162,6 +154,13 @@ def _logit_problems(difference: float, largest: float, logits: Logits) -> list[s
     if difference <= allowed:
         return []
     return [f"Recorded, the logits differ by {difference:.2g} from the plain model's (largest {largest:.2g})."]
+
+
+def _record_notes(recorder: Recorder, model: nn.Module) -> tuple[str, ...]:
+    layers = getattr(config_of(model), "num_hidden_layers", None)
+    if not isinstance(layers, int) or recorder.seen == layers:
+        return ()
+    return (f"{recorder.seen} attention operations for {layers} layers: those that reach the answer are explained.",)
 
 
 def _collapse_notes(share: float, count: int) -> tuple[str, ...]:

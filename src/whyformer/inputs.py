@@ -45,6 +45,15 @@ class Chunk:
     is_truncated: bool
 
 
+def model_inputs(model: nn.Module, pieces: Sequence[Picture | Chunk], processor: Any) -> Inputs:
+    """Pieces as the model takes them, on its device and in its dtype."""
+    place = next(model.parameters())
+    return {
+        name: value.to(place.device, place.dtype if value.is_floating_point() else value.dtype)
+        for name, value in collated(pieces, processor).items()
+    }
+
+
 def collated(pieces: Sequence[Picture | Chunk], processor: Any) -> Inputs:
     """Pieces as the model takes them; texts are padded on the right, where padding moves no class token."""
     chunks = [piece.encoding for piece in pieces if isinstance(piece, Chunk)]
