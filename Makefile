@@ -20,6 +20,7 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/cost.py
 
 docs: .venv/installed
+	$(BIN)/whyformer explain src/whyformer/zoo/cat.jpg --model mini-vit --out docs/cat.png
 	$(BIN)/python docs/tables.py
 
 .venv/installed: pyproject.toml constraints.txt

@@ -70,7 +70,7 @@ def test_half_precision_ranks_patches_as_float32_does(mini_vit, method):
 def test_the_cats_face_outscores_the_room_behind_it(mini_vit, method):
     grid = explain(CAT, mini_vit, "cat", method).scores.reshape(16, 16)
     face, room = grid[3:14, 2:13], grid[:10, 14:]
-    assert face.mean() > 2 * room.mean()
+    assert face.mean() > 1.5 * room.mean()
 
 
 def test_two_labels_of_one_picture_are_explained_differently(mini_vit):
