@@ -62,8 +62,11 @@ def gpu() -> str:
 def agreement() -> str:
     """How well half-precision maps agree with float32."""
     report = result("gpu")["bf16_agreement"]
-    rows = [[label, f"{found['mean']:.3f}", f"{found['lowest']:.3f}"] for label, found in report.items()]
-    return table(["bf16 against fp32 maps, Spearman", "mean over images", "lowest"], rows)
+    rows = [
+        [label, f"{found['mean']:.3f}", f"{found['lowest']:.3f}", str(found["images"])]
+        for label, found in report.items()
+    ]
+    return table(["bf16 against fp32 maps, Spearman", "mean over images", "lowest", "images with a map"], rows)
 
 
 def quadrature() -> str:
@@ -116,11 +119,30 @@ def measured() -> str:
     return f"{cost()}\n\n{gpu()}"
 
 
+def per_image() -> str:
+    """What an image costs among many."""
+    report = result("cost")["per_image"]
+    rows = [[method, f"{share:.2f}"] for method, share in report["of_one_alone"].items()]
+    return table(["method", f"an image among {report['images']}, in the cost of one explained alone"], rows)
+
+
+def memory() -> str:
+    """Peak memory of bi_token beside a plain forward."""
+    found = result("gpu")["memory"]
+    rows = [
+        ["`bi_token`, batch 1, one step at a time", f"{found['bi_token_mib']:.0f}"],
+        ["a plain forward that keeps its maps", f"{found['forward_with_maps_mib']:.0f}"],
+    ]
+    return table(["peak memory, weights included", "MiB"], rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "measured": measured,
     "cost": cost,
     "gpu": gpu,
+    "per-image": per_image,
+    "memory": memory,
     "agreement": agreement,
     "quadrature": quadrature,
     "mini-vit": mini_vit,
