@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -26,6 +27,7 @@ def test_each_kind_weighs_what_its_head_reads():
 
 def test_a_position_counts_from_either_end():
     assert read_out_weights(-2, MASK, prefix=0)[0].tolist() == [0, 0, 0, 0, 1, 0]
+    assert read_out_weights(np.int64(1), MASK, prefix=0)[0].tolist() == [0, 1, 0, 0, 0, 0]
 
 
 @given(st.lists(st.lists(st.sampled_from([0.0, 0.25, -1.0, 2.0]), min_size=5, max_size=5), min_size=1, max_size=4))

@@ -6,6 +6,7 @@ import re
 from collections import namedtuple
 from dataclasses import dataclass
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -331,6 +332,39 @@ def test_a_decoders_cache_is_left_off():
     assert trace(model, text_inputs(), 1).readout.weights.argmax(dim=1).tolist() == [8, 5, 3]
 
 
+@pytest.mark.parametrize(
+    ("name", "config"),
+    [
+        ("BloomForSequenceClassification", {"hidden_size": 48, "n_layer": 2, "n_head": 3}),
+        ("XLNetForSequenceClassification", {"d_model": 48, "n_layer": 2, "n_head": 3, "d_inner": 64}),
+    ],
+    ids=["baddbmm", "tokens before examples"],
+)
+def test_other_ways_to_write_attention_are_seen(name, config):
+    config_name = name.replace("ForSequenceClassification", "Config")
+    model = built(name, config_name, vocab_size=60, num_labels=4, pad_token_id=0, **config)
+    inputs = text_inputs()
+    maps = trace(model, inputs, 1, reads="maps").records
+    assert [record.map.shape for record in maps] == [(3, 1, 9, 9)] * 2
+    for method in ("raw_attention", "rollout", "generic_attention"):
+        scores = attribute(model, inputs, 1, method)["text"]
+        assert torch.isfinite(scores).all()
+        assert scores.any()
+
+
+class OverwrittenState(Blocks):
+    def block(self, number: int, z: Tensor) -> Tensor:
+        normed = self.norms[number](z)
+        z += self.attended(number, z)
+        z += normed
+        return z
+
+
+def test_a_model_whose_gradient_is_overwritten_is_refused():
+    with pytest.raises(UnsupportedModel, match="in place that its own gradient needs"):
+        attribute(OverwrittenState().eval(), {"x": X.clone()}, 1, "generic_attention")
+
+
 class InPlaceAdapter(nn.Module):
     def __init__(self, linear: nn.Linear):
         super().__init__()
@@ -349,7 +383,7 @@ def test_an_adapter_added_in_place_is_refused_too():
         attribute(model.eval(), image_inputs(), 0, "bi_token")
 
 
-@pytest.mark.parametrize("baseline", [None, 0.0, "grey"])
+@pytest.mark.parametrize("baseline", [None, 0.0, "grey", np.zeros(3)], ids=str)
 def test_a_baseline_of_no_known_kind_is_refused(baseline):
     with pytest.raises(WhyformerError, match="baseline"):
         attribute(FAMILIES["bert"](), text_inputs(), 0, "bi_token", baseline=baseline)

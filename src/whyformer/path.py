@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from threading import get_ident
 from typing import Any, Literal
@@ -75,16 +75,18 @@ def integrated_gradient(
     return torch.stack(parts).sum(dim=0)
 
 
-def last_gradients(question: Question, scales: Tensor, baseline: str | Tensor) -> AttentionMap:
-    """The gradient of the last map at each scale of the input, scale by scale along the batch.
+def last_gradients(question: Question, scales: Tensor | None = None, baseline: str | Tensor = "zero") -> AttentionMap:
+    """The gradient of the last map at each scale of the input, scale by scale along the batch; None as it is.
 
     The blocks before the last run on the model's own fused kernels, without a graph.
     """
-    batch = question.batch * len(scales)
+    copies = 1 if scales is None else len(scales)
+    batch = question.batch * copies
     recorder = Recorder(batch, graph=True, start=question.operations - 1)
-    with torch.inference_mode(False), scaled_inputs(question, scales, baseline) as inputs:
+    path = nullcontext(question.inputs) if scales is None else scaled_inputs(question, scales, baseline)
+    with torch.inference_mode(False), path as inputs:
         output = recorder.run(question.model, **inputs)
-        scores = [question.score(part) for part in _parts(output, question.batch, len(scales))]
+        scores = [question.score(part) for part in _parts(output, question.batch, copies)]
         if any(len(score) != question.batch for score in scores):
             raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
         (found,) = last_gradient(torch.cat(scores), recorder.taps[:1], batch)
@@ -129,6 +131,10 @@ def _backward(scores: ExampleScores, taps: Sequence[Tap], *, retain_graph: bool 
         return list(torch.autograd.grad(scores.sum(), maps, retain_graph=retain_graph, allow_unused=True))
     except CheckpointError as error:
         raise HiddenGradient from error
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        raise UnsupportedModel("The model changes a tensor in place that its own gradient needs.") from error
 
 
 @contextmanager

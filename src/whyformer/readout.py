@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -45,7 +46,8 @@ def read_out_weights(kind: str | int | Tensor, mask: TokenMask, prefix: int) -> 
         if kind.shape[-1] != length:
             raise WhyformerError(f"The read-out has {kind.shape[-1]} weights, the stream {length} tokens.")
         return kind.to(real).expand(batch, length)
-    if isinstance(kind, int):
+    if not isinstance(kind, str):
+        kind = operator.index(kind)
         if not -length <= kind < length:
             raise WhyformerError(f"Read-out position {kind} is outside a stream of {length} tokens.")
         weights[:, kind] = 1.0

@@ -100,7 +100,7 @@ class Recorder(TorchFunctionMode):
         elif name in MOVING:
             self._carry(_moved(tag, name), result, lambda x: func(x, *plain[1:], **kwargs))
         else:
-            self._set(result, self._scores(args))
+            self._set(result, Scores() if name == "baddbmm" else self._scores(args))
         return result
 
     def _tag(self, x: Any) -> Tag | None:

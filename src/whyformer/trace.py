@@ -176,9 +176,9 @@ def _last_gradient_apart(question: Question, taps: list[Tap]) -> list[AttentionM
     before = question.operations - len(taps)
     for count in range(len(taps), 1, -1):
         with suppress(HiddenGradient):
-            found = last_gradients(replace(question, operations=before + count), torch.ones(1), "zero")
+            found = last_gradients(replace(question, operations=before + count))
             return [None] * (count - 1) + [found]
-    return [last_gradients(replace(question, operations=before + 1), torch.ones(1), "zero")]
+    return [last_gradients(replace(question, operations=before + 1))]
 
 
 def _records(question: Question, taps: list[Tap], found: list[AttentionMap | None]) -> tuple[AttentionRecord, ...]:

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+from torch import Tensor
+
 from whyformer.axes import StreamScores
 from whyformer.errors import WhyformerError
 from whyformer.score import nearest
@@ -64,6 +66,10 @@ def check_options(method: Method, options: Mapping[str, Any]) -> None:
         choices = [c for part in _members(hints[name]) if get_origin(part) is Literal for c in get_args(part)]
         if isinstance(value, str) and choices and value not in choices:
             raise WhyformerError(f"{method.name}: {name}={value!r}. Choose from: {', '.join(map(str, choices))}.")
+        if Tensor in _members(hints[name]) and not isinstance(value, (str, Tensor)):
+            raise WhyformerError(
+                f"{method.name}: {name}={value!r:.40}. Choose from: {', '.join(choices)}, or a tensor."
+            )
         plain = hints[name] in (int, bool)
         if plain and type(value) is not hints[name]:
             raise WhyformerError(f"{method.name}: {name}={value!r} is no {hints[name].__name__}.")
