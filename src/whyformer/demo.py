@@ -9,13 +9,18 @@ from rich.progress import track
 from whyformer.attribution import explain
 from whyformer.errors import UnsupportedModel
 from whyformer.explanation import Explanation
-from whyformer.loading import ZOO, load
+from whyformer.loading import ZOO, loaded
 from whyformer.methods import METHODS
 from whyformer.render import html
+from whyformer.score import Target, contrast
 from whyformer.storage import whole_file
 
 # model, example, target
-SHOWN = [("mini-vit", ZOO / "cat.jpg", "predicted")]
+SHOWN: list[tuple[str, Path, Target]] = [
+    ("mini-vit", ZOO / "cat.jpg", "predicted"),
+    ("mini-vit", ZOO / "cat.jpg", contrast("cat", "dog")),
+    ("mini-vit", ZOO / "cat.jpg", "dog"),
+]
 
 
 def write_report(folder: Path) -> Path:
@@ -24,7 +29,7 @@ def write_report(folder: Path) -> Path:
     rows: list[list[Explanation | None]] = []
     titles: list[str] = []
     for name, example, target in SHOWN:
-        subject = load(name)
+        subject = loaded(name)
         row: list[Explanation | None] = []
         for method in track(sorted(METHODS), f"{name} on {example.name}", transient=True):
             try:
