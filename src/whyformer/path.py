@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from threading import get_ident
@@ -11,13 +11,12 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from torch import Tensor, nn
-from torch.utils.checkpoint import CheckpointError
 from transformers.utils import ModelOutput
 
-from whyformer.axes import QUERY, AttentionMap, ExampleScores, Inputs, Positions, by_head
+from whyformer.axes import QUERY, AttentionMap, Inputs, Positions
+from whyformer.backward import last_gradient
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import ROW_TO_WRITE, Family, config_of, main_input, scaled_module
-from whyformer.provenance import Tap
 from whyformer.record import Recorder
 from whyformer.score import Score
 
@@ -92,49 +91,6 @@ def last_gradients(question: Question, scales: Tensor | None = None, baseline: s
         (found,) = last_gradient(torch.cat(scores), recorder.taps[:1], batch)
     assert found is not None
     return found
-
-
-class HiddenGradient(WhyformerError):
-    """The score has no gradient with respect to an attention map."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "The score has no gradient with respect to an attention map: the target does not depend on it, or part "
-            "of the model hides its graph (no_grad, torch.utils.checkpoint). Turn gradient checkpointing off."
-        )
-
-
-def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
-    """The gradient of each example's score with respect to its maps, up to the last that it depends on."""
-    found = _backward(scores, taps)
-    while found and found[-1] is None:
-        found.pop()
-    if not found or None in found:
-        raise HiddenGradient
-    return [by_head(gradient, batch) for gradient in found if gradient is not None]
-
-
-def last_gradient(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
-    """As `gradients`, but of the last map alone."""
-    for count in range(len(taps), 0, -1):
-        (found,) = _backward(scores, taps[count - 1 : count], retain_graph=count > 1)
-        if found is not None:
-            return [None] * (count - 1) + [by_head(found, batch)]
-    raise HiddenGradient
-
-
-def _backward(scores: ExampleScores, taps: Sequence[Tap], *, retain_graph: bool = False) -> list[Tensor | None]:
-    if not scores.requires_grad:
-        raise HiddenGradient
-    maps = [tap.map for tap in taps]
-    try:
-        return list(torch.autograd.grad(scores.sum(), maps, retain_graph=retain_graph, allow_unused=True))
-    except CheckpointError as error:
-        raise HiddenGradient from error
-    except RuntimeError as error:
-        if "modified by an inplace operation" not in str(error):
-            raise
-        raise UnsupportedModel("The model changes a tensor in place that its own gradient needs.") from error
 
 
 @contextmanager

@@ -11,18 +11,16 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import HEAD, QUERY, AttentionMap, Inputs, Mixing, Rows, TokenMask, TokenScores, by_head
+from whyformer.backward import HiddenGradient, gradients, last_gradient
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import config_of, family_of, main_input, patch_grid
 from whyformer.flow import Step
 from whyformer.path import (
     TOKENS_AT_ONCE,
     Baseline,
-    HiddenGradient,
     Quadrature,
     Question,
-    gradients,
     integrated_gradient,
-    last_gradient,
     last_gradients,
     nodes_and_weights,
 )

@@ -1,0 +1,56 @@
+"""Gradients of scores with respect to recorded maps: all of them in one backward pass, or the last alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+from torch.utils.checkpoint import CheckpointError
+
+from whyformer.axes import AttentionMap, ExampleScores, by_head
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.provenance import Tap
+
+
+class HiddenGradient(WhyformerError):
+    """The score has no gradient with respect to an attention map."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "The score has no gradient with respect to an attention map: the target does not depend on it, or part "
+            "of the model hides its graph (no_grad, torch.utils.checkpoint). Turn gradient checkpointing off."
+        )
+
+
+def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
+    """The gradient of each example's score with respect to its maps, up to the last that it depends on."""
+    found = _backward(scores, taps)
+    while found and found[-1] is None:
+        found.pop()
+    if not found or any(gradient is None for gradient in found):
+        raise HiddenGradient
+    return [by_head(gradient, batch) for gradient in found if gradient is not None]
+
+
+def last_gradient(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
+    """As `gradients`, but of the last map alone."""
+    for count in range(len(taps), 0, -1):
+        (found,) = _backward(scores, taps[count - 1 : count], retain_graph=count > 1)
+        if found is not None:
+            return [None] * (count - 1) + [by_head(found, batch)]
+    raise HiddenGradient
+
+
+def _backward(scores: ExampleScores, taps: Sequence[Tap], *, retain_graph: bool = False) -> list[Tensor | None]:
+    if not scores.requires_grad:
+        raise HiddenGradient
+    maps = [tap.map for tap in taps]
+    try:
+        return list(torch.autograd.grad(scores.sum(), maps, retain_graph=retain_graph, allow_unused=True))
+    except CheckpointError as error:
+        raise HiddenGradient from error
+    except RuntimeError as error:
+        if "modified by an inplace operation" not in str(error):
+            raise
+        raise UnsupportedModel("The model changes a tensor in place that its own gradient needs.") from error
