@@ -1,6 +1,5 @@
 PYTHON ?= python3
 BIN := .venv/bin
-PHOTOS ?= ../shared/data/photos
 
 .PHONY: demo test check bench docs clean
 
