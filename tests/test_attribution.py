@@ -77,6 +77,17 @@ def test_no_examples_give_no_explanations(critic):
     assert explain_batch([], critic) == []
 
 
+def test_one_example_is_no_batch_and_a_tensor_no_inputs(critic):
+    with pytest.raises(WhyformerError, match=r"a list of examples, not 'the film' alone: use explain"):
+        explain_batch("the film", critic)
+    with pytest.raises(WhyformerError, match=r"tensors by name.*not a Tensor"):
+        attribute(critic.model, torch.zeros(1, 3), 0, "rollout")
+    with pytest.raises(
+        WhyformerError, match=r"is a file, not a model: a saved explanation is read by Explanation.load"
+    ):
+        load(__file__)
+
+
 def test_the_tokenizers_padding_side_does_not_matter(critic):
     left = transformers.BertTokenizerFast(vocab={word: n for n, word in enumerate(WORDS)}, padding_side="left")
     texts = ["bad", REVIEW]

@@ -89,9 +89,16 @@ def test_a_label_is_explained_against_another(vit, photo):
     assert found["target"] == "cat rather than dog"
     expected = explain(photo, load(vit), contrast("cat", "dog")).scores
     np.testing.assert_allclose(found["parts"]["image"]["scores"], expected, rtol=1e-6)
-    refused = CliRunner().invoke(app, ["explain", str(photo), "--model", str(vit), "--rather-than", "dog"])
+    predicted = explain(photo, load(vit)).target
+    other = next(name for name in ("dog", "bird") if name != predicted)
+    found = json.loads(run("explain", photo, "--model", vit, "--rather-than", other, "--json"))
+    assert found["target"] == f"{predicted} rather than {other}"
+    assert found["probability"] is None
+    refused = CliRunner().invoke(
+        app, ["explain", str(photo), "--model", str(vit), "--target", "dog", "--rather-than", "dog"]
+    )
     assert refused.exit_code == 2
-    assert "needs the label it is compared with: give --target" in refused.stderr
+    assert "Why 'dog' rather than itself?" in refused.stderr
 
 
 def test_a_switch_of_a_method_is_read_as_true_or_false(vit, photo):
@@ -140,6 +147,12 @@ def test_several_pictures_fill_a_folder_that_is_made(vit, photos, tmp_path):
     printed = run("explain", *photos, "--model", vit, "--out", out)
     assert sorted(file.name for file in out.iterdir()) == ["a-2.html", "a.html", "b.html"]
     assert [line for line in printed.splitlines() if line in map(str, photos)] == [str(photo) for photo in photos]
+
+
+def test_one_picture_goes_into_a_folder_that_is_there(vit, photo, tmp_path):
+    (tmp_path / "pages").mkdir()
+    run("explain", photo, "--model", vit, "--out", tmp_path / "pages")
+    assert [file.name for file in (tmp_path / "pages").iterdir()] == [f"{photo.stem}.html"]
 
 
 def test_several_texts_make_one_report(bert, tmp_path):

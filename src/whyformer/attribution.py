@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +43,10 @@ def attribute(
     """
     chosen = method_named(method)
     check_options(chosen, options)
+    if not isinstance(inputs, Mapping):
+        raise WhyformerError(
+            f"inputs are tensors by name, such as {{'pixel_values': …}}, not a {type(inputs).__name__}."
+        )
     asked = trace(model, inputs, target, reads=chosen.reads, readout=readout, inputs_at_once=inputs_at_once)
     return chosen.scores(asked, **options)
 
@@ -83,6 +87,8 @@ def explain_batch(
     check_options(chosen, options)
     if batch_size is not None and batch_size < 1:
         raise WhyformerError(f"batch_size={batch_size}: at least 1.")
+    if isinstance(examples, (str, Path)):
+        raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
     subject = loaded(model, processor)
     device = next(subject.model.parameters()).device
     batch_size = batch_size or BATCH_SIZE.get(device.type, BATCH_SIZE["cpu"])

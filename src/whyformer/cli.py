@@ -59,7 +59,9 @@ class OneLineErrors(TyperGroup):
 app = typer.Typer(cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
 
 ModelName = Annotated[str, typer.Option(help="A bundled model, a folder, or a Hugging Face id.")]
-AsJson = Annotated[bool, typer.Option("--json", help="Print JSON for scripts, and nothing else.")]
+AsJson = Annotated[
+    bool, typer.Option("--json", help="Print JSON for scripts, one object a line for each input, and nothing else.")
+]
 
 
 def main() -> None:
@@ -312,8 +314,6 @@ def _question(target: str, rather_than: str | None, subject: Loaded) -> Target:
 
     if rather_than is None:
         return _target(target, subject)
-    if target == "predicted":
-        raise WhyformerError(f"--rather-than {rather_than!r} needs the label it is compared with: give --target.")
     return contrast(_target(target, subject), _target(rather_than, subject))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rich.console import Console
 from rich.progress import track
 
 from whyformer.attribution import explain
@@ -26,12 +27,20 @@ SHOWN: list[tuple[str, Path, Target]] = [
 def write_report(folder: Path) -> Path:
     """Explain every bundled example by every method that applies, and write the page that shows them."""
     folder.mkdir(parents=True, exist_ok=True)
+    terminal = Console(stderr=True)
     rows: list[list[Explanation | None]] = []
     titles: list[str] = []
     for name, example, target in SHOWN:
         subject = loaded(name)
         row: list[Explanation | None] = []
-        for method in track(sorted(METHODS), f"{name} on {example.name}", transient=True):
+        shown = track(
+            list(METHODS),
+            f"{name} on {example.name}",
+            console=terminal,
+            transient=True,
+            disable=not terminal.is_terminal,
+        )
+        for method in shown:
             try:
                 row.append(explain(example, subject, target, method))
             except UnsupportedModel:
@@ -40,6 +49,6 @@ def write_report(folder: Path) -> Path:
         titles.append(next(f"{cell.answer} · {name}" for cell in row if cell is not None))
     report = folder / "index.html"
     with whole_file(report) as unfinished:
-        page = html.comparison(rows, titles, sorted(METHODS), "Why these answers?")
+        page = html.comparison(rows, titles, list(METHODS), "Why these answers?")
         unfinished.write_text(page, encoding="utf-8")
     return report

@@ -28,7 +28,8 @@ class Destination:
         """The place checked before any work is done for it."""
         if out is None:
             return None
-        if count > 1 and (out.is_dir() or not out.suffix):
+        is_several = count > 1
+        if (out.is_dir() and (is_several or not out.suffix)) or (is_several and not out.suffix):
             if out.exists() and not out.is_dir():
                 raise WhyformerError(f"--out {str(out)!r} is a file: several inputs go to a folder or an .html report.")
             return cls(out, is_folder=True)

@@ -81,7 +81,7 @@ def _read_text(path: Path) -> str:
 
 def _check_file(path: Path) -> None:
     if os.path.isdir(path):
-        raise WhyformerError(f"{str(path)!r} is a folder, not a file.")
+        raise WhyformerError(f"{str(path)!r} is a folder, not a file: name the files in it.")
     if not os.path.isfile(path):  # unlike Path.is_file, False for a name too long to be one
         raise WhyformerError(f"No file {str(path)!r}.")
     if path.stat().st_size == 0:

@@ -129,6 +129,8 @@ def _stamp(name: str) -> tuple[Any, ...]:
 
 
 def _source(name: str) -> _Source:
+    if os.path.isfile(name):
+        raise WhyformerError(f"{name!r} is a file, not a model: a saved explanation is read by Explanation.load.")
     if name in bundled():
         return _Source(str(ZOO / name), is_offline=True)
     folder = os.path.expanduser(name)

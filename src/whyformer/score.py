@@ -78,17 +78,27 @@ def asked(target: Target, output: Any, labels: Mapping[int, str]) -> Asked:
     if not bool(torch.isfinite(logits).all()):
         raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
     batch, count = logits.shape
-    if isinstance(target, Contrast):
-        wanted, other = (label_index(label, labels, count) for label in (target.label, target.other))
-        chosen, against = logit(wanted), logit(other)
-        name = f"{label_name(wanted, labels)} rather than {label_name(other, labels)}"
-        return Asked(lambda result: chosen(result) - against(result), (wanted,) * batch, (name,) * batch)
     best = logits.argmax(dim=1).tolist()
-    indices = tuple(
-        best[example] if label == "predicted" else label_index(label, labels, count)
-        for example, label in enumerate(one_each(target, batch))
-    )
+
+    def indices_of(target: Any) -> tuple[int, ...]:
+        each = enumerate(one_each(target, batch))
+        return tuple(best[n] if label == "predicted" else label_index(label, labels, count) for n, label in each)
+
+    if isinstance(target, Contrast):
+        return _contrasted(indices_of(target.label), indices_of(target.other), labels)
+    indices = indices_of(target)
     return Asked(logit(torch.tensor(indices)), indices, tuple(label_name(index, labels) for index in indices))
+
+
+def _contrasted(wanted: tuple[int, ...], others: tuple[int, ...], labels: Mapping[int, str]) -> Asked:
+    """A contrast has names but no index: no single label's probability is that of its answer."""
+    pairs = [(label_name(a, labels), label_name(b, labels)) for a, b in zip(wanted, others, strict=True)]
+    same = next((name for (name, _), a, b in zip(pairs, wanted, others, strict=True) if a == b), None)
+    if same is not None:
+        raise WhyformerError(f"Why {same!r} rather than itself? A contrast is of two labels.")
+    chosen, against = logit(torch.tensor(wanted)), logit(torch.tensor(others))
+    names = tuple(f"{label} rather than {other}" for label, other in pairs)
+    return Asked(lambda result: chosen(result) - against(result), (None,) * len(names), names)
 
 
 def one_each(target: Any, count: int) -> list[Label]:
