@@ -149,6 +149,12 @@ def test_several_pictures_fill_a_folder_that_is_made(vit, photos, tmp_path):
     assert [line for line in printed.splitlines() if line in map(str, photos)] == [str(photo) for photo in photos]
 
 
+def test_a_report_names_its_inputs(vit, photos, tmp_path):
+    run("explain", *photos, "--model", vit, "--out", tmp_path / "report.html")
+    page = (tmp_path / "report.html").read_text()
+    assert all(f"{photo.stem}: " in page for photo in photos)
+
+
 def test_one_picture_goes_into_a_folder_that_is_there(vit, photo, tmp_path):
     (tmp_path / "pages").mkdir()
     run("explain", photo, "--model", vit, "--out", tmp_path / "pages")

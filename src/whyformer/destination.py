@@ -49,7 +49,7 @@ class Destination:
                 explanations[0].save(self.path)
             else:
                 with whole_file(self.path) as unfinished:
-                    unfinished.write_text(html.page(explanations), encoding="utf-8")
+                    unfinished.write_text(html.page(explanations, names=names), encoding="utf-8")
 
 
 def check_file(out: Path, suffixes: Sequence[str]) -> None:

@@ -24,10 +24,12 @@ _TEMPLATES = Environment(
 )
 
 
-def page(explanations: Sequence[Explanation], title: str = "Whyformer") -> str:
-    """One page with the explanations one under the other."""
+def page(explanations: Sequence[Explanation], title: str = "Whyformer", names: Sequence[str] | None = None) -> str:
+    """One page with the explanations one under the other, each with the name of its input where names are given."""
     views = [explanation_view(explanation) for explanation in explanations]
-    return _rendered("page.html.j2", views, title=readable(title), explanations=views, grid=None)
+    shown = [readable(name) for name in names] if names is not None else [""] * len(views)
+    named = list(zip(shown, views, strict=True))
+    return _rendered("page.html.j2", views, title=readable(title), explanations=named, grid=None)
 
 
 def fragment(explanation: Explanation) -> str:
