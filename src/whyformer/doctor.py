@@ -21,7 +21,7 @@ from whyformer.loading import Loaded, loaded
 from whyformer.methods import METHODS
 from whyformer.record import Recorder
 from whyformer.score import logits_of
-from whyformer.trace import Trace, labels_of, prefix_length, trace
+from whyformer.trace import Trace, labels_of, layers_of, prefix_length, trace
 
 SENTENCE = "The story starts slowly, but its ending is a great surprise."
 TOLERANCE = 1e-3  # of the largest logit, between the recorded run and the plain one
@@ -96,7 +96,7 @@ def checkup(subject: Loaded) -> Checkup:
         labels=tuple(labels_of(model).values()),
         precision=str(plain.dtype).removeprefix("torch."),
         attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
-        layers=getattr(config_of(model), "num_hidden_layers", None),
+        layers=layers_of(model),
         records=len(recorder.taps),
         maps=tuple(_map_shape(tap.map) for tap in recorder.taps),
         stream=seen.readout.stream,
@@ -157,8 +157,8 @@ def _logit_problems(difference: float, largest: float, logits: Logits) -> list[s
 
 
 def _record_notes(recorder: Recorder, model: nn.Module) -> tuple[str, ...]:
-    layers = getattr(config_of(model), "num_hidden_layers", None)
-    if not isinstance(layers, int) or recorder.seen == layers:
+    layers = layers_of(model)
+    if layers is None or recorder.seen == layers:
         return ()
     return (f"{recorder.seen} attention operations for {layers} layers: those that reach the answer are explained.",)
 

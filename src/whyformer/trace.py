@@ -88,7 +88,7 @@ def trace(
         batch = len(main_input(inputs)[1])
         graph = reads in ("last gradient", "gradients")
         # What reads the last map alone lets the blocks before it run on the fused kernels.
-        start = max(0, (_layers(model) or 1) - 1) if reads in ("last map", "last gradient") else 0
+        start = max(0, (layers_of(model) or 1) - 1) if reads in ("last map", "last gradient") else 0
         recorder = Recorder(batch, graph=graph, start=start, merge_heads=not graph, states=reads == "states")
         output = recorder.run(model, **inputs)
         _check_complete(model, recorder, batch)
@@ -145,7 +145,7 @@ def _check_model(model: nn.Module) -> None:
 
 def _check_complete(model: nn.Module, recorder: Recorder, batch: int) -> None:
     name = type(model).__name__
-    layers = _layers(model)
+    layers = layers_of(model)
     if recorder.seen and layers is not None and recorder.seen < layers:
         raise UnsupportedModel(
             f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: "
@@ -164,7 +164,8 @@ def _check_complete(model: nn.Module, recorder: Recorder, batch: int) -> None:
         )
 
 
-def _layers(model: nn.Module) -> int | None:
+def layers_of(model: nn.Module) -> int | None:
+    """How many layers the configuration states, where it does."""
     layers = getattr(config_of(model), "num_hidden_layers", None)
     return layers if isinstance(layers, int) else None
 
