@@ -1,4 +1,3 @@
-# ruff: noqa: E402
 """mini-vit: a stock ViTForImageClassification taught by DINOv2 ViT-S/14 what its object is and where.
 
     python training/mini_vit.py --data DIR --teacher DIR --out DIR --minutes 9 --seed 0
@@ -14,13 +13,13 @@ import math
 import time
 from pathlib import Path
 
-STARTED = time.perf_counter()  # before the imports that take seconds
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 from transformers import Dinov2Model, ViTConfig, ViTForImageClassification
 
+import course
+from course import STARTED, optimizer_of, rate_at, say
 from lessons import MATCHED, SIZE, Lesson, Teacher, log_prior, prepare, probe_predictions
 from looking import miou_of_centre_blob, miou_of_generic_attention
 from photos import Photos, photos
@@ -30,7 +29,6 @@ from views import MEAN, STD, pixels, plain_view, random_view
 PIXELS = 128
 GUIDED = tuple(range(5, 13))  # blocks whose [CLS] attention is drawn to the object: all but the first four
 TEMPERATURE = 2.0
-PLACES = ("data", "teacher", "out", "checkpoint", "resume")  # options that say nothing of the model
 PROCESSOR = {
     "image_processor_type": "ViTImageProcessor",
     "do_resize": True,
@@ -100,28 +98,8 @@ def new_model(names: tuple[str, ...]) -> ViTForImageClassification:
 
 
 def save(model: ViTForImageClassification, folder: Path) -> None:
-    """A Hugging Face folder: float16 on disk, and a config that makes from_pretrained load float32."""
-    weights = {name: value.detach().half().cpu().contiguous() for name, value in model.state_dict().items()}
-    model.save_pretrained(folder, state_dict=weights)
-    config = json.loads((folder / "config.json").read_text())
-    config["dtype"] = "float32"  # absent, transformers 5 would take the file's own float16
-    (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
+    course.save(model, folder)
     (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR, indent=2) + "\n")
-
-
-def optimizer_of(student: Student, rate: float, *, fused: bool) -> torch.optim.AdamW:
-    decayed, free = [], []
-    for name, parameter in dict(student.named_parameters()).items():
-        is_matrix = parameter.ndim > 1 and "position" not in name and "cls_token" not in name
-        (decayed if is_matrix else free).append(parameter)
-    groups = [{"params": decayed, "weight_decay": 0.05}, {"params": free, "weight_decay": 0.0}]
-    return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.98), fused=fused)
-
-
-def rate_at(progress: float, peak: float, *, warm_up: float = 0.04) -> float:
-    if progress < warm_up:
-        return peak * max(progress / warm_up, 0.01)
-    return peak * max(0.5 * (1 + math.cos(math.pi * (progress - warm_up) / (1 - warm_up))), 1e-3)
 
 
 class Run:
@@ -141,7 +119,7 @@ class Run:
         backbone = Dinov2Model.from_pretrained(options.teacher, dtype=torch.bfloat16 if self.on_gpu else torch.float32)
         self.teacher = Teacher(backbone, len(self.train.names), object_share=options.object_share).to(device)
         self.student = Student(self.model, backbone.config.hidden_size).to(device)
-        self.optimizer = optimizer_of(self.student, options.rate, fused=self.on_gpu)
+        self.optimizer = optimizer_of(self.student, options.rate)
         self.lesson, self.losses = self.teacher.forward, self.student.losses
         self.steps = self.images = 0
         self.trained_seconds, self.planned_seconds = 0.0, 0.0
@@ -221,13 +199,6 @@ def accuracies(predicted: Tensor, val: Photos) -> dict[str, float]:
     return {"balanced_accuracy": 100 * sum(per_label) / len(per_label), "accuracy": 100 * float(correct.mean())}
 
 
-def say(record: dict, out: Path) -> None:
-    record = {"seconds": round(time.perf_counter() - STARTED, 1), **record}
-    print(json.dumps(record), flush=True)
-    with open(out / "log.jsonl", "a") as log:
-        log.write(json.dumps(record) + "\n")
-
-
 def train(run: Run) -> None:
     """Until the schedule ends or `--stop-after` strikes; the model is saved at 60 %."""
     options = run.options
@@ -269,24 +240,18 @@ def evaluation(run: Run) -> dict[str, float]:
         raise TypeError(f"{folder} loads as {model.dtype}, not float32: set dtype in its config.json.")
     scores = accuracies(predictions(model, run.val.images), run.val)
     say(scores, run.options.out)
-    scores["parameters"] = model.num_parameters()
     scores["generic_attention_miou"] = miou_of_generic_attention(model, run.val)
     scores["centre_blob_miou"] = miou_of_centre_blob(run.val)
     return scores
 
 
 def options_of_the_call() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = course.options_of(__doc__)
     parser.add_argument("--data", type=Path, required=True, help="folder with the photo tars and index.csv")
     parser.add_argument("--teacher", type=Path, required=True, help="folder that training/teacher.py wrote")
-    parser.add_argument("--out", type=Path, required=True)
-    parser.add_argument("--minutes", type=float, default=9.0, help="start-up and training, all calls together")
     parser.add_argument("--stop-after", type=float, default=math.inf, help="minutes after which this call stops")
     parser.add_argument("--checkpoint", type=Path, help="file for the full state, to resume from")
     parser.add_argument("--resume", type=Path, help="file that --checkpoint wrote")
-    parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--compile", action=argparse.BooleanOptionalAction, default=True)
     parser.add_argument("--limit", type=int, help="photographs per split, for trials")
     parser.add_argument("--batch", type=int, default=512)
     parser.add_argument("--rate", type=float, default=1e-3)
@@ -296,14 +261,12 @@ def options_of_the_call() -> argparse.Namespace:
     parser.add_argument("--attention-weight", type=float, default=3.0)
     parser.add_argument("--object-share", type=float, default=0.7, help="of the gaze; the rest is teacher attention")
     parser.add_argument("--probe-views", type=int, default=40_000)
-    parser.add_argument("--report-every", type=float, default=20.0, help="seconds")
-    return parser.parse_args()
+    return course.begin(parser)
 
 
 def main() -> None:
     options = options_of_the_call()
-    options.out.mkdir(parents=True, exist_ok=True)
-    torch.manual_seed(options.seed)
+    torch.set_float32_matmul_precision("highest")  # the probe's line search needs it
     run = Run(options, torch.device(options.device))
     sizes = {"train": len(run.train), "val": len(run.val), "masks": len(run.val.masks)}
     say({"event": "data loaded", **sizes}, options.out)
@@ -313,7 +276,7 @@ def main() -> None:
         found = prepare(run.teacher, run.train, run.sampling, run.rng, views=options.probe_views)
         parts = [probe_predictions(run.teacher, part) for part in run.val.images.split(256)]
         say({"event": "teacher ready", **found, "probe": accuracies(torch.cat(parts), run.val)}, options.out)
-    torch.set_float32_matmul_precision("high")  # not before: the probe's line search needs full precision
+    torch.set_float32_matmul_precision("high")
     run.warm_up()
     start_up = time.perf_counter() - STARTED
     if not options.resume:
@@ -323,20 +286,15 @@ def main() -> None:
     train(run)
     keep(run)
     torch.set_float32_matmul_precision("highest")
-    scores = evaluation(run)
-    metrics = {
-        **scores,
-        "training_seconds": round(run.trained_seconds, 1),
-        "seconds": round(time.perf_counter() - STARTED, 1),
-        "finished": run.trained_seconds >= run.planned_seconds,
-        "steps": run.steps,
-        "images_seen": run.images,
-        "torch": torch.__version__,
-        "device": torch.cuda.get_device_name() if run.on_gpu else "cpu",
-        "options": {name: str(value) for name, value in vars(options).items() if name not in PLACES},
-    }
-    (options.out / "metrics.json").write_text(json.dumps(metrics, indent=2) + "\n")
-    say(scores, options.out)
+    course.finish(
+        evaluation(run),
+        run.ema,
+        options,
+        training_seconds=round(run.trained_seconds, 1),
+        finished=run.trained_seconds >= run.planned_seconds,
+        steps=run.steps,
+        images_seen=run.images,
+    )
 
 
 if __name__ == "__main__":
