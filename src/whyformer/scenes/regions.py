@@ -1,0 +1,42 @@
+"""Scenes as a detector would hand them to a question-answering model: eight regions with features and boxes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+from torch.nn import functional as F
+
+from whyformer.scenes.drawing import Pictures
+from whyformer.scenes.world import SIDE, THINGS
+
+CROP = 12  # pixels a side, of the region resampled
+FEATURES = 3 * CROP * CROP + 4
+
+
+@dataclass(frozen=True)
+class Regions:
+    """One region per thing, clutter too, in the order of the things.
+
+    A feature is what is seen in the box and where the box is, nothing else: the pixels resampled to 12 × 12 RGB in
+    [-1, 1], then the box. No name of any colour or shape is in it.
+    """
+
+    features: Float[Tensor, "scene thing feature"]
+    boxes: Float[Tensor, "scene thing 4"]  # left, top, right, bottom, as shares of the side
+
+
+def regions(pictures: Pictures) -> Regions:
+    boxes = pictures.boxes / SIDE
+    left, top, right, bottom = boxes.unbind(dim=2)
+    inside = (torch.arange(CROP, device=boxes.device) + 0.5) / CROP
+    across = left[:, :, None] + (right - left)[:, :, None] * inside  # scene, thing, column
+    down = top[:, :, None] + (bottom - top)[:, :, None] * inside
+    shape = (len(boxes), THINGS, CROP, CROP)
+    grid = torch.stack([across[:, :, None, :].expand(shape), down[:, :, :, None].expand(shape)], dim=-1) * 2 - 1
+    pixels = pictures.pixels.float() / 127.5 - 1
+    crops = F.grid_sample(pixels, grid.flatten(1, 2), align_corners=False, padding_mode="border")
+    crops = crops.unflatten(2, (THINGS, CROP)).transpose(1, 2).flatten(2)
+    return Regions(torch.cat([crops, boxes], dim=2), boxes)
