@@ -127,6 +127,20 @@ def follow(
     return steps
 
 
+def compiled(function: Callable, trial: Callable[[Callable], Any], options: argparse.Namespace) -> Callable:
+    """`function` compiled for the GPU if `trial` of it works; otherwise `function` itself, which computes the same."""
+    if not (options.compile and torch.device(options.device).type == "cuda"):
+        return function
+    faster = torch.compile(function, dynamic=False)
+    try:
+        trial(faster)
+        torch.cuda.synchronize()
+    except Exception as error:  # any failure of the compiler
+        say({"event": "compile failed, staying eager", "error": str(error)[:300]}, options.out)
+        return function
+    return faster
+
+
 def seconds_left(options: argparse.Namespace, *, keep: float) -> float:
     """What `--minutes` leaves for training after the start-up, with `keep` seconds for the evaluation."""
     return max(60 * options.minutes - (time.perf_counter() - STARTED) - keep, 1.0)
@@ -136,7 +150,10 @@ def save(model: Any, folder: Path, others: Iterable[Any] = ()) -> None:
     """A Hugging Face folder: float16 on disk, loaded as float32, with the processors' files beside the weights."""
     for other in others:
         other.save_pretrained(folder)
-    weights = {name: value.detach().half().cpu().contiguous() for name, value in model.state_dict().items()}
+    tied = model.all_tied_weights_keys  # copies to float16 would be stored twice
+    weights = {
+        name: value.detach().half().cpu().contiguous() for name, value in model.state_dict().items() if name not in tied
+    }
     model.save_pretrained(folder, state_dict=weights)
     config = json.loads((folder / "config.json").read_text())
     config["dtype"] = "float32"  # absent, transformers 5 would take the file's own float16

@@ -20,6 +20,7 @@ SIZE = 224  # pixels: 16 x 16 patches of 14
 MATCHED = (6, 9, 11, 12)  # blocks whose tokens the student's blocks of the same number predict
 PROBED = (9, 10, 11, 12)
 GAZED = (11, 12)  # blocks whose [CLS] attention is read
+OBJECT_SHARE = 0.7  # of the gaze; the rest is the attention's
 CONTRAST = 1.5  # of the object against its surroundings, in standard deviations of the component
 
 
@@ -30,15 +31,19 @@ class Lesson(NamedTuple):
 
 
 class Teacher(nn.Module):
-    def __init__(self, model: Dinov2Model, labels: int, *, object_share: float) -> None:
+    def __init__(self, model: Dinov2Model, labels: int, *, object_share: float = OBJECT_SHARE) -> None:
         super().__init__()
-        self.object_share = object_share  # of the gaze; the rest is the attention's
+        self.object_share = object_share
         self.stream = dinov2_stream(model).eval().requires_grad_(False)
         channels = model.config.hidden_size
         self.register_buffer("mean", torch.zeros(len(MATCHED), 2, channels))  # of [CLS] and of patches
         self.register_buffer("std", torch.ones(len(MATCHED), 2, channels))
         self.register_buffer("component", torch.zeros(channels))
         self.probe = nn.Linear(2 * len(PROBED) * channels, labels).requires_grad_(False)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return next(self.stream.parameters()).dtype
 
     def forward(self, inputs: Tensor) -> Lesson:
         reading = self.stream(inputs, rows_of=GAZED)
@@ -108,12 +113,11 @@ def fit_probe(teacher: Teacher, features: Tensor, labels: Tensor, log_prior: Ten
 def prepare(teacher: Teacher, train: Photos, sampling: Tensor, rng: Generator, *, views: int) -> dict[str, float]:
     """Fit what the teacher lacks (scales, object component, linear probe) on `views` random views of train."""
     batch = min(256, len(train))
-    dtype = next(teacher.stream.parameters()).dtype
     inputs, features, labels = [], [], []
     for _ in range(max(views // batch, 1)):
         chosen = torch.multinomial(sampling, batch, replacement=True, generator=rng)
         view = random_view(batch, rng, mixed=0)
-        inputs = [*inputs[-7:], pixels(train.images[chosen], view, size=SIZE).to(dtype)]
+        inputs = [*inputs[-7:], pixels(train.images[chosen], view, size=SIZE).to(teacher.dtype)]
         with torch.no_grad():
             features.append(probed(teacher.stream(inputs[-1], rows_of=())))
         labels.append(train.labels[chosen])
@@ -129,6 +133,5 @@ def log_prior(train: Photos, sampling: Tensor) -> Tensor:
 
 @torch.no_grad()
 def probe_predictions(teacher: Teacher, images: Tensor) -> Tensor:
-    dtype = next(teacher.stream.parameters()).dtype
-    inputs = pixels(images, plain_view(len(images), images.device), size=SIZE).to(dtype)
+    inputs = pixels(images, plain_view(len(images), images.device), size=SIZE).to(teacher.dtype)
     return teacher.probe(probed(teacher.stream(inputs, rows_of=()))).argmax(dim=-1)

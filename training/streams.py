@@ -1,10 +1,10 @@
-"""The token stream of a stock ViT or DINOv2, block by block, with fused attention and the [CLS] rows on request."""
+"""The token stream of a stock ViT, BEiT or DINOv2, block by block: fused attention, [CLS] rows on request."""
 
 from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import Dinov2Model, ViTForImageClassification
+from transformers import BeitForImageClassification, Dinov2Model, ViTForImageClassification
 
 
 class Reading(NamedTuple):
@@ -45,8 +45,11 @@ class Stream(nn.Module):
         self.blocks = nn.ModuleList(Block(block, heads) for block in blocks)
         self.final_norm = final_norm
 
-    def forward(self, pixels: Tensor, *, rows_of: tuple[int, ...]) -> Reading:
-        tokens = self.embeddings(pixels)
+    def forward(self, pixels: Tensor, *, rows_of: tuple[int, ...] = ()) -> Reading:
+        return self.reading(self.embeddings(pixels), rows_of=rows_of)
+
+    def reading(self, tokens: Tensor, *, rows_of: tuple[int, ...] = ()) -> Reading:
+        """Of embedded tokens, which may be some of them only."""
         states, rows = [], {}
         for number, block in enumerate(self.blocks, start=1):
             tokens, row = block(tokens, with_row=number in rows_of)
@@ -67,6 +70,11 @@ def vit_stream(model: ViTForImageClassification) -> Stream:
     vit = model.vit
     blocks = vit.layers if hasattr(vit, "layers") else vit.encoder.layer
     return Stream(vit.embeddings, blocks, vit.layernorm, model.config.num_attention_heads)
+
+
+def beit_stream(model: BeitForImageClassification) -> Stream:
+    """Of a BEiT without layer scale and relative positions; its last tokens are not normed, their mean is."""
+    return Stream(model.beit.embeddings, model.beit.layers, model.beit.layernorm, model.config.num_attention_heads)
 
 
 def dinov2_stream(model: Dinov2Model) -> Stream:
