@@ -246,7 +246,7 @@ def test_a_comparison_is_drawn_as_a_picture(bert, tmp_path):
 def test_methods_are_listed_with_their_options():
     found = {method["name"]: method for method in json.loads(run("methods", "--json"))}
     assert list(found) == list(METHODS)
-    assert found["rollout"]["options"] == {"first_block": 0, "normalise_rows": False}
+    assert found["rollout"]["options"] == {"first_block": 0, "normalise_rows": False, "cross": "flow"}
     assert found["rollout"]["reads"] == "maps"
     assert found["grad_cam"]["summary"] == METHODS["grad_cam"].summary
     table = run("methods")

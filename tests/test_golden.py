@@ -12,7 +12,7 @@ import authors
 from cases import GOLDEN, Case, assert_near, case
 from whyformer import attribute
 from whyformer.methods.beyond_intuition import carried
-from whyformer.trace import trace
+from whyformer.trace import Reading, Trace, trace
 
 AUTHORS_PATH = {"quadrature": "inclusive"}
 METHOD_OF_KEY = {
@@ -162,6 +162,11 @@ def keys_like(pattern: re.Pattern[str]) -> list[tuple[str, str]]:
     return found
 
 
+def readings_of(asked: Trace) -> list[Reading]:
+    """The last map, read at the read-out's own rows."""
+    return [Reading(asked.readout.stream, asked.last, asked.readout)]
+
+
 @pytest.mark.parametrize(("name", "key"), keys_like(FEEDBACK))
 def test_the_feedback_is_that_of_the_authors_code(name, key):
     golden = case(name, torch.float64)
@@ -170,7 +175,8 @@ def test_the_feedback_is_that_of_the_authors_code(name, key):
     expected = golden.expected[key]
     everywhere = torch.ones(expected.shape[-1])
     asked = trace(golden.model, inputs, target, reads="states", readout=everywhere)
-    found = asked.feedback("inclusive", int(match["steps"]), "zero")[0]
+    (feedback,) = asked.feedback(readings_of(asked), "inclusive", int(match["steps"]), "zero").values()
+    found = feedback[0]
     order = asked.readout.rows[0][0]
     if match["row"]:
         assert_near(found[order == 0][0], expected, 1e-9)

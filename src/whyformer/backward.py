@@ -23,18 +23,21 @@ class HiddenGradient(WhyformerError):
         )
 
 
-def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
-    """The gradient of each example's score with respect to its maps, up to the last that it depends on."""
-    found = _backward(scores, taps)
-    while found and found[-1] is None:
-        found.pop()
-    if not found or any(gradient is None for gradient in found):
+def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap]:
+    """The gradient of each example's score with respect to each of its maps."""
+    found = gradients_or_none(scores, taps, batch)
+    if any(gradient is None for gradient in found):
         raise HiddenGradient
-    return [by_head(gradient, batch) for gradient in found if gradient is not None]
+    return [gradient for gradient in found if gradient is not None]
+
+
+def gradients_or_none(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
+    """As `gradients`, with None for maps that the scores do not depend on."""
+    return [None if gradient is None else by_head(gradient, batch) for gradient in _backward(scores, taps)]
 
 
 def last_gradient(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
-    """As `gradients`, but of the last map alone."""
+    """The gradient of the last map that the scores depend on, and None for those before it."""
     for count in range(len(taps), 0, -1):
         (found,) = _backward(scores, taps[count - 1 : count], retain_graph=count > 1)
         if found is not None:

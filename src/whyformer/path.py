@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager, nullcontext
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from threading import get_ident
 from typing import Any, Literal
@@ -14,9 +14,9 @@ from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
 from whyformer.axes import QUERY, AttentionMap, Inputs, Positions
-from whyformer.backward import last_gradient
+from whyformer.backward import gradients
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.families import ROW_TO_WRITE, Family, config_of, main_input, scaled_module
+from whyformer.families import NOTHING, ROW_TO_WRITE, Family, config_of, main_input, scaled_module
 from whyformer.record import Recorder
 from whyformer.score import Score
 
@@ -29,14 +29,13 @@ TOKENS_AT_ONCE = {"cpu": 2_048, "cuda": 131_072}
 
 @dataclass(frozen=True)
 class Question:
-    """A model, its inputs and a score, with the number of attention operations that its answer takes."""
+    """A model, its inputs, and the score that is asked about."""
 
     model: nn.Module
     inputs: Inputs
     family: Family
     score: Score
     batch: int
-    operations: int
 
 
 def nodes_and_weights(quadrature: Quadrature, steps: int) -> tuple[Tensor, Tensor]:
@@ -55,54 +54,78 @@ def nodes_and_weights(quadrature: Quadrature, steps: int) -> tuple[Tensor, Tenso
     return nodes, torch.full((steps,), 1 / steps, dtype=torch.float64)
 
 
-def integrated_gradient(
+def integrated_gradients(
     question: Question,
-    positions: Positions,
+    rows: Mapping[int, Positions],
+    streams: Sequence[str],
     nodes: Tensor,
     weights: Tensor,
     baseline: str | Tensor,
     inputs_at_once: int,
-) -> AttentionMap:
-    """The weighted sum over the path's nodes of the last map's gradient, its query rows at `positions` only."""
+) -> dict[int, AttentionMap]:
+    """For each operation of `rows`, the weighted sum over the path's nodes of its map's gradient, those rows only."""
     copies = max(1, inputs_at_once // question.batch)
-    parts = []
+    sums: dict[int, AttentionMap] = {}
     for scales, share in zip(nodes.split(copies), weights.split(copies), strict=True):
-        gradient = last_gradients(question, scales, baseline)
-        rows = gradient.take_along_dim(positions.repeat(len(scales), 1)[:, None, :, None], dim=QUERY)
-        stacked = rows.unflatten(0, (len(scales), question.batch))
-        parts.append(torch.tensordot(share.to(stacked), stacked, dims=1))
-    return torch.stack(parts).sum(dim=0)
+        found = gradients_at(question, list(rows), streams, scales, baseline)
+        for (operation, positions), gradient in zip(rows.items(), found, strict=True):
+            chosen = gradient.take_along_dim(positions.repeat(len(scales), 1)[:, None, :, None], dim=QUERY)
+            stacked = chosen.unflatten(0, (len(scales), question.batch))
+            part = torch.tensordot(share.to(stacked), stacked, dims=1)
+            sums[operation] = sums[operation] + part if operation in sums else part
+    return sums
 
 
-def last_gradients(question: Question, scales: Tensor | None = None, baseline: str | Tensor = "zero") -> AttentionMap:
-    """The gradient of the last map at each scale of the input, scale by scale along the batch; None as it is.
+def gradients_at(
+    question: Question,
+    operations: Sequence[int],
+    streams: Sequence[str] = (),
+    scales: Tensor | None = None,
+    baseline: str | Tensor = "zero",
+) -> list[AttentionMap]:
+    """The gradients of these operations' maps at each scale of the streams, scale by scale along the batch.
 
-    The blocks before the last run on the model's own fused kernels, without a graph.
+    Without scales, of the inputs as they are. What runs before the first of them does so on the model's own fused
+    kernels, without a graph.
     """
     copies = 1 if scales is None else len(scales)
-    batch = question.batch * copies
-    recorder = Recorder(batch, graph=True, start=question.operations - 1)
-    path = nullcontext(question.inputs) if scales is None else scaled_inputs(question, scales, baseline)
+    batch, start = question.batch * copies, min(operations)
+    recorder = Recorder(batch, graph=True, start=start)
+    path = nullcontext(question.inputs) if scales is None else scaled_inputs(question, streams, scales, baseline)
     with torch.inference_mode(False), path as inputs:
         output = recorder.run(question.model, **inputs)
         scores = [question.score(part) for part in _parts(output, question.batch, copies)]
         if any(len(score) != question.batch for score in scores):
             raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
-        (found,) = last_gradient(torch.cat(scores), recorder.taps[:1], batch)
-    assert found is not None
-    return found
+        return gradients(torch.cat(scores), [recorder.taps[operation - start] for operation in operations], batch)
 
 
 @contextmanager
-def scaled_inputs(question: Question, scales: Tensor, baseline: str | Tensor) -> Iterator[Inputs]:
-    """The inputs repeated once per scale, each at its point of the path; a module's output is scaled while inside."""
+def scaled_inputs(
+    question: Question, streams: Sequence[str], scales: Tensor, baseline: str | Tensor
+) -> Iterator[Inputs]:
+    """The inputs repeated once per scale, these streams each at its point of the path.
+
+    Where a module's output is what is scaled, it is so while inside.
+    """
     inputs = {name: _repeated(value, len(scales), question.batch) for name, value in question.inputs.items()}
-    module = scaled_module(question.model, question.family)
     by_example = scales.repeat_interleave(question.batch)
-    if module is None:
+    scaled = dict.fromkeys(stream.scaled for stream in question.family.streams if stream.name in streams)
+    if None in scaled:
         name, pixels = main_input(inputs)
-        yield inputs | {name: _between(_pixel_baseline(baseline, pixels), pixels, by_example)}
-        return
+        inputs[name] = _between(_pixel_baseline(baseline, pixels), pixels, by_example)
+        baseline = baseline if baseline == "padding" else "zero"  # which is for the pixels, where there are any
+    with ExitStack() as hooks:
+        for path in scaled:
+            if path not in (None, NOTHING):
+                hooks.enter_context(_scaled_output(question, path, by_example, baseline))
+        yield inputs
+
+
+@contextmanager
+def _scaled_output(question: Question, path: str, by_example: Tensor, baseline: str | Tensor) -> Iterator[None]:
+    module = scaled_module(question.model, path)
+    name = f"The module {path!r} of {type(question.model).__name__}"
     thread, fired = get_ident(), []
 
     def scale_output(module: nn.Module, args: Any, *rest: Any) -> Any:
@@ -112,22 +135,18 @@ def scaled_inputs(question: Question, scales: Tensor, baseline: str | Tensor) ->
             return None
         kwargs, output = rest
         if not isinstance(output, Tensor) or len(output) != len(by_example):
-            raise UnsupportedModel(f"{_scaled_name(question)} gives no tensor [example, …] to scale. {ROW_TO_WRITE}")
+            raise UnsupportedModel(f"{name} gives no tensor [example, …] to scale. {ROW_TO_WRITE}")
         fired.append(True)
         start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
         return _between(start, output, by_example)
 
     handle = module.register_forward_hook(scale_output, with_kwargs=True)
     try:
-        yield inputs
+        yield
     finally:
         handle.remove()
     if not fired:
-        raise UnsupportedModel(f"{_scaled_name(question)} is never called: the path would stand still. {ROW_TO_WRITE}")
-
-
-def _scaled_name(question: Question) -> str:
-    return f"The module {question.family.scaled!r} of {type(question.model).__name__}"
+        raise UnsupportedModel(f"{name} is never called: the path would stand still. {ROW_TO_WRITE}")
 
 
 def _between(start: Tensor | float, end: Tensor, scales: Tensor) -> Tensor:
@@ -165,6 +184,9 @@ def _embedding_baseline(
     pad = getattr(config, "pad_token_id", None)
     if pad is None:
         raise WhyformerError("baseline='padding': this model's config has no pad_token_id.")
+    given = kwargs.get("input_ids", args[0] if args else None)
+    if not isinstance(given, Tensor) or given.is_floating_point():
+        return 0.0  # the features of a region are no word pieces
     padding: Tensor
     if "input_ids" in kwargs:
         padding = module.forward(*args, **kwargs | {"input_ids": torch.full_like(kwargs["input_ids"], pad)})

@@ -39,13 +39,17 @@ class Tap:
         if values.shape[QUERY] > 1:
             self.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
 
-    def state(self, batch: int, tokens: int) -> State | None:
-        """The residual state as [example, token, channel]."""
+    def state(self, batch: int, tokens: int, *, of_keys: bool = False) -> State | None:
+        """The residual state as [example, token, channel]; the keys' own is what their values project."""
         found = self.query_state
+        if of_keys:
+            found = None if self.value_source is None else self.value_source.source.detach()
         if found is None or found.dim() != 3:
             return None
         if batch == tokens:
-            is_swapped = self.tokens_first is not None and bool(self.tokens_first) != self.state_is_swapped
+            is_swapped = self.tokens_first is not None and bool(self.tokens_first) != (
+                self.state_is_swapped and not of_keys
+            )
         else:
             is_swapped = found.shape[:2] == (tokens, batch)
         found = found.transpose(0, 1) if is_swapped else found

@@ -46,6 +46,7 @@ class AttentionRecord:
     value_weight: Tensor | None = None
     output_weight: Tensor | None = None
     key_state: State | None = None
+    operation: int = 0  # its number among all that ran
 
 
 class Recorder(TorchFunctionMode):

@@ -6,7 +6,7 @@ import difflib
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -26,8 +26,16 @@ class Contrast:
     other: Label
 
 
+@dataclass(frozen=True)
+class Detection:
+    """What a detector's object query `query` found: `label`, or its most probable one."""
+
+    query: int
+    label: Label = "predicted"
+
+
 # One target for all examples, or a sequence with one label each.
-Target = Label | Contrast | Score | Sequence[Label]
+Target = Label | Contrast | Detection | Score | Sequence[Label]
 
 
 def contrast(label: Label, other: Label) -> Contrast:
@@ -35,70 +43,51 @@ def contrast(label: Label, other: Label) -> Contrast:
     return Contrast(label, other)
 
 
-def logit(index: int | Tensor) -> Score:
-    """The logit at `index`, one for all examples or one each."""
+def detection(query: int, label: Label = "predicted") -> Detection:
+    """The target "why did object query `query` find `label`"."""
+    return Detection(query, label)
+
+
+def logit(index: int | Tensor, place: Tensor | None = None) -> Score:
+    """The logit at `index`, one for all examples or one each; `place` is the token or object query it is read at."""
 
     def score(output: Any) -> ExampleScores:
-        logits = logits_of(output)
+        logits = logits_of(output, place)
         chosen = torch.as_tensor(index, device=logits.device).expand(len(logits))
         return logits.gather(1, chosen[:, None])[:, 0]
 
     return score
 
 
-def logits_of(output: Any) -> Logits:
-    """The logits of a Hugging Face output, a tuple or a tensor."""
-    logits = getattr(output, "logits", None)
-    if logits is None:
-        logits = output if isinstance(output, Tensor) else output[0] if isinstance(output, tuple) else None
+def similarity(scale: Tensor | float = 1.0) -> Score:
+    """How alike an image and its text are to a dual encoder: their cosine, times the model's own scale."""
+    return lambda output: scale * (output.image_embeds * output.text_embeds).sum(dim=-1)
+
+
+def box_side(query: int, side: Literal["x", "y", "width", "height"]) -> Score:
+    """A side of the box that a detector's object query gives, as a share of the image."""
+    return lambda output: output.pred_boxes[:, query, ("x", "y", "width", "height").index(side)]
+
+
+def logits_of(output: Any, place: Tensor | None = None) -> Logits:
+    """The logits of a Hugging Face output, a tuple or a tensor; those at one place of each example if asked."""
+    logits = all_logits(output)
+    if logits is not None and logits.dim() == 3 and place is not None:
+        return logits[torch.arange(len(logits), device=logits.device), place.to(logits.device)]
     if logits is None or logits.dim() != 2:
         found = "none" if logits is None else f"shape {tuple(logits.shape)}"
         raise WhyformerError(f"Expected logits [batch, label], found {found}: pass a target that makes the score.")
     return logits
 
 
-@dataclass(frozen=True)
-class Asked:
-    """A target made definite: the score, and for labels their index and name per example."""
-
-    score: Score
-    indices: tuple[int | None, ...]
-    names: tuple[str, ...]
-
-
-def asked(target: Target, output: Any, labels: Mapping[int, str]) -> Asked:
-    """The target against this output: "predicted" becomes the best label of each example."""
-    if callable(target):
-        scores = target(output)
-        if not isinstance(scores, Tensor) or scores.dim() != 1 or not bool(torch.isfinite(scores).all()):
-            raise WhyformerError(f"A target that is a score gives one finite number per example, not {scores!r:.60}.")
-        name = getattr(target, "__name__", "").strip("<>") or "score"
-        return Asked(target, (None,) * len(scores), (name,) * len(scores))
-    logits = logits_of(output)
-    if not bool(torch.isfinite(logits).all()):
-        raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
-    batch, count = logits.shape
-    best = logits.argmax(dim=1).tolist()
-
-    def indices_of(target: Any) -> tuple[int, ...]:
-        each = enumerate(one_each(target, batch))
-        return tuple(best[n] if label == "predicted" else label_index(label, labels, count) for n, label in each)
-
-    if isinstance(target, Contrast):
-        return _contrasted(indices_of(target.label), indices_of(target.other), labels)
-    indices = indices_of(target)
-    return Asked(logit(torch.tensor(indices)), indices, tuple(label_name(index, labels) for index in indices))
-
-
-def _contrasted(wanted: tuple[int, ...], others: tuple[int, ...], labels: Mapping[int, str]) -> Asked:
-    """A contrast has names but no index: no single label's probability is that of its answer."""
-    pairs = [(label_name(a, labels), label_name(b, labels)) for a, b in zip(wanted, others, strict=True)]
-    same = next((name for (name, _), a, b in zip(pairs, wanted, others, strict=True) if a == b), None)
-    if same is not None:
-        raise WhyformerError(f"Why {same!r} rather than itself? A contrast is of two labels.")
-    chosen, against = logit(torch.tensor(wanted)), logit(torch.tensor(others))
-    names = tuple(f"{label} rather than {other}" for label, other in pairs)
-    return Asked(lambda result: chosen(result) - against(result), (None,) * len(names), names)
+def all_logits(output: Any) -> Tensor | None:
+    """The logits by whatever name: [batch, label], or [batch, place, label] for every token or object query."""
+    for name in ("logits", "question_answering_score"):
+        found = getattr(output, name, None)
+        if isinstance(found, Tensor):
+            return found
+    found = output if isinstance(output, Tensor) else output[0] if isinstance(output, tuple) else None
+    return found if isinstance(found, Tensor) else None
 
 
 def one_each(target: Any, count: int) -> list[Label]:

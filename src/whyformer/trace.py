@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -10,27 +11,39 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import HEAD, QUERY, AttentionMap, Inputs, Mixing, Rows, TokenMask, TokenScores, by_head
-from whyformer.backward import HiddenGradient, gradients, last_gradient
+from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, Inputs, Mixing, Rows, TokenMask, TokenScores, by_head
+from whyformer.backward import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.families import config_of, family_of, main_input, patch_grid
-from whyformer.flow import Step
+from whyformer.families import FAMILIES, ROW_TO_WRITE, config_of, family_of, main_input, patch_grid
+from whyformer.flow import Step, flow
 from whyformer.path import (
     TOKENS_AT_ONCE,
     Baseline,
     Quadrature,
     Question,
-    integrated_gradient,
-    last_gradients,
+    gradients_at,
+    integrated_gradients,
     nodes_and_weights,
 )
-from whyformer.provenance import Tap
 from whyformer.readout import ReadOut, read_out_seen, read_out_weights
 from whyformer.record import AttentionRecord, Recorder
-from whyformer.score import Asked, Target, asked
+from whyformer.score import Target
+from whyformer.streams import connected, places, reaching, steps_of
+from whyformer.target import Asked, asked
 
 # What a method reads of a trace. Maps alone are kept as head means; everything else is kept per head.
 Reads = Literal["last map", "maps", "states", "last gradient", "gradients"]
+# What the padding masks of streams are called among a model's inputs.
+MASKS = {"target": "decoder_attention_mask", "image": "visual_attention_mask", "audio": "none"}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A stream, the last attention that reads it, and how much each query of that attention counts for the answer."""
+
+    stream: str
+    record: AttentionRecord
+    queries: ReadOut
 
 
 @dataclass(frozen=True)
@@ -40,35 +53,92 @@ class Trace:
     question: Question
     asked: Asked
     output: Any
-    records: tuple[AttentionRecord, ...]
-    readout: ReadOut
-    mask: TokenMask
+    steps: tuple[Step, ...]
+    readouts: tuple[ReadOut, ...]
+    masks: dict[str, TokenMask]
     inputs_at_once: int | None = None
+
+    @property
+    def records(self) -> tuple[AttentionRecord, ...]:
+        return tuple(record for step in self.steps for record in step)
+
+    @property
+    def readout(self) -> ReadOut:
+        """Where the answer is read; of two towers, the first one's."""
+        return self.readouts[0]
+
+    @property
+    def mask(self) -> TokenMask:
+        """Which tokens of the read-out's stream are real."""
+        return self.masks[self.readout.stream]
 
     @property
     def last(self) -> AttentionRecord:
         """The last attention operation before the answer."""
         return self.records[-1]
 
+    @property
+    def last_rows(self) -> list[tuple[ReadOut, AttentionRecord]]:
+        """For each stream that a read-out's own tokens attend to, the last attention by which they do."""
+        last = {(record.query_stream, record.key_stream): record for record in self.records}
+        by_stream = {readout.stream: readout for readout in self.readouts}
+        return [(by_stream[query], record) for (query, _), record in last.items() if query in by_stream]
+
+    def start(self) -> dict[str, Rows]:
+        """The read-outs as the one row that flow starts from."""
+        return {readout.stream: readout.weights[:, None, :] for readout in self.readouts}
+
     def steps_from(self, first_block: int) -> list[Step]:
-        """The records from a block on, a step each; refused where tokens do not keep their places."""
-        blocks = self.records[-1].block + 1
+        """The steps from a block on; refused where tokens do not keep their places."""
+        blocks = max(record.block for record in self.records) + 1
         if not 0 <= first_block < blocks:
             raise WhyformerError(f"first_block={first_block}: this model's blocks are 0 to {blocks - 1}.")
-        batch, length = self.readout.weights.shape
+        lengths = {stream: mask.shape[1] for stream, mask in self.masks.items()}
         for record in self.records:
-            if (record.map.shape[0], *record.map.shape[2:]) != (batch, length, length):
+            expected = (self.question.batch, lengths[record.query_stream], lengths[record.key_stream])
+            if (record.map.shape[0], *record.map.shape[2:]) != expected:
                 raise UnsupportedModel(_no_token_flow(self.question.model, record.map))
-        return [(record,) for record in self.records if record.block >= first_block]
+        kept = (tuple(record for record in step if record.block >= first_block) for step in self.steps)
+        return [step for step in kept if step]
 
-    def feedback(self, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor) -> Rows:
-        """F at the read-out's rows: the last map's integrated gradient, clamped per head, head mean (BI Eq. 17)."""
-        positions, _ = self.readout.rows
+    def readings(self, steps: list[Step], mixing: Callable[[AttentionRecord], Mixing]) -> list[tuple[Reading, Rows]]:
+        """For each stream the last attention that reads it, with the rows of P, one for each query that counts.
+
+        P starts at the queries of that attention; how much each of them counts is what flows on from it to the answer.
+        """
+        last = {record.key_stream: (number, record) for number, step in enumerate(steps) for record in step}
+        found = []
+        for stream, (number, record) in last.items():
+            weights = self._reached(record.query_stream, steps[number + 1 :], mixing)
+            queries = ReadOut(record.query_stream, weights)
+            positions, _ = queries.rows
+            start = {queries.stream: queries.one_hot(positions)}
+            perceived = flow([*steps[:number], (record,)], mixing, start)[stream]
+            found.append((Reading(stream, record, queries), perceived + start.get(stream, 0.0)))
+        return found
+
+    def _reached(self, stream: str, steps: list[Step], mixing: Callable[[AttentionRecord], Mixing]) -> TokenScores:
+        start = self.start()
+        moved = flow(steps, mixing, start)[stream]
+        return (moved + start.get(stream, 0.0))[:, 0]
+
+    def feedback(
+        self, readings: list[Reading], quadrature: Quadrature, steps: int, baseline: Baseline | Tensor
+    ) -> dict[str, Rows]:
+        """F of each stream at the queries that count: the integrated gradient of the last map that reads the stream,
+        clamped per head, head mean (BI Eq. 17). Streams that attend to each other are scaled together, towers apart.
+        """
         nodes, weights = nodes_and_weights(quadrature, steps)
-        default = TOKENS_AT_ONCE.get(positions.device.type, TOKENS_AT_ONCE["cpu"]) // self.mask.shape[1]
-        at_once = self.inputs_at_once or default
-        gradient = integrated_gradient(self.question, positions, nodes, weights, baseline, at_once)
-        return head_mean(gradient.clamp(min=0))
+        tokens = sum(mask.shape[1] for mask in self.masks.values())
+        device = self.readout.weights.device.type
+        at_once = self.inputs_at_once or TOKENS_AT_ONCE.get(device, TOKENS_AT_ONCE["cpu"]) // tokens
+        found: dict[str, Rows] = {}
+        for streams in connected(self.steps):
+            inside = [reading for reading in readings if reading.stream in streams]
+            rows = {reading.record.operation: reading.queries.rows[0] for reading in inside}
+            sums = integrated_gradients(self.question, rows, list(streams), nodes, weights, baseline, at_once)
+            found |= {r.stream: head_mean(sums[r.record.operation].clamp(min=0)) for r in inside}
+        return found
 
 
 def trace(
@@ -79,36 +149,29 @@ def trace(
     reads: Reads = "gradients",
     readout: str | int | Tensor | None = None,
     inputs_at_once: int | None = None,
+    labels: Mapping[int, str] | None = None,
 ) -> Trace:
-    """Run the model once on the inputs, keeping what `reads` names."""
+    """Run the model once on the inputs, keeping what `reads` names; `labels` are names the model does not carry."""
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper hides every operation
     _check_model(model)
     with torch.inference_mode(False):
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
+        family = family_of(model, inputs)
         batch = len(main_input(inputs)[1])
         graph = reads in ("last gradient", "gradients")
         # What reads the last map alone lets the blocks before it run on the fused kernels.
-        start = max(0, (layers_of(model) or 1) - 1) if reads in ("last map", "last gradient") else 0
+        is_last = reads in ("last map", "last gradient") and not family.attention
+        start = max(0, (layers_of(model) or 1) - 1) if is_last else 0
         recorder = Recorder(batch, graph=graph, start=start, merge_heads=not graph, states=reads == "states")
         output = recorder.run(model, **inputs)
         _check_complete(model, recorder, batch)
-        answer = asked(target, output, labels_of(model))
-        family = family_of(model, inputs)
-        question = Question(model, inputs, family, answer.score, batch, recorder.seen)
-        kind = family.readout if readout is None else readout
-        kind = kind(model) if callable(kind) else kind
-        if reads == "gradients":
-            found = gradients(answer.score(output), recorder.taps, batch)
-        elif reads == "last gradient":
-            found = last_gradient(answer.score(output), recorder.taps, batch)
-        else:
-            found = [None] * len(recorder.taps) if kind is not None else _last_gradient_apart(question, recorder.taps)
-        # Attention that does not reach the answer, such as an unused pooling head, is no part of it.
-        question = replace(question, operations=recorder.seen - len(recorder.taps) + len(found))
-        records = _records(question, recorder.taps[: len(found)], found)
-        mask = _token_mask(inputs, records[-1].map)
-        weights = _read_out(kind, question, records[-1], mask)
-    return Trace(question, answer, output, records, ReadOut(family.stream, weights), mask, inputs_at_once)
+        answer = asked(target, output, labels_of(model) if labels is None else labels, inputs, _scale(model))
+        question = Question(model, inputs, family, answer.score, batch)
+        steps = _steps(question, recorder)
+        if graph:
+            steps = _with_gradients(question, steps, recorder, output, last_only=reads == "last gradient")
+        steps, readouts, masks = _read(question, steps, readout)
+    return Trace(question, answer, output, steps, readouts, masks, inputs_at_once)
 
 
 def head_mean(x: AttentionMap) -> Mixing:
@@ -120,6 +183,12 @@ def labels_of(model: nn.Module) -> dict[int, str]:
     """The label names a model carries, by index."""
     names = getattr(getattr(model, "config", None), "id2label", None) or {}
     return {int(index): str(name) for index, name in names.items()}
+
+
+def _scale(model: nn.Module) -> Tensor | float:
+    """By what a dual encoder multiplies a cosine."""
+    scale = getattr(model, "logit_scale", None)
+    return scale.detach().exp() if isinstance(scale, Tensor) else 1.0
 
 
 def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
@@ -134,9 +203,10 @@ def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
 def _check_model(model: nn.Module) -> None:
     if any(module.training for module in model.modules()):
         raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval().")
-    if getattr(config_of(model), "is_encoder_decoder", False):
+    row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
+    if getattr(config_of(model), "is_encoder_decoder", False) and not (row and row.attention):
         raise UnsupportedModel(
-            f"{type(model).__name__} has an encoder and a decoder: several streams are not supported."
+            f"{type(model).__name__} has an encoder and a decoder: whose attention is whose? {ROW_TO_WRITE}"
         )
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):
@@ -170,60 +240,117 @@ def layers_of(model: nn.Module) -> int | None:
     return layers if isinstance(layers, int) else None
 
 
-def _last_gradient_apart(question: Question, taps: list[Tap]) -> list[AttentionMap | None]:
-    """The gradient of the last map that reaches the answer, asked for in a pass of its own."""
-    before = question.operations - len(taps)
-    for count in range(len(taps), 1, -1):
-        with suppress(HiddenGradient):
-            found = last_gradients(replace(question, operations=before + count))
-            return [None] * (count - 1) + [found]
-    return [last_gradients(replace(question, operations=before + 1))]
-
-
-def _records(question: Question, taps: list[Tap], found: list[AttentionMap | None]) -> tuple[AttentionRecord, ...]:
+def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
+    """The records that can reach the answer, in steps."""
     names = {id(parameter): name for name, parameter in question.model.named_parameters(remove_duplicate=False)}
-    first = question.operations - len(taps)
-    return tuple(
-        _record(tap, gradient, names.get(id(tap.output_parameter), "").rpartition(".")[0], first + number, question)
-        for number, (tap, gradient) in enumerate(zip(taps, found, strict=True))
-    )
+    paths = [names.get(id(tap.output_parameter), "").rpartition(".")[0] for tap in recorder.taps]
+    first = recorder.seen - len(recorder.taps)
+    placed = places(question.family, paths, first)
+    records = []
+    for number, (tap, path, place) in enumerate(zip(recorder.taps, paths, placed, strict=True)):
+        attention = by_head(tap.map.detach(), question.batch)
+        is_cross = place.query_stream != place.key_stream
+        record = AttentionRecord(
+            path=path,
+            block=place.block,
+            query_stream=place.query_stream,
+            key_stream=place.key_stream,
+            map=attention,
+            value=None if tap.value is None else by_head(tap.value, question.batch),
+            value_weight=None if tap.value_source is None else tap.value_source.rows(question.batch),
+            output_weight=tap.projection(),
+            key_state=tap.state(question.batch, attention.shape[KEY if is_cross else QUERY], of_keys=is_cross),
+            operation=first + number,
+        )
+        records.append((record, place))
+    return reaching(steps_of(records), [stream.name for stream in question.family.streams if stream.is_read])
 
 
-def _record(tap: Tap, gradient: AttentionMap | None, path: str, block: int, question: Question) -> AttentionRecord:
-    batch, stream = question.batch, question.family.stream
-    attention = by_head(tap.map.detach(), batch)
-    return AttentionRecord(
-        path=path,
-        block=block,
-        query_stream=stream,
-        key_stream=stream,
-        map=attention,
-        gradient=gradient,
-        value=None if tap.value is None else by_head(tap.value, batch),
-        value_weight=None if tap.value_source is None else tap.value_source.rows(batch),
-        output_weight=tap.projection(),
-        key_state=tap.state(batch, attention.shape[QUERY]),
-    )
+def _with_gradients(
+    question: Question, steps: tuple[Step, ...], recorder: Recorder, output: Any, *, last_only: bool
+) -> tuple[Step, ...]:
+    """The steps with their maps' gradients, up to the last that the answer depends on.
+
+    Attention that does not reach the answer, such as an unused pooling head, is no part of it.
+    """
+    score, first = question.score(output), recorder.seen - len(recorder.taps)
+    records = [record for step in steps for record in step]
+    if last_only and not question.family.attention:
+        found = last_gradient(score, recorder.taps, question.batch)
+    else:
+        wanted = _last_of_each(records) if last_only else records
+        numbers = [record.operation - first for record in wanted]
+        parts = gradients_or_none(score, [recorder.taps[number] for number in numbers], question.batch)
+        by_number = dict(zip(numbers, parts, strict=True))
+        found = [by_number.get(number) for number in range(len(recorder.taps))]
+        if not question.family.attention:
+            while found and found[-1] is None:
+                found.pop()
+        reached = [r for r in wanted if r.operation < first + len(found)]
+        if not reached or any(found[record.operation - first] is None for record in reached):
+            raise HiddenGradient
+    kept = (tuple(r for r in step if r.operation < first + len(found)) for step in steps)
+    return tuple(tuple(replace(r, gradient=found[r.operation - first]) for r in step) for step in kept if step)
 
 
-def _token_mask(inputs: Inputs, last: AttentionMap) -> TokenMask:
-    """Which tokens are real: the attention mask's word, or else those that any query attends to."""
-    given = inputs.get("attention_mask")
-    if isinstance(given, Tensor) and given.shape == (last.shape[0], last.shape[-1]):
-        return given.bool()
-    return last.sum(dim=(HEAD, QUERY)) > 0
+def _last_of_each(records: list[AttentionRecord]) -> list[AttentionRecord]:
+    """The last record of each pair of streams."""
+    return list({(record.query_stream, record.key_stream): record for record in records}.values())
 
 
-def _read_out(
-    kind: str | int | Tensor | None, question: Question, last: AttentionRecord, mask: TokenMask
-) -> TokenScores:
-    dtype = torch.promote_types(last.map.dtype, torch.float32)
-    if kind is None:
+def _read(
+    question: Question, steps: tuple[Step, ...], given: str | int | Tensor | None
+) -> tuple[tuple[Step, ...], tuple[ReadOut, ...], dict[str, TokenMask]]:
+    """The steps that reach the answer, the read-out of each stream it is read from, and each stream's real tokens."""
+    seen: dict[str, AttentionMap] = {}
+    kinds: dict[str, str | int | Tensor] = {}
+    for number, stream in enumerate(stream for stream in question.family.streams if stream.is_read):
+        kind = stream.readout if given is None or number else given
+        kind = kind(question.model) if callable(kind) else kind
+        if kind is not None:
+            kinds[stream.name] = kind
+            continue
+        last = _last_with_gradient(question, [r for step in steps for r in step if r.query_stream == stream.name])
         assert last.gradient is not None
-        return read_out_seen(last.gradient).to(dtype)
+        seen[stream.name] = last.gradient
+        if not question.family.attention:
+            steps = tuple(step for step in steps if step[0].operation <= last.operation)
+    masks = _masks(question.inputs, steps)
+    dtype = torch.promote_types(steps[-1][-1].map.dtype, torch.float32)
+    weights = {name: read_out_seen(gradient) for name, gradient in seen.items()}
+    weights |= {name: _read_out(kind, question, masks[name]) for name, kind in kinds.items()}
+    return steps, tuple(ReadOut(name, values.to(dtype)) for name, values in weights.items()), masks
+
+
+def _last_with_gradient(question: Question, records: list[AttentionRecord]) -> AttentionRecord:
+    """The last record that the answer depends on; where gradients were not asked for, by a pass of its own."""
+    for record in reversed(records):
+        if record.gradient is not None:
+            return record
+        with suppress(HiddenGradient):
+            (found,) = gradients_at(question, [record.operation])
+            return replace(record, gradient=found)
+    raise HiddenGradient
+
+
+def _masks(inputs: Inputs, steps: tuple[Step, ...]) -> dict[str, TokenMask]:
+    """Which tokens of each stream are real: the attention mask's word, or else those that any query attends to."""
+    masks: dict[str, TokenMask] = {}
+    for record in (record for step in steps for record in step):
+        batch, _, queries, keys = record.map.shape
+        masks.setdefault(record.query_stream, record.map.new_ones(batch, queries, dtype=torch.bool))
+        given = inputs.get(MASKS.get(record.key_stream, "attention_mask"))
+        if isinstance(given, Tensor) and given.shape == (batch, keys):
+            masks[record.key_stream] = given.bool()
+        else:
+            masks[record.key_stream] = record.map.sum(dim=(HEAD, QUERY)) > 0
+    return masks
+
+
+def _read_out(kind: str | int | Tensor, question: Question, mask: TokenMask) -> TokenScores:
     is_mean = isinstance(kind, str) and "mean" in kind
     prefix = prefix_length(question.model, question.inputs, mask.shape[1]) if is_mean else 0
-    return read_out_weights(kind, mask, prefix).to(dtype)
+    return read_out_weights(kind, mask, prefix)
 
 
 def _without_cache(model: nn.Module) -> Inputs:

@@ -3,32 +3,47 @@
 from __future__ import annotations
 
 import zlib
+from typing import Literal
 
 import numpy as np
 import torch
 
-from whyformer.axes import StreamScores
+from whyformer.axes import Mixing, StreamScores
 from whyformer.errors import WhyformerError
 from whyformer.families import main_input
 from whyformer.flow import flow
 from whyformer.methods import method
+from whyformer.methods.crossing import joined_by_the_last
+from whyformer.record import AttentionRecord
 from whyformer.trace import Trace, head_mean
 
 
 @method("raw_attention", reads="last map")
 def raw_attention(trace: Trace) -> StreamScores:
     """The read-out's row of the last block's attention, head mean."""
-    row = trace.readout.weights[:, None, :] @ head_mean(trace.last.map)
-    return {trace.last.key_stream: row[:, 0]}
+    rows = {r.key_stream: readout.weights[:, None, :] @ head_mean(r.map) for readout, r in trace.last_rows}
+    return {stream: row[:, 0] for stream, row in rows.items()}
 
 
 @method("rollout", reads="maps")
-def rollout(trace: Trace, *, first_block: int = 0, normalise_rows: bool = False) -> StreamScores:
-    """Attention composed through the residual blocks (Abnar & Zuidema 2020; TA Eq. 15-16)."""
-    start = {trace.readout.stream: trace.readout.weights[:, None, :]}
+def rollout(
+    trace: Trace, *, first_block: int = 0, normalise_rows: bool = False, cross: Literal["flow", "last"] = "flow"
+) -> StreamScores:
+    """Attention composed through the residual blocks (Abnar & Zuidema 2020; TA Eq. 15-16).
+
+    Between streams it flows on as within one; `cross` "last" is GA's adaptation, which composes each stream by itself
+    and joins two by their last attention alone (GA Eq. 12).
+    """
     steps = trace.steps_from(first_block)
-    rows = flow(steps, lambda record: head_mean(record.map), start, normalise_rows=normalise_rows)
+    rows = {
+        "flow": lambda: flow(steps, _head_mean, trace.start(), normalise_rows=normalise_rows),
+        "last": lambda: joined_by_the_last(steps, _head_mean, trace, normalise_rows=normalise_rows),
+    }[cross]()
     return {stream: row[:, 0] for stream, row in rows.items()}
+
+
+def _head_mean(record: AttentionRecord) -> Mixing:
+    return head_mean(record.map)
 
 
 @method("random", reads="last map")
@@ -37,9 +52,10 @@ def random(trace: Trace, *, seed: int = 0) -> StreamScores:
     if seed < 0:
         raise WhyformerError(f"random: seed={seed}. A seed is 0 or more.")
     _, examples = main_input(trace.question.inputs)
-    scores = torch.zeros_like(trace.readout.weights)
-    for example, real, row in zip(examples, trace.mask, scores, strict=True):
-        content = example[real] if example.shape[:1] == real.shape else example
-        drawn = np.random.default_rng((seed, zlib.crc32(content.double().cpu().numpy().tobytes())))
-        row[real] = torch.from_numpy(drawn.random(int(real.sum()))).to(row)
-    return {trace.readout.stream: scores}
+    found = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.masks.items()}
+    for number, (stream, scores) in enumerate(found.items()):
+        for example, real, row in zip(examples, trace.masks[stream], scores, strict=True):
+            content = example[real] if example.shape[:1] == real.shape else example
+            drawn = np.random.default_rng((seed + number, zlib.crc32(content.double().cpu().numpy().tobytes())))
+            row[real] = torch.from_numpy(drawn.random(int(real.sum()))).to(row)
+    return found

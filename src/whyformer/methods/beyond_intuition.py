@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -10,11 +9,10 @@ from torch import Tensor
 
 from whyformer.axes import KEY, QUERY, Mixing, Rows, StreamScores, TokenScores
 from whyformer.errors import UnsupportedModel
-from whyformer.flow import flow
 from whyformer.methods import method
 from whyformer.path import Baseline, Quadrature
 from whyformer.record import AttentionRecord
-from whyformer.trace import Trace, head_mean
+from whyformer.trace import Reading, Trace, head_mean
 
 Feedback = Literal["integrated", "gradient", "none"]
 
@@ -37,10 +35,10 @@ def bi_head(
         share = head_share(record, importance)
         return torch.einsum("bhqk,bh->bqk", record.map.to(share.dtype), share)
 
-    mixing = {"head": by_importance, "mean": lambda record: head_mean(record.map)}
-    perceived = (
-        _perceived(trace, first_block, mixing[perception]) if perception in mixing else _unmixed(trace, perception)
-    )
+    mixing = by_importance if perception == "head" else lambda record: head_mean(record.map)
+    perceived = trace.readings(trace.steps_from(first_block), mixing)
+    if perception in ("last", "none"):
+        perceived = [(reading, _unmixed(reading, perception)) for reading, _ in perceived]
     return _times_feedback(trace, perceived, feedback, quadrature, steps, baseline)
 
 
@@ -60,7 +58,7 @@ def bi_token(
     def by_token(record: AttentionRecord) -> Mixing:
         return head_mean(record.map) * carried(record, alpha)[:, None, :]
 
-    perceived = _perceived(trace, first_block, by_token)
+    perceived = trace.readings(trace.steps_from(first_block), by_token)
     return _times_feedback(trace, perceived, feedback, quadrature, steps, baseline)
 
 
@@ -110,24 +108,26 @@ def _wide(part: Tensor) -> Tensor:
     return part.float() if part.dtype == torch.float16 else part
 
 
-def _perceived(trace: Trace, first_block: int, mixing: Callable[[AttentionRecord], Mixing]) -> Rows:
-    """P, a row for each position of the read-out: P ⊙ F is taken row by row, before rows are summed."""
-    positions, _ = trace.readout.rows
-    stream, start = trace.readout.stream, trace.readout.one_hot(positions)
-    return start + flow(trace.steps_from(first_block), mixing, {stream: start})[stream]
-
-
-def _unmixed(trace: Trace, perception: str) -> Rows:
-    positions, _ = trace.readout.rows
-    last = head_mean(trace.last.map).take_along_dim(positions[:, :, None], dim=1)
+def _unmixed(reading: Reading, perception: str) -> Rows:
+    positions, _ = reading.queries.rows
+    last = head_mean(reading.record.map).take_along_dim(positions[:, :, None], dim=1)
     return last if perception == "last" else torch.ones_like(last)
 
 
 def _times_feedback(
-    trace: Trace, perceived: Rows, feedback: Feedback, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor
+    trace: Trace,
+    perceived: list[tuple[Reading, Rows]],
+    feedback: Feedback,
+    quadrature: Quadrature,
+    steps: int,
+    baseline: Baseline | Tensor,
 ) -> StreamScores:
+    """P ⊙ F, row by row, before the rows are summed."""
     if feedback == "gradient":
         quadrature, steps = "uniform", 1
-    _, weights = trace.readout.rows
-    answered = 1.0 if feedback == "none" else trace.feedback(quadrature, steps, baseline)
-    return {trace.readout.stream: torch.einsum("brk,br->bk", perceived * answered, weights)}
+    readings = [reading for reading, _ in perceived]
+    answered = {} if feedback == "none" else trace.feedback(readings, quadrature, steps, baseline)
+    return {
+        reading.stream: torch.einsum("brk,br->bk", rows * answered.get(reading.stream, 1.0), reading.queries.rows[1])
+        for reading, rows in perceived
+    }

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
+import torch
+
 from whyformer.axes import Mixing, StreamScores
-from whyformer.flow import flow
+from whyformer.flow import Step, flow
 from whyformer.methods import method
 from whyformer.record import AttentionRecord
 from whyformer.trace import Trace, head_mean
 
+Relevance = dict[tuple[str, str], Mixing]  # R_sq: how much each token of s has taken in of each token of q
+
 
 @method("generic_attention", reads="gradients")
 def generic_attention(
-    trace: Trace, *, first_block: int = 0, clamp: Literal["before", "after"] = "before"
+    trace: Trace,
+    *,
+    first_block: int = 0,
+    clamp: Literal["before", "after"] = "before",
+    normalise: bool = True,
+    aggregate: bool = True,
+    self_factors: bool = True,
 ) -> StreamScores:
-    """Attention weighted by its gradient, composed through the blocks (GA Eq. 5-6).
+    """Attention weighted by its gradient, composed through the blocks (GA Eq. 5-11).
 
-    `clamp` says whether negative products are dropped before the head mean, as published, or after it.
+    `clamp` says whether negative products are dropped before the head mean, as published, or after it. The last three
+    are GA's ablations, and matter between streams: no normalisation (Eq. 8-9), each update in place of what was there,
+    and attention between streams (Eq. 10) without the factors of their own.
     """
 
     def weighted(record: AttentionRecord) -> Mixing:
@@ -25,6 +38,58 @@ def generic_attention(
         product = record.gradient * record.map
         return head_mean(product.clamp(min=0)) if clamp == "before" else head_mean(product).clamp(min=0)
 
-    start = {trace.readout.stream: trace.readout.weights[:, None, :]}
-    rows = flow(trace.steps_from(first_block), weighted, start)
-    return {stream: row[:, 0] for stream, row in rows.items()}
+    steps = trace.steps_from(first_block)
+    if not trace.question.family.attention:
+        return {stream: row[:, 0] for stream, row in flow(steps, weighted, trace.start()).items()}
+    relevance = start = _unrelated(trace)
+    for step in steps:
+        added = _added(step, weighted, relevance, normalise=normalise, self_factors=self_factors)
+        relevance = relevance | {pair: relevance[pair] + part if aggregate else part for pair, part in added.items()}
+    if aggregate:  # the identity says where the answer is read, not why
+        relevance = {pair: matrix - start[pair] for pair, matrix in relevance.items()}
+    by_stream = {readout.stream: readout.weights[:, None, :] for readout in trace.readouts}
+    return {key: (by_stream[query] @ matrix)[:, 0] for (query, key), matrix in relevance.items() if query in by_stream}
+
+
+def _unrelated(trace: Trace) -> Relevance:
+    """R before any attention: each token is its own, and between streams that attend to each other there is nothing."""
+    dtype = trace.readout.weights.dtype
+    found = {}
+    for record in trace.records:
+        for pair in ((record.query_stream,) * 2, (record.key_stream,) * 2, (record.query_stream, record.key_stream)):
+            first, second = (trace.masks[stream] for stream in pair)
+            found[pair] = torch.zeros(*first.shape, second.shape[1], dtype=dtype, device=first.device)
+            if pair[0] == pair[1]:
+                found[pair].diagonal(dim1=1, dim2=2).fill_(1.0)
+    return found
+
+
+def _added(
+    step: Step,
+    weighted: Callable[[AttentionRecord], Mixing],
+    relevance: Relevance,
+    *,
+    normalise: bool,
+    self_factors: bool,
+) -> Relevance:
+    """What the attention of one step adds to R, all of it from R as it was before the step."""
+    added: Relevance = {}
+    for record in step:
+        query, key, mixed = record.query_stream, record.key_stream, weighted(record)
+        if query == key:  # Eq. 6-7
+            parts = {(query, other): mixed @ matrix for (own, other), matrix in relevance.items() if own == query}
+        else:  # Eq. 10-11
+            own, other = (normalised(relevance[s, s]) if normalise else relevance[s, s] for s in (query, key))
+            parts = {(query, key): own.mT @ mixed @ other if self_factors else mixed}
+            if (key, query) in relevance:
+                parts[query, query] = mixed @ relevance[key, query]
+        added |= {pair: added[pair] + part if pair in added else part for pair, part in parts.items()}
+    return added
+
+
+def normalised(relevance: Mixing) -> Mixing:
+    """R with what was added to the identity divided by its row sums (GA Eq. 8-9); a row of zeros stays zero."""
+    identity = torch.eye(relevance.shape[-1], dtype=relevance.dtype, device=relevance.device)
+    gained = relevance - identity
+    total = gained.sum(dim=-1, keepdim=True)
+    return gained / total.where(total != 0, 1.0) + identity

@@ -15,18 +15,18 @@ def grad_cam(trace: Trace) -> StreamScores:
 
     The mean is over the keys that are real tokens and not the query itself, so that padding changes nothing.
     """
-    positions, weights = trace.readout.rows
-    rows = positions[:, None, :, None]
-    attention, gradient = (
-        x.take_along_dim(rows, dim=QUERY).to(weights.dtype) for x in (trace.last.map, _gradient(trace))
-    )
-    keys = torch.arange(attention.shape[KEY], device=positions.device)
-    content = (trace.mask[:, None, None, :] & (keys != rows)).to(weights.dtype)
-    by_head = (gradient * content).sum(KEY, keepdim=True) / content.sum(KEY, keepdim=True).clamp(min=1)
-    heat = (by_head * attention).mean(HEAD)
-    return {trace.last.key_stream: torch.einsum("brk,br->bk", heat, weights).clamp(min=0)}
-
-
-def _gradient(trace: Trace) -> torch.Tensor:
-    assert trace.last.gradient is not None
-    return trace.last.gradient
+    found = {}
+    for readout, record in trace.last_rows:
+        assert record.gradient is not None
+        positions, weights = readout.rows
+        rows = positions[:, None, :, None]
+        attention, gradient = (
+            x.take_along_dim(rows, dim=QUERY).to(weights.dtype) for x in (record.map, record.gradient)
+        )
+        content = trace.masks[record.key_stream][:, None, None, :].expand(-1, -1, rows.shape[2], -1)
+        if record.key_stream == readout.stream:
+            content = content & (torch.arange(attention.shape[KEY], device=positions.device) != rows)
+        by_head = (gradient * content).sum(KEY, keepdim=True) / content.sum(KEY, keepdim=True).clamp(min=1)
+        heat = (by_head * attention).mean(HEAD)
+        found[record.key_stream] = torch.einsum("brk,br->bk", heat, weights).clamp(min=0)
+    return found

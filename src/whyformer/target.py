@@ -1,0 +1,152 @@
+"""A target against the output it is about: which score, at which place, and what it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import Inputs
+from whyformer.errors import WhyformerError
+from whyformer.score import (
+    Contrast,
+    Detection,
+    Label,
+    Score,
+    Target,
+    all_logits,
+    label_index,
+    label_name,
+    logit,
+    logits_of,
+    one_each,
+    similarity,
+)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A target made definite: the score, and for labels their index and name per example.
+
+    `place` is the token or object query whose logits are asked about, where there are several.
+    """
+
+    score: Score
+    indices: tuple[int | None, ...]
+    names: tuple[str, ...]
+    place: Tensor | None = None
+
+
+def asked(target: Target, output: Any, labels: Mapping[int, str], inputs: Inputs, scale: Tensor | float = 1.0) -> Asked:
+    """The target against this output: "predicted" becomes the best label of each example.
+
+    Of a language model it is about the next token, of a detector about the best detection, or the best of a label, and
+    of a dual encoder about the similarity of each pair.
+    """
+    if callable(target):
+        return _score_of_ones_own(target, output)
+    if hasattr(output, "text_embeds") and hasattr(output, "image_embeds"):
+        return _similarity(target, output, scale)
+    logits = all_logits(output)
+    if logits is not None and not bool(torch.isfinite(logits).all()):
+        raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
+    if logits is None or logits.dim() != 3:
+        return _labelled(target, output, labels, None)
+    if hasattr(output, "pred_boxes"):
+        return _detected(target, logits, output, labels)
+    return _labelled(target, output, labels, last_tokens(logits, inputs))
+
+
+def last_tokens(logits: Tensor, inputs: Inputs) -> Tensor:
+    """The position of each example's last real token: what follows it is asked about."""
+    mask = inputs.get("decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask")
+    batch, length, _ = logits.shape
+    if not isinstance(mask, Tensor) or mask.shape != (batch, length):
+        return torch.full((batch,), length - 1, device=logits.device)
+    return ((torch.arange(length, device=mask.device) + 1) * mask).argmax(dim=1)
+
+
+def _labelled(target: Target, output: Any, labels: Mapping[int, str], place: Tensor | None) -> Asked:
+    logits = logits_of(output, place)
+    batch, count = logits.shape
+    best = logits.argmax(dim=1).tolist()
+
+    def indices_of(target: Any) -> tuple[int, ...]:
+        each = enumerate(one_each(target, batch))
+        return tuple(best[n] if label == "predicted" else label_index(label, labels, count) for n, label in each)
+
+    if isinstance(target, Detection):
+        raise WhyformerError("A detection is a target for detectors: give a label, or 'predicted'.")
+    if isinstance(target, Contrast):
+        return _contrasted(indices_of(target.label), indices_of(target.other), labels, place)
+    return _named(indices_of(target), labels, place)
+
+
+def _detected(target: Target, logits: Tensor, output: Any, labels: Mapping[int, str]) -> Asked:
+    """The object query that found the label best, or found anything best; its last label is "no object"."""
+    batch, queries, count = logits.shape
+    found = logits.softmax(dim=-1)[..., :-1]
+    if isinstance(target, Detection):
+        if not 0 <= target.query < queries:
+            raise WhyformerError(f"No object query {target.query}: this model has {queries}, 0 to {queries - 1}.")
+        place = torch.full((batch,), target.query, device=logits.device)
+        wanted: Any = target.label
+    else:
+        wanted = target.label if isinstance(target, Contrast) else target
+        rows = []
+        for example, label in enumerate(one_each(wanted, batch)):
+            scores = found[example]
+            named = scores.amax(dim=1) if label == "predicted" else scores[:, label_index(label, labels, count - 1)]
+            rows.append(named.argmax())
+        place = torch.stack(rows)
+    best = found[torch.arange(batch, device=place.device), place].argmax(dim=1).tolist()
+
+    def indices_of(target: Any) -> tuple[int, ...]:
+        each = enumerate(one_each(target, batch))
+        return tuple(best[n] if label == "predicted" else label_index(label, labels, count - 1) for n, label in each)
+
+    if isinstance(target, Contrast):
+        return _contrasted(indices_of(wanted), indices_of(target.other), labels, place)
+    return _named(indices_of(wanted), labels, place)
+
+
+def _named(indices: tuple[int, ...], labels: Mapping[int, str], place: Tensor | None) -> Asked:
+    names = tuple(label_name(index, labels) for index in indices)
+    return Asked(logit(torch.tensor(indices), place), indices, names, place)
+
+
+def _contrasted(
+    wanted: tuple[int, ...], others: tuple[int, ...], labels: Mapping[int, str], place: Tensor | None
+) -> Asked:
+    """A contrast has names but no index: no single label's probability is that of its answer."""
+    pairs = [(label_name(a, labels), label_name(b, labels)) for a, b in zip(wanted, others, strict=True)]
+    same = next((name for (name, _), a, b in zip(pairs, wanted, others, strict=True) if a == b), None)
+    if same is not None:
+        raise WhyformerError(f"Why {same!r} rather than itself? A contrast is of two labels.")
+    chosen, against = (logit(torch.tensor(indices), place) for indices in (wanted, others))
+    names = tuple(f"{label} rather than {other}" for label, other in pairs)
+    return Asked(lambda result: chosen(result) - against(result), (None,) * len(names), names, place)
+
+
+def _similarity(target: Target, output: Any, scale: Tensor | float) -> Asked:
+    images, texts = len(output.image_embeds), len(output.text_embeds)
+    if images != texts:
+        raise WhyformerError(f"{images} images and {texts} texts: give pairs, a text for each image.")
+    if target != "predicted":
+        raise WhyformerError(f"A pair of image and text has no label {_shown(target)}: leave the target out.")
+    return Asked(similarity(scale), (None,) * images, ("similarity",) * images)
+
+
+def _shown(target: Target | Label) -> str:
+    return f"{target!r:.40}"
+
+
+def _score_of_ones_own(target: Score, output: Any) -> Asked:
+    scores = target(output)
+    if not isinstance(scores, Tensor) or scores.dim() != 1 or not bool(torch.isfinite(scores).all()):
+        raise WhyformerError(f"A target that is a score gives one finite number per example, not {scores!r:.60}.")
+    name = getattr(target, "__name__", "").strip("<>") or "score"
+    return Asked(target, (None,) * len(scores), (name,) * len(scores))
