@@ -68,13 +68,17 @@ def _background(scenes: Scenes) -> Float[Tensor, "scene 64 64 3"]:
     """Coarse colours, smoothed, with stripes over them."""
     coarse = scenes.ground.shape[1]
     place = torch.arange(SIDE, device=scenes.ground.device)
-    knots = torch.arange(coarse, device=place.device)
-    nearness = (1 - (place[:, None] * (coarse - 1) / (SIDE - 1) - knots).abs()).clamp(min=0)  # pixel, knot: bilinear
-    rows = (nearness @ scenes.ground.flatten(2)).unflatten(2, (coarse, 3))  # scene, row, knot, 3
+    near = nearness(place / (SIDE - 1), coarse)
+    rows = (near @ scenes.ground.flatten(2)).unflatten(2, (coarse, 3))  # scene, row, knot, 3
     across, down, phase, strength = (part[:, None, None] for part in scenes.stripes.unbind(dim=1))
     wave = strength * torch.sin(across * place + down * place[:, None] + phase)
-    smooth: Tensor = nearness @ rows
+    smooth: Tensor = near @ rows
     return smooth + wave[..., None]
+
+
+def nearness(share: Float[Tensor, "*any"], knots: int) -> Float[Tensor, "*any knot"]:
+    """How near a number in [0, 1] is to each of so many evenly spaced knots: the weights of linear interpolation."""
+    return (1 - (share[..., None] * (knots - 1) - torch.arange(knots, device=share.device)).abs()).clamp(min=0)
 
 
 def _boxes(scenes: Scenes, owner: Owner) -> Boxes:

@@ -9,19 +9,21 @@ from jaxtyping import Float
 from torch import Tensor
 from torch.nn import functional as F
 
-from whyformer.scenes.drawing import Pictures
+from whyformer.scenes.drawing import Pictures, nearness
 from whyformer.scenes.world import SIDE, THINGS
 
 CROP = 12  # pixels a side, of the region resampled
-FEATURES = 3 * CROP * CROP + 4
+KNOTS = 16  # by which each number of the box is spelt
+FEATURES = 3 * CROP * CROP + 4 * KNOTS
 
 
 @dataclass(frozen=True)
 class Regions:
     """One region per thing, clutter too, in the order of the things.
 
-    A feature is what is seen in the box and where the box is, nothing else: the pixels resampled to 12 × 12 RGB in
-    [-1, 1], then the box. No name of any colour or shape is in it.
+    A feature is what is seen in the box and where the box is, nothing else: its pixels resampled to 12 × 12 RGB in
+    [-1, 1], then its middle (across, down), width and height, each spelt by its nearness to 16 knots on [0, 1], so that
+    a linear layer can read them. No name of any colour or shape is in it.
     """
 
     features: Float[Tensor, "scene thing feature"]
@@ -39,4 +41,5 @@ def regions(pictures: Pictures) -> Regions:
     pixels = pictures.pixels.float() / 127.5 - 1
     crops = F.grid_sample(pixels, grid.flatten(1, 2), align_corners=False, padding_mode="border")
     crops = crops.unflatten(2, (THINGS, CROP)).transpose(1, 2).flatten(2)
-    return Regions(torch.cat([crops, boxes], dim=2), boxes)
+    spans = torch.stack([(left + right) / 2, (top + bottom) / 2, right - left, bottom - top], dim=2)
+    return Regions(torch.cat([crops, nearness(spans, KNOTS).flatten(2)], dim=2), boxes)
