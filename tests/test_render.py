@@ -16,7 +16,8 @@ from rich.console import Console
 from whyformer.explanation import Explanation, Part, Patches, WordPieces
 from whyformer.render import canvas, html, image, terminal
 from whyformer.render.colour import RAMPS, contrast, ink, oklab, rgb, scale, srgb
-from whyformer.render.heat import FRAME, OPACITY, displayed, heat_bar, overlay, upsampled
+from whyformer.render.heat import OPACITY, displayed, heat_bar, overlay, upsampled
+from whyformer.render.marks import FRAME
 from whyformer.render.shades import declarations, token_shade
 from whyformer.render.text import readable, spans, strongest_words, unseen
 
@@ -179,7 +180,7 @@ def test_a_box_beside_the_image_draws_no_heat():
 
 
 def test_overlay_refuses_text():
-    with pytest.raises(ValueError, match="Only patches lie on a picture; this part is 2 word pieces"):
+    with pytest.raises(ValueError, match="Only patches and regions lie on a picture; this part is 2 word pieces"):
         overlay(written("a b").parts["text"])
 
 

@@ -23,20 +23,22 @@ Aggregate = Literal["max", "sum"]
 class Patches:
     """Scores lie row by row on a grid that covers `box` (left, top, right, bottom) of the image.
 
-    The box may be fractional, and may reach beyond an image that preprocessing padded.
+    The box may be fractional, and may reach beyond an image that preprocessing padded. `outline` is a box of the image
+    that the answer is about, such as a detection's.
     """
 
     image: Image.Image
     rows: int
     columns: int
     box: Box
+    outline: Box | None = None
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.columns < 1:
             raise WhyformerError(f"A grid of patches has a row and a column at least, not {self.rows}×{self.columns}.")
-        left, top, right, bottom = self.box
-        if not (left < right and top < bottom and all(map(math.isfinite, self.box))):
-            raise WhyformerError(f"box is (left, top, right, bottom), left < right and top < bottom, not {self.box}.")
+        _check_box(self.box, "box")
+        if self.outline is not None:
+            _check_box(self.outline, "outline")
 
     @property
     def size(self) -> int:
@@ -55,10 +57,49 @@ class Patches:
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Patches):
             return NotImplemented
-        # PIL calls two images unequal when they came from different file formats.
-        same_mode = self.image.mode == other.image.mode
-        same_pixels = same_mode and np.array_equal(np.array(self.image), np.array(other.image))
-        return same_pixels and (self.rows, self.columns, self.box) == (other.rows, other.columns, other.box)
+        places = [(layout.rows, layout.columns, layout.box, layout.outline) for layout in (self, other)]
+        return places[0] == places[1] and _same_picture(self.image, other.image)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Scores are of regions of the image, each a box (left, top, right, bottom) in its pixels."""
+
+    image: Image.Image
+    boxes: tuple[Box, ...]
+
+    def __post_init__(self) -> None:
+        for box in self.boxes:
+            _check_box(box, "A region's box")
+
+    @property
+    def size(self) -> int:
+        return len(self.boxes)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Names of the regions, counted from 1."""
+        return tuple(f"region {number}" for number in range(1, len(self.boxes) + 1))
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.boxes)} regions"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Boxes):
+            return NotImplemented
+        return self.boxes == other.boxes and _same_picture(self.image, other.image)
+
+
+def _check_box(box: Box, what: str) -> None:
+    left, top, right, bottom = box
+    if not (left < right and top < bottom and all(map(math.isfinite, box))):
+        raise WhyformerError(f"{what} is (left, top, right, bottom), left < right and top < bottom, not {box}.")
+
+
+def _same_picture(first: Image.Image, second: Image.Image) -> bool:
+    # PIL calls two images unequal when they came from different file formats.
+    return first.mode == second.mode and np.array_equal(np.array(first), np.array(second))
 
 
 @dataclass(frozen=True)
@@ -90,7 +131,7 @@ class WordPieces:
         return f"{len(self.tokens)} word pieces"
 
 
-Layout = Patches | WordPieces
+Layout = Patches | Boxes | WordPieces
 
 
 @dataclass(frozen=True)
@@ -158,6 +199,13 @@ def _word_scores(layout: WordPieces, scores: np.ndarray) -> dict[tuple[int, int,
     return found
 
 
+def _visible(text: str) -> str:
+    # The renderers are built on this module, so they are only imported when a method needs them.
+    from whyformer.render.text import visible
+
+    return visible(text)
+
+
 def _several(parts: Mapping[str, Part], wanted: str) -> str:
     names = ", ".join(parts)
     return f"Several parts have {wanted}: {names}. Name one: explanation.parts[{next(iter(parts))!r}].{wanted}."
@@ -191,13 +239,14 @@ class Explanation:
 
     @property
     def answer(self) -> str:
-        """The target and its probability: `cat (0.93)`."""
-        return self.target if self.probability is None else f"{self.target} ({self.probability:.2f})"
+        """The target and its probability in a line: `cat (0.93)`, of a token with a space `␣cat (0.93)`."""
+        target = _visible(self.target)
+        return target if self.probability is None else f"{target} ({self.probability:.2f})"
 
     @property
     def headline(self) -> str:
         """The explanation in a line: `cat (0.93) by bi_token on mini-vit`."""
-        return f"{self.answer} by {self.method} on {self.model}"
+        return f"{self.answer} by {_visible(self.method)} on {_visible(self.model)}"
 
     def words(self, aggregate: Aggregate = "max") -> list[Word]:
         """Scores of the whitespace-delimited words: the largest or the sum of their pieces' scores."""
@@ -211,7 +260,6 @@ class Explanation:
 
     def save(self, path: str | Path) -> None:
         """Write to a .html, .png, .json or .npz file; an error leaves the folder as it was."""
-        # The renderers are built on this module, so they are only imported when a method needs them.
         from whyformer import storage
 
         storage.write(self, Path(path))

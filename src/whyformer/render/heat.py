@@ -1,19 +1,28 @@
-"""Patch scores as heat on the picture they belong to."""
+"""Scores of patches and regions as heat on the picture they belong to."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from math import ceil
+from typing import assert_never
 
 import numpy as np
-from PIL import Image, ImageDraw
+from PIL import Image
 
-from whyformer.explanation import Box, Part, Patches
+from whyformer.explanation import Box, Boxes, Part, Patches, WordPieces
 from whyformer.render.colour import Scale, scale
+from whyformer.render.marks import draw_frame, draw_line, draw_numbers, edges
 
 SMALLEST_SIDE = 320
 OPACITY = 0.9
+# A region is filled evenly, and would hide what it is a region of.
+REGION_OPACITY = 0.72
+# How bright the picture stays where preprocessing cut it off, and between regions.
+CUT_OFF, BETWEEN_REGIONS, THIN_LINE = 0.4, 0.6, 0.5
 GREY_LUMA = np.array([0.2126, 0.7152, 0.0722])
-FRAME = (235, 235, 235)
+# Regions that are numbered: so many at most, none weaker than this share of the strongest.
+MOST_NUMBERED, LEAST_NUMBERED = 3, 0.1
+Pictured = Patches | Boxes
 
 
 def photograph(image: Image.Image) -> Image.Image:
@@ -24,22 +33,42 @@ def photograph(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def displayed(layout: Patches, longest_side: int | None = None) -> Patches:
-    """The same patches on a picture of another size: the size asked for, else its own if that is not tiny."""
-    longest_side = longest_side or max(*layout.image.size, SMALLEST_SIDE)
-    ratio = longest_side / max(layout.image.size)
+def displayed(layout: Pictured, longest_side: int | None = None) -> Pictured:
+    """The same layout on a picture of another size: the size asked for, else its own if that is not tiny."""
+    ratio = (longest_side or max(*layout.image.size, SMALLEST_SIDE)) / max(layout.image.size)
     width, height = (max(1, round(side * ratio)) for side in layout.image.size)
-    # Small pictures are often drawn pixel by pixel; smoothing would invent detail the model never saw.
-    resampling = Image.Resampling.NEAREST if ratio >= 3 else Image.Resampling.LANCZOS
-    image = photograph(layout.image).resize((width, height), resampling)
-    across, down = width / layout.image.width, height / layout.image.height
-    left, top, right, bottom = layout.box
-    return replace(layout, image=image, box=(left * across, top * down, right * across, bottom * down))
+    return resized(layout, (width, height))
 
 
-def shown_side(layout: Patches, largest: int) -> int:
+def resized(layout: Pictured, size: tuple[int, int]) -> Pictured:
+    """The same layout on a picture of `size` (width, height)."""
+    image, (across, down) = layout.image, (size[0] / layout.image.width, size[1] / layout.image.height)
+
+    def scaled(box: Box) -> Box:
+        left, top, right, bottom = box
+        return left * across, top * down, right * across, bottom * down
+
+    picture = _resampled(photograph(image), size)
+    match layout:
+        case Patches(box=box, outline=outline):
+            return replace(layout, image=picture, box=scaled(box), outline=outline and scaled(outline))
+        case Boxes(boxes=boxes):
+            return replace(layout, image=picture, boxes=tuple(map(scaled, boxes)))
+        case unknown:
+            assert_never(unknown)
+
+
+def shown_side(layout: Pictured, largest: int) -> int:
     """Longest side at which the picture is shown: its own, but neither tiny nor over `largest`."""
     return min(largest, max(SMALLEST_SIDE, *layout.image.size))
+
+
+def original(layout: Pictured, longest_side: int | None = None) -> Image.Image:
+    """The picture itself, with the box that the answer is about."""
+    shown = displayed(layout, longest_side)
+    if isinstance(shown, Patches) and shown.outline is not None:
+        draw_frame(shown.image, shown.outline)
+    return shown.image
 
 
 def bilinear_weights(pixels: int, cells: int, start: float, end: float) -> np.ndarray:
@@ -60,35 +89,93 @@ def upsampled(grid: np.ndarray, box: Box, size: tuple[int, int]) -> tuple[np.nda
     return values, inside
 
 
-def blended(grey: np.ndarray, strength: np.ndarray, shown: Scale) -> np.ndarray:
+def blended(grey: np.ndarray, strength: np.ndarray, shown: Scale, most_opaque: float = OPACITY) -> np.ndarray:
     """Heat over grey, more opaque where the score is larger."""
-    opacity: np.ndarray = OPACITY * np.clip(np.abs(strength), 0, 1)[..., None] ** 0.7
+    opacity: np.ndarray = most_opaque * np.clip(np.abs(strength), 0, 1)[..., None] ** 0.7
     colours: np.ndarray = (1 - opacity) * grey[..., None] + opacity * shown.colours(strength, "photo")
     return colours
 
 
+def pictured(part: Part) -> Pictured:
+    """The layout of a part that lies on a picture."""
+    if isinstance(part.layout, WordPieces):
+        raise ValueError(f"Only patches and regions lie on a picture; this part is {part.layout.summary}.")
+    return part.layout
+
+
 def overlay(part: Part, *, longest_side: int | None = None) -> Image.Image:
-    """The picture in grey with the scores as heat; what preprocessing cropped away is darker, behind a thin line."""
-    if not isinstance(part.layout, Patches):
-        raise ValueError(f"Only patches lie on a picture; this part is {part.layout.summary}.")
-    layout, shown = displayed(part.layout, longest_side), scale(part.scores)
-    grid = shown.strength(part.scores).reshape(layout.rows, layout.columns)
-    strength, inside = upsampled(grid, layout.box, layout.image.size)
-    grey = 0.05 + 0.78 * (np.asarray(layout.image, np.float64) / 255 @ GREY_LUMA)
-    heated = np.where(inside[..., None], blended(grey, strength, shown), 0.4 * grey[..., None])
-    picture = Image.fromarray(np.rint(np.clip(heated, 0, 1) * 255).astype(np.uint8))
-    if not inside.all() and inside.any():
-        _outline(picture, inside)
+    """The heated picture with its lines: around what preprocessing left, what the answer is about, each region."""
+    layout = displayed(pictured(part), longest_side)
+    picture = heated(layout, part.scores)
+    match layout:
+        case Patches(box=box, outline=outline):
+            if edges(box, picture.size) != (0, 0, picture.width - 1, picture.height - 1):
+                draw_line(picture, box)
+            if outline is not None:
+                draw_frame(picture, outline)
+        case Boxes(boxes=boxes):
+            leading = numbered(part)
+            for region in reversed(strongest_first(part.scores)):
+                if region in leading:
+                    draw_frame(picture, boxes[region])
+                else:
+                    draw_line(picture, boxes[region], THIN_LINE)
+            draw_numbers(picture, [boxes[region] for region in leading])
+        case unknown:
+            assert_never(unknown)
     return picture
 
 
-def heat_bar(shown: Scale, width: int) -> np.ndarray:
+def heated(layout: Pictured, scores: np.ndarray) -> Image.Image:
+    """The picture in grey with the scores as heat; what no score is about is darker."""
+    shown = scale(scores)
+    strength, inside = spread(layout, shown.strength(scores))
+    grey = 0.05 + 0.78 * (np.asarray(layout.image, np.float64) / 255 @ GREY_LUMA)
+    opacity, outside = (REGION_OPACITY, BETWEEN_REGIONS) if isinstance(layout, Boxes) else (OPACITY, CUT_OFF)
+    colours = np.where(inside[..., None], blended(grey, strength, shown, opacity), outside * grey[..., None])
+    return Image.fromarray(np.rint(np.clip(colours, 0, 1) * 255).astype(np.uint8))
+
+
+def spread(layout: Pictured, strength: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The strength at every pixel, of regions that overlap the strongest; and which pixels have one."""
+    match layout:
+        case Patches(rows=rows, columns=columns, box=box):
+            return upsampled(strength.reshape(rows, columns), box, layout.image.size)
+        case Boxes(boxes=boxes):
+            shape = layout.image.height, layout.image.width
+            values, inside = np.zeros(shape), np.zeros(shape, bool)
+            for region in reversed(strongest_first(strength)):
+                if (around := edges(boxes[region], layout.image.size)) is not None:
+                    left, top, right, bottom = around
+                    within = slice(top, bottom + 1), slice(left, right + 1)
+                    values[within], inside[within] = strength[region], True
+            return values, inside
+        case unknown:
+            assert_never(unknown)
+
+
+def strongest_first(scores: np.ndarray) -> list[int]:
+    """Tokens by how far their scores are from 0."""
+    order: list[int] = np.argsort(-np.abs(scores), kind="stable").tolist()
+    return order
+
+
+def numbered(part: Part) -> list[int]:
+    """The regions that are numbered on the picture, from 1: the strongest, unless they are hardly seen."""
+    strength = np.abs(scale(part.scores).strength(part.scores))
+    return [region for region in strongest_first(strength)[:MOST_NUMBERED] if strength[region] >= LEAST_NUMBERED]
+
+
+def heat_bar(shown: Scale, width: int, most_opaque: float = OPACITY) -> np.ndarray:
     """[width 3] colours from the low to the high end of the scale, as they look over middle grey."""
     strength = np.linspace(-1 if shown.is_diverging else 0, 1, width) * (shown.high > 0)
-    return blended(np.full(width, 0.42), strength, shown)
+    return blended(np.full(width, 0.42), strength, shown, most_opaque)
 
 
-def _outline(picture: Image.Image, inside: np.ndarray) -> None:
-    down, across = np.flatnonzero(inside.any(axis=1)), np.flatnonzero(inside.any(axis=0))
-    box = [int(edge) for edge in (across[0], down[0], across[-1], down[-1])]
-    ImageDraw.Draw(picture).rectangle(box, outline=FRAME, width=max(1, round(max(picture.size) / 500)))
+def _resampled(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+    """The image at another size; a tiny one keeps its pixels as squares, which smoothing would turn into detail."""
+    times = max(side / own for side, own in zip(size, image.size, strict=True))
+    if times < 3:
+        return image.resize(size, Image.Resampling.LANCZOS)
+    squares = image.resize((image.width * ceil(times), image.height * ceil(times)), Image.Resampling.NEAREST)
+    return squares.resize(size, Image.Resampling.BOX)  # so that squares are equally large at uneven ratios too

@@ -10,7 +10,7 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from whyformer.explanation import Explanation
 from whyformer.render.image import Rows, check_grid, row_original
 from whyformer.render.shades import declarations
-from whyformer.render.text import readable
+from whyformer.render.text import readable, visible
 from whyformer.render.view import ExplanationView, data_uri, explanation_view, used_shades
 
 CELL_SIDE = 320
@@ -49,7 +49,7 @@ def comparison(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[st
         "shows_originals": any(originals),
         "notes": [note for note in views[0].notes if all(note in view.notes for view in views)],
         "rows": [
-            {"title": readable(name), "original": picture and data_uri(picture), "cells": row}
+            {"title": visible(name), "original": picture and data_uri(picture), "cells": row}
             for name, picture, row in zip(row_titles, originals, cells, strict=True)
         ],
     }

@@ -10,16 +10,18 @@ from typing import assert_never
 import numpy as np
 from PIL import Image
 
-from whyformer.explanation import Explanation, Part, Patches, WordPieces
+from whyformer.explanation import Boxes, Explanation, Part, Patches, WordPieces
 from whyformer.render import canvas
 from whyformer.render.canvas import Chip
 from whyformer.render.colour import RGB, rgb, scale
-from whyformer.render.heat import displayed, heat_bar, overlay, shown_side
-from whyformer.render.text import number, readable, strongest_words
+from whyformer.render.heat import REGION_OPACITY, heat_bar, original, overlay, shown_side
+from whyformer.render.text import captioned, number, ranking, readable, strongest_words, visible
 
 __all__ = ["figure", "grid", "legend", "overlay"]
 
 WIDTH, LARGEST_SIDE, CELL, ROW_TITLE, MARGIN = 1280, 628, 400, 180, 32
+# Parts side by side: smaller pictures, and words only where a column is wide enough to read.
+SIDE_BESIDE, LEAST_COLUMN, GUTTER = 400, 280, 48
 Rows = Sequence[Sequence[Explanation | None]]
 
 
@@ -36,11 +38,11 @@ def legend(part: Part, *, width: int = 300) -> Image.Image:
 
 def figure(explanation: Explanation) -> Image.Image:
     """The whole explanation on a white sheet: title, the original beside the overlay or the coloured text, legend."""
-    parts = [_part_figure(part) for part in explanation.parts.values()]
-    width = max(640, *(part.width for part in parts))
-    title = canvas.label(readable(explanation.headline), width, 26, colour=canvas.INK, bold=True)
+    parts = _parts_figure(captioned(explanation))
+    width = max(640, parts.width)
+    headline = canvas.label(explanation.headline, width, 26, colour=canvas.INK, bold=True)
     notes = [canvas.label(readable(note), width, 17) for note in explanation.notes]
-    return canvas.framed(canvas.stacked([title, *parts, *notes], gap=20), margin=MARGIN)
+    return canvas.framed(canvas.stacked([headline, parts, *notes], gap=20), margin=MARGIN)
 
 
 def grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str]) -> Image.Image:
@@ -50,8 +52,8 @@ def grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str]) ->
     shows_originals = any(originals)
     headings = [_heading("", ROW_TITLE), *[_heading("original")] * shows_originals, *map(_heading, column_titles)]
     sheet = [canvas.beside(headings)]
-    for title, row, picture in zip(row_titles, rows, originals, strict=True):
-        before = [_heading(title, ROW_TITLE), *[_in_cell(picture)] * shows_originals]
+    for name, row, picture in zip(row_titles, rows, originals, strict=True):
+        before = [_heading(visible(name), ROW_TITLE), *[_in_cell(picture)] * shows_originals]
         sheet.append(canvas.beside([*before, *map(_cell, row)]))
     return canvas.framed(canvas.stacked(sheet, gap=28), margin=MARGIN)
 
@@ -60,9 +62,9 @@ def check_grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[st
     """Raise where titles and cells do not match."""
     if len(rows) != len(row_titles):
         raise ValueError(f"{len(rows)} rows of explanations have {len(row_titles)} row titles; give one for each.")
-    for title, row in zip(row_titles, rows, strict=True):
+    for name, row in zip(row_titles, rows, strict=True):
         if len(row) != len(column_titles):
-            raise ValueError(f"Row {title!r} has {len(row)} cells, but there are {len(column_titles)} column titles.")
+            raise ValueError(f"Row {name!r} has {len(row)} cells, but there are {len(column_titles)} column titles.")
     if not any(cell for row in rows for cell in row):
         raise ValueError("There is nothing to compare: every cell is None or there are no rows.")
 
@@ -70,30 +72,51 @@ def check_grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[st
 def row_original(row: Sequence[Explanation | None], longest_side: int) -> Image.Image | None:
     """The picture that a row of explanations is about, where it has one."""
     layouts = (part.layout for cell in row if cell for part in cell.parts.values())
-    return next((displayed(layout, longest_side).image for layout in layouts if isinstance(layout, Patches)), None)
+    return next((original(layout, longest_side) for layout in layouts if not isinstance(layout, WordPieces)), None)
 
 
-def _part_figure(part: Part) -> Image.Image:
+def _parts_figure(parts: Sequence[tuple[str, Part]]) -> Image.Image:
+    """The parts one under the other or side by side, whichever is lower."""
+    under = canvas.stacked([_part_figure(*part, WIDTH, LARGEST_SIDE) for part in parts], gap=28)
+    texts = sum(isinstance(part.layout, WordPieces) for _, part in parts)
+    pictures = sum(2 * SIDE_BESIDE + 24 for _, part in parts if not isinstance(part.layout, WordPieces))
+    column = (WIDTH - pictures - GUTTER * (len(parts) - 1)) // max(1, texts)
+    if len(parts) == 1 or column < LEAST_COLUMN:
+        return under
+    beside = canvas.beside([_part_figure(*part, column, SIDE_BESIDE) for part in parts], gap=GUTTER)
+    return min(beside, under, key=lambda picture: picture.height)
+
+
+def _part_figure(caption: str, part: Part, width: int, largest_side: int) -> Image.Image:
     match part.layout:
-        case Patches():
-            side = shown_side(part.layout, LARGEST_SIDE)
-            pictures = [displayed(part.layout, side).image, overlay(part, longest_side=side)]
-            return canvas.stacked([canvas.beside(pictures), legend(part)], gap=18)
+        case Patches() | Boxes():
+            side = shown_side(part.layout, largest_side)
+            shown = canvas.beside([original(part.layout, side), overlay(part, longest_side=side)])
         case WordPieces():
-            return canvas.stacked([_text(part, WIDTH, 24, most_lines=400), legend(part)], gap=18)
+            shown = _text(part, width, 24, most_lines=400)
         case unknown:
             assert_never(unknown)
+    body = canvas.stacked([shown, *_ranking(part, shown.width), legend(part)], gap=18)
+    return canvas.stacked([*_caption(caption), body], gap=10)
 
 
-def _part_cell(part: Part) -> Image.Image:
+def _part_cell(caption: str, part: Part) -> Image.Image:
     match part.layout:
-        case Patches():
-            pictures = [overlay(part, longest_side=CELL)]
+        case Patches() | Boxes():
+            shown = overlay(part, longest_side=CELL)
         case WordPieces():
-            pictures = [_text(part, CELL, 17, most_lines=40)]
+            shown = _text(part, CELL, 17, most_lines=40)
         case unknown:
             assert_never(unknown)
-    return canvas.stacked([*pictures, legend(part, width=200)], gap=10)
+    return canvas.stacked([*_caption(caption), shown, *_ranking(part, CELL), legend(part, width=200)], gap=10)
+
+
+def _caption(text: str) -> list[Image.Image]:
+    return [canvas.label(text, CELL, 17, bold=True)] if text else []
+
+
+def _ranking(part: Part, width: int) -> list[Image.Image]:
+    return [canvas.label(text, width, 17)] if (text := ranking(part)) else []
 
 
 def _bar(part: Part, width: int) -> np.ndarray:
@@ -101,6 +124,8 @@ def _bar(part: Part, width: int) -> np.ndarray:
     match part.layout:
         case Patches():
             return heat_bar(shown, width)
+        case Boxes():
+            return heat_bar(shown, width, REGION_OPACITY)
         case WordPieces():
             strength = np.linspace(-1 if shown.is_diverging else 0, 1, width) * (shown.high > 0)
             return shown.colours(strength, "light")
@@ -150,6 +175,6 @@ def _in_cell(picture: Image.Image | None) -> Image.Image:
 def _cell(explanation: Explanation | None) -> Image.Image:
     if explanation is None:
         return _in_cell(canvas.label("–", CELL))
-    caption = canvas.label(readable(explanation.answer), CELL, 17)
-    parts = [_part_cell(part) for part in explanation.parts.values()]
-    return _in_cell(canvas.stacked([*parts, caption], gap=8))
+    answer = canvas.label(explanation.answer, CELL, 17)
+    parts = [_part_cell(*part) for part in captioned(explanation)]
+    return _in_cell(canvas.stacked([*parts, answer], gap=8))

@@ -7,10 +7,11 @@ from typing import Literal, get_args
 import numpy as np
 
 from whyformer.render.colour import RAMPS, RGB, STEPS, LevelKind, Scale, hex_colour, ink, rgb
-from whyformer.render.heat import heat_bar
+from whyformer.render.heat import OPACITY, REGION_OPACITY, heat_bar
 
 BAR_STOPS = 21
-BarGround = Literal["page", "photo"]
+BarGround = Literal["page", "photo", "regions"]
+BAR_OPACITY = {"photo": OPACITY, "regions": REGION_OPACITY}
 
 
 def token_shade(score: float, shown: Scale) -> str:
@@ -32,8 +33,8 @@ def declarations(name: str) -> str:
     if kind in get_args(LevelKind):
         return _level(next(known for known in get_args(LevelKind) if known == kind), int(what))
     shown = {"flat": Scale(0, 0), "rising": Scale(0, 1), "both": Scale(-1, 1)}[what]
-    if kind == "photo":
-        return _gradient([hex_colour(colour) for colour in heat_bar(shown, BAR_STOPS)])
+    if kind in BAR_OPACITY:
+        return _gradient([hex_colour(colour) for colour in heat_bar(shown, BAR_STOPS, BAR_OPACITY[kind])])
     strength = np.linspace(shown.low, shown.high, BAR_STOPS)
     light, dark = (
         [hex_colour(colour) for colour in shown.colours(strength, "light")],

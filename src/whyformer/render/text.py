@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whyformer.explanation import Explanation, Part, Word, WordPieces
+from whyformer.explanation import Boxes, Explanation, Part, Word, WordPieces
+from whyformer.render.heat import numbered
 
 Piece = tuple[str, float]
 
@@ -16,6 +18,10 @@ _READABLE: dict[int, str] = {
     **dict.fromkeys([*range(0x80, 0xA0), *range(0xD800, 0xE000)], "\ufffd"),
     **dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd"),
 }
+# In a headline, where they would vanish.
+_VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
+# A decoder is explained while it writes.
+_CAPTIONS = {"target": "target so far"}
 
 
 @dataclass(frozen=True)
@@ -33,6 +39,19 @@ class Span:
 def readable(text: str) -> str:
     """The text with control characters as symbols, one for one, so that offsets stay true."""
     return text.translate(_READABLE)
+
+
+def visible(text: str) -> str:
+    """Readable in one line, with the spaces that would be missed: `␣great`, `↵`."""
+    return re.sub(r"(?<![^ ]) | \Z", "␣", readable(text).translate(_VISIBLE))
+
+
+def captioned(explanation: Explanation) -> list[tuple[str, Part]]:
+    """The parts as they are read, pictures first and what the model wrote last; captions where there are several."""
+    named = sorted(
+        explanation.parts.items(), key=lambda item: (isinstance(item[1].layout, WordPieces), item[0] == "target")
+    )
+    return [(visible(_CAPTIONS.get(name, name)) if len(named) > 1 else "", part) for name, part in named]
 
 
 def number(value: float) -> str:
@@ -66,6 +85,13 @@ def unseen(part: Part) -> list[Piece]:
     layout = _word_pieces(part)
     scored = zip(layout.tokens, part.scores.tolist(), strict=True)
     return [(readable(token), score) for index, (token, score) in enumerate(scored) if not _extent(layout, index)]
+
+
+def ranking(part: Part) -> str:
+    """The scores of the regions that are numbered on the picture: `① 0.42 · ② 0.11`."""
+    if not isinstance(part.layout, Boxes):
+        return ""
+    return " · ".join(f"{'①②③'[rank]} {number(part.scores[token])}" for rank, token in enumerate(numbered(part)))
 
 
 def option_lines(explanation: Explanation) -> list[str]:

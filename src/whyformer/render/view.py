@@ -6,18 +6,20 @@ import base64
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Literal, assert_never
+from typing import assert_never
 
-import numpy as np
 from PIL import Image
 
-from whyformer.explanation import Explanation, Part, Patches, WordPieces
+from whyformer.explanation import Boxes, Explanation, Part, Patches, WordPieces
 from whyformer.render.colour import Scale, scale
-from whyformer.render.heat import displayed, overlay, shown_side
-from whyformer.render.shades import bar_shade, token_shade
-from whyformer.render.text import Piece, number, option_lines, readable, spans, unseen
+from whyformer.render.heat import Pictured, original, overlay, shown_side, strongest_first
+from whyformer.render.shades import BarGround, bar_shade, token_shade
+from whyformer.render.text import Piece, captioned, number, option_lines, ranking, readable, spans, unseen
 
 LARGEST_SIDE = 480
+# Two such pictures leave room for a column of words on the page.
+LARGEST_SIDE_BESIDE = 340
+LONG = 500  # characters
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,7 @@ class PictureView:
     original: str
     overlay: str
     description: str
+    ranking: str
 
 
 @dataclass(frozen=True)
@@ -44,12 +47,18 @@ class LegendView:
 
 @dataclass(frozen=True)
 class PartView:
-    """A part as a picture or as texts, with its legend."""
+    """A part as a picture or as texts, with its legend; its caption where there are several."""
 
+    caption: str
     legend: LegendView
     picture: PictureView | None = None
     texts: tuple[tuple[SpanView, ...], ...] = ()
     unseen: tuple[SpanView, ...] = ()
+
+    @property
+    def is_long(self) -> bool:
+        """Whether the texts would make a tall narrow column beside a picture."""
+        return sum(len(span.text) for text in self.texts for span in text) > LONG
 
 
 @dataclass(frozen=True)
@@ -65,14 +74,17 @@ class ExplanationView:
 
 def explanation_view(explanation: Explanation, largest_side: int = LARGEST_SIDE) -> ExplanationView:
     """The explanation as the templates show it, pictures no larger than asked for."""
+    parts = captioned(explanation)
+    if len(parts) > 1:
+        largest_side = min(largest_side, LARGEST_SIDE_BESIDE)
     return ExplanationView(
-        answer=readable(explanation.answer),
-        headline=readable(explanation.headline),
+        answer=explanation.answer,
+        headline=explanation.headline,
         method=readable(explanation.method),
         model=readable(explanation.model),
         options=tuple(option_lines(explanation)),
         notes=tuple(readable(note) for note in explanation.notes),
-        parts=tuple(_part_view(part, largest_side) for part in explanation.parts.values()),
+        parts=tuple(_part_view(*part, largest_side) for part in parts),
     )
 
 
@@ -90,14 +102,16 @@ def data_uri(picture: Image.Image) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def _part_view(part: Part, largest_side: int) -> PartView:
+def _part_view(caption: str, part: Part, largest_side: int) -> PartView:
     shown = scale(part.scores)
     match part.layout:
-        case Patches():
-            return PartView(_legend(shown, "photo"), picture=_picture(part, part.layout, largest_side))
+        case Patches() | Boxes():
+            ground: BarGround = "regions" if isinstance(part.layout, Boxes) else "photo"
+            return PartView(caption, _legend(shown, ground), picture=_picture(part, part.layout, largest_side))
         case WordPieces():
             texts = (spans(part, segment) for segment in range(len(part.layout.texts)))
             return PartView(
+                caption,
                 _legend(shown, "page"),
                 texts=tuple(tuple(_span(span.text, span.pieces, span.score, shown) for span in text) for text in texts),
                 unseen=tuple(_span(token, ((token, score),), score, shown) for token, score in unseen(part) if score),
@@ -106,13 +120,14 @@ def _part_view(part: Part, largest_side: int) -> PartView:
             assert_never(unknown)
 
 
-def _picture(part: Part, layout: Patches, largest_side: int) -> PictureView:
+def _picture(part: Part, layout: Pictured, largest_side: int) -> PictureView:
     side = shown_side(layout, largest_side)
-    strongest = part.tokens[int(np.abs(part.scores).argmax())]
+    strongest = [f"strongest at {part.tokens[token]}" for token in strongest_first(part.scores)[:1]]
     return PictureView(
-        original=data_uri(displayed(layout, side).image),
+        original=data_uri(original(layout, side)),
         overlay=data_uri(overlay(part, longest_side=side)),
-        description=f"Heat map on the image, strongest at {strongest}",
+        description=", ".join(["Heat map on the image", *strongest]),
+        ranking=ranking(part),
     )
 
 
@@ -121,7 +136,7 @@ def _span(text: str, pieces: tuple[Piece, ...], score: float | None, shown: Scal
     return SpanView(text, "" if score is None else token_shade(score, shown), title)
 
 
-def _legend(shown: Scale, ground: Literal["page", "photo"]) -> LegendView:
+def _legend(shown: Scale, ground: BarGround) -> LegendView:
     values = [shown.low, 0, shown.high] if shown.is_diverging else [0, shown.high]
     texts = tuple(number(value) for value in values) if shown.high else ("all scores are 0",)
     return LegendView(bar_shade(shown, ground), texts)

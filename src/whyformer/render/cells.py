@@ -1,0 +1,145 @@
+"""Pictures in characters, for terminals: half blocks in colour, shades without."""
+
+from __future__ import annotations
+
+from typing import assert_never
+
+import numpy as np
+from PIL import Image, ImageDraw
+from rich.style import Style
+from rich.text import Text
+
+from whyformer.explanation import Boxes, Part, Patches
+from whyformer.render.canvas import WHITE
+from whyformer.render.colour import RGB, ink, scale
+from whyformer.render.heat import Pictured, displayed, heated, numbered, pictured, resized, spread, strongest_first
+from whyformer.render.marks import Edges, edges
+from whyformer.render.text import number
+
+PLAIN_WIDTH, MOST_REGIONS, BAR = 48, 5, 20
+FOR, AGAINST = " ░▒▓█", " --=="
+WEAK = "·"  # where a region is, however weak
+
+
+def half_blocks(part: Part, width: int) -> list[Text]:
+    """Two rows of pixels a line: the upper in the character's colour, the lower in its background."""
+    layout = pictured(part)
+    rows = max(1, round(width * layout.image.height / layout.image.width / 2))
+    small = resized(layout, (width, 2 * rows))
+    picture = heated(displayed(layout), part.scores).resize(small.image.size, Image.Resampling.LANCZOS)
+    if isinstance(small, Patches) and small.outline and (around := edges(small.outline, picture.size)):
+        ImageDraw.Draw(picture).rectangle(around, outline=WHITE)
+    numbers = {(row // 2, column): digit for (row, column), digit in _numbers(part, small).items()}
+    pixels = np.asarray(picture).tolist()
+    return [
+        Text.assemble(
+            *(
+                _block(tuple(above), tuple(below), numbers.get((row, column)))
+                for column, (above, below) in enumerate(zip(upper, lower, strict=True))
+            )
+        )
+        for row, (upper, lower) in enumerate(zip(pixels[::2], pixels[1::2], strict=True))
+    ]
+
+
+def shades(part: Part) -> list[str]:
+    """The patches or the regions in characters, stronger scores in darker ones."""
+    match part.layout:
+        case Patches():
+            rows = _patch_rows(part, part.layout)
+        case Boxes():
+            rows = _region_rows(part, part.layout)
+        case unknown:
+            raise ValueError(f"Only patches and regions make a picture; this part is {unknown.summary}.")
+    return ["".join(row).rstrip() for row in rows]
+
+
+def shade_key(part: Part) -> str:
+    """What the characters of `shades` stand for."""
+    shown = scale(part.scores)
+    against = f"{AGAINST.strip()} {number(shown.low)} · " if shown.is_diverging else ""
+    return f"{against}0 · {FOR.strip()} {number(shown.high)}"
+
+
+def region_list(part: Part) -> list[str]:
+    """The strongest regions with bars as long as their scores, and the numbers they have on the picture."""
+    strength, with_number = scale(part.scores).strength(part.scores), len(numbered(part))
+    order = strongest_first(part.scores)[:MOST_REGIONS]
+    width = max((len(part.tokens[region]) for region in order), default=0)
+    return [
+        f"{rank if rank <= with_number else ' '} {part.tokens[region]:{width}} {number(part.scores[region]):>9}"
+        f" {_bar(strength[region])}".rstrip()
+        for rank, region in enumerate(order, start=1)
+    ]
+
+
+def style(foreground: RGB, background: RGB) -> Style:
+    return Style(color="#{:02x}{:02x}{:02x}".format(*foreground), bgcolor="#{:02x}{:02x}{:02x}".format(*background))
+
+
+def _block(upper: RGB, lower: RGB, digit: str | None) -> tuple[str, Style]:
+    return ("▀", style(upper, lower)) if digit is None else (digit, style(ink(lower), lower) + Style(bold=True))
+
+
+def _bar(strength: float) -> str:
+    return (FOR if strength >= 0 else AGAINST)[-1] * round(BAR * abs(strength))
+
+
+def _patch_rows(part: Part, layout: Patches) -> list[list[str]]:
+    """The box of the patches, with what the answer is about in a frame."""
+    left, top, right, bottom = layout.box
+    size = _size(right - left, bottom - top)
+    strength = scale(part.scores).strength(part.scores).reshape(layout.rows, layout.columns)
+    picture = Image.fromarray(strength.astype(np.float32)).resize(size, Image.Resampling.BILINEAR)
+    rows = [list(map(_shade, row)) for row in np.asarray(picture).tolist()]
+    if layout.outline is not None:
+        across, down = size[0] / (right - left), size[1] / (bottom - top)
+        x, y, end, lowest = layout.outline
+        _frame(rows, edges(((x - left) * across, (y - top) * down, (end - left) * across, (lowest - top) * down), size))
+    return rows
+
+
+def _frame(rows: list[list[str]], around: Edges | None) -> None:
+    if around is None:
+        return
+    left, top, right, bottom = around
+    for row in rows[top : bottom + 1]:
+        row[left] = row[right] = "│"
+    for row, (start, end) in ((rows[bottom], "└┘"), (rows[top], "┌┐")):
+        row[left : right + 1] = (start + "─" * (right - left - 1) + end)[: right - left + 1]
+
+
+def _region_rows(part: Part, layout: Boxes) -> list[list[str]]:
+    """The picture with its regions, the strongest ones numbered."""
+    small = resized(layout, _size(*layout.image.size))
+    strength, inside = spread(small, scale(part.scores).strength(part.scores))
+    rows = [list(map(_shade, row)) for row in strength.tolist()]
+    for row, column in np.argwhere(inside).tolist():
+        rows[row][column] = rows[row][column].replace(" ", WEAK)
+    for (row, column), digit in _numbers(part, small).items():
+        rows[row][column] = digit
+    return rows
+
+
+def _numbers(part: Part, layout: Pictured) -> dict[tuple[int, int], str]:
+    """The digits of the numbered regions by row and column, each in the middle of its region."""
+    match layout:
+        case Patches():
+            return {}
+        case Boxes(boxes=boxes):
+            found = [edges(boxes[region], layout.image.size) for region in numbered(part)]
+            places = [(str(rank), around) for rank, around in enumerate(found, start=1) if around is not None]
+            # The strongest last: it stays where two are in the same place.
+            return {((a[1] + a[3]) // 2, (a[0] + a[2]) // 2): digit for digit, a in reversed(places)}
+        case unknown:
+            assert_never(unknown)
+
+
+def _shade(strength: float) -> str:
+    shades = FOR if strength >= 0 else AGAINST
+    return shades[min(len(shades) - 1, int(abs(strength) * len(shades)))]
+
+
+def _size(width: float, height: float) -> tuple[int, int]:
+    """In characters, which are about twice as high as wide."""
+    return PLAIN_WIDTH, min(PLAIN_WIDTH, max(1, round(PLAIN_WIDTH / 2 * height / width)))
