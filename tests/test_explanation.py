@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 
-from whyformer.explanation import Explanation, Part, Patches, Word, WordPieces
+from whyformer.explanation import Boxes, Explanation, Part, Patches, Word, WordPieces
 
 
 def photo(width=12, height=8, mode="RGB"):
@@ -41,7 +41,17 @@ def sample_text():
     return text(["a great film"], [("a", 0, 0, 1), ("great", 0, 2, 7), ("film", 0, 8, 12)], [0.1, 0.9, -0.2])
 
 
-EXAMPLES = {"picture": picture, "text": sample_text}
+def regions():
+    part = Part(Boxes(photo(), ((0.5, 1.0, 4.25, 7.0), (2, 0, 12, 8))), np.array([0.1, 0.9]))
+    return replace(picture(), parts={**sample_text().parts, "image": part})
+
+
+def detection():
+    part = Part(Patches(photo(), 1, 2, (0, 0, 12, 8), (1 / 3, 0.1, 5.0, 7.9)), np.ones(2))
+    return replace(picture(), parts={"image": part})
+
+
+EXAMPLES = {"picture": picture, "text": sample_text, "regions": regions, "detection": detection}
 
 
 def test_one_part_lends_the_explanation_its_scores_and_tokens():
@@ -81,6 +91,10 @@ def test_layouts_check_themselves():
         Patches(photo(), 0, 3, (0, 0, 1, 1))
     with pytest.raises(ValueError, match="left < right"):
         Patches(photo(), 1, 1, (5, 0, 5, 1))
+    with pytest.raises(ValueError, match="outline is"):
+        Patches(photo(), 1, 1, (0, 0, 5, 1), (0, 3, 5, 3))
+    with pytest.raises(ValueError, match="A region's box is"):
+        Boxes(photo(), ((0, 0, 1, 1), (0, 0, math.nan, 1)))
     with pytest.raises(ValueError, match=r"'x' has offsets \(0, 9\) in a text of 2 characters"):
         WordPieces(("ab",), ("x",), (0,), ((0, 9),))
     with pytest.raises(ValueError, match="'x' is in segment 1, but there are 1 texts"):
@@ -228,9 +242,19 @@ def test_other_modes_are_kept_as_what_they_look_like(tmp_path, suffix, mode, kep
 def test_a_layout_of_another_whyformer_is_named(tmp_path):
     path = tmp_path / "e.json"
     picture().save(path)
-    path.write_text(path.read_text().replace('"patches"', '"boxes"'))
-    with pytest.raises(ValueError, match="no layout is named 'boxes'"):
+    path.write_text(path.read_text().replace('"patches"', '"voxels"'))
+    with pytest.raises(ValueError, match="no layout is named 'voxels'"):
         Explanation.load(path)
+
+
+def test_a_file_from_before_outlines_still_loads(tmp_path):
+    path = tmp_path / "e.json"
+    detection().save(path)
+    document = json.loads(path.read_text())
+    del document["parts"]["image"]["outline"]
+    path.write_text(json.dumps(document))
+    layout = Explanation.load(path).parts["image"].layout
+    assert layout == replace(detection().parts["image"].layout, outline=None)
 
 
 @pytest.mark.parametrize("suffix", [".json", ".npz"])
@@ -332,8 +356,15 @@ def test_explanations_are_equal_by_value():
     assert picture(np.zeros(6, np.float32)) != picture(np.zeros(6, np.float64))
     assert picture().parts["image"] != "image"
     assert picture().parts["image"].layout != "image"
+    assert detection() != replace(detection(), parts=picture().parts)
+    assert regions() == regions()
+    assert regions().parts["image"].layout != replace(regions().parts["image"].layout, boxes=())
+    assert regions().parts["image"].layout != detection().parts["image"].layout
 
 
 def test_repr_is_one_short_line():
     assert repr(picture()) == "<Explanation of cat (0.93) by bi_token on mini-vit; image: 2×3 patches>"
+    assert (
+        repr(regions()) == "<Explanation of cat (0.93) by bi_token on mini-vit; text: 3 word pieces, image: 2 regions>"
+    )
     assert repr(sample_text()) == "<Explanation of positive by rollout on mini-bert; text: 3 word pieces>"

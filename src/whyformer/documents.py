@@ -5,23 +5,18 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
-from typing import Any
+from typing import Any, assert_never
 
-from whyformer.explanation import Explanation, Patches
+from whyformer.explanation import Boxes, Explanation, Layout, Patches, WordPieces
 from whyformer.methods import Method
 
 
 def explanation_document(explanation: Explanation, given: str) -> dict[str, Any]:
     """The explanation for scripts: as `save` writes it, with the input's name instead of its pixels."""
-    parts = {}
-    for stream, part in explanation.parts.items():
-        layout = part.layout
-        shape = (
-            {"rows": layout.rows, "columns": layout.columns, "box": layout.box}
-            if isinstance(layout, Patches)
-            else {"segments": layout.segments, "offsets": layout.offsets}
-        )
-        parts[stream] = {"tokens": part.tokens, "scores": part.scores.tolist(), **shape}
+    parts = {
+        stream: {"tokens": part.tokens, "scores": part.scores.tolist(), **_places(part.layout)}
+        for stream, part in explanation.parts.items()
+    }
     return {
         "input": given,
         "target": explanation.target,
@@ -32,6 +27,18 @@ def explanation_document(explanation: Explanation, given: str) -> dict[str, Any]
         "notes": explanation.notes,
         "parts": parts,
     }
+
+
+def _places(layout: Layout) -> dict[str, Any]:
+    match layout:
+        case Patches(rows=rows, columns=columns, box=box, outline=outline):
+            return {"rows": rows, "columns": columns, "box": box, **({"outline": outline} if outline else {})}
+        case Boxes(boxes=boxes):
+            return {"boxes": boxes}
+        case WordPieces(segments=segments, offsets=offsets):
+            return {"segments": segments, "offsets": offsets}
+        case unknown:
+            assert_never(unknown)
 
 
 def _is_plain(value: Any) -> bool:

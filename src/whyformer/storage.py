@@ -7,7 +7,7 @@ import io
 import json
 import os
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TypeVar, assert_never
@@ -16,7 +16,7 @@ import numpy as np
 from PIL import Image
 
 from whyformer.errors import WhyformerError
-from whyformer.explanation import Explanation, Layout, Part, Patches, WordPieces
+from whyformer.explanation import Box, Boxes, Explanation, Layout, Part, Patches, WordPieces
 from whyformer.render import html, image
 
 FORMAT, VERSION = "whyformer-explanation", 1
@@ -128,9 +128,12 @@ def _explanation(document: Any, array: FromStored[np.ndarray], picture: FromStor
 
 def _layout_document(layout: Layout, picture: ToStored[Image.Image]) -> dict[str, Any]:
     match layout:
-        case Patches(image=shown, rows=rows, columns=columns, box=box):
-            grid = {"layout": "patches", "rows": rows, "columns": columns}
-            return {**grid, "box": [float(edge) for edge in box], "image": picture(_eight_bit(shown))}
+        case Patches(image=shown, rows=rows, columns=columns, box=box, outline=outline):
+            grid = {"layout": "patches", "rows": rows, "columns": columns, "box": _box_document(box)}
+            about = {} if outline is None else {"outline": _box_document(outline)}
+            return {**grid, **about, "image": picture(_eight_bit(shown))}
+        case Boxes(image=shown, boxes=boxes):
+            return {"layout": "boxes", "boxes": list(map(_box_document, boxes)), "image": picture(_eight_bit(shown))}
         case WordPieces(texts=texts, tokens=tokens, segments=segments, offsets=offsets):
             pieces = zip(tokens, segments, offsets, strict=True)
             stored = [[token, int(segment), int(start), int(end)] for token, segment, (start, end) in pieces]
@@ -142,8 +145,10 @@ def _layout_document(layout: Layout, picture: ToStored[Image.Image]) -> dict[str
 def _layout(part: Mapping[str, Any], picture: FromStored[Image.Image]) -> Layout:
     match part["layout"]:
         case "patches":
-            left, top, right, bottom = part["box"]
-            return Patches(picture(part["image"]), part["rows"], part["columns"], (left, top, right, bottom))
+            outline = _box(part["outline"]) if "outline" in part else None
+            return Patches(picture(part["image"]), part["rows"], part["columns"], _box(part["box"]), outline)
+        case "boxes":
+            return Boxes(picture(part["image"]), tuple(map(_box, part["boxes"])))
         case "word pieces":
             pieces = part["pieces"]
             return WordPieces(
@@ -154,6 +159,15 @@ def _layout(part: Mapping[str, Any], picture: FromStored[Image.Image]) -> Layout
             )
         case unknown:
             raise WhyformerError(f"no layout is named {unknown!r}")
+
+
+def _box_document(box: Box) -> list[float]:
+    return [float(edge) for edge in box]
+
+
+def _box(stored: Sequence[float]) -> Box:
+    left, top, right, bottom = stored
+    return left, top, right, bottom
 
 
 def _inline_array(array: np.ndarray) -> dict[str, Any]:
