@@ -11,9 +11,11 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from conftest import change_config, change_weights, save_noise
+from models import FAMILIES
 from whyformer import WhyformerError, explain, load
 from whyformer.cli import app
-from whyformer.inputs import Picture, collated
+from whyformer.inputs import Picture, Piece, collated
+from whyformer.loading import Loaded
 
 
 def refusal(tmp_path, *arguments):
@@ -308,17 +310,22 @@ def test_tiny_and_long_pictures_are_explained_and_drawn(tmp_path, vit, size):
     explanation.save(tmp_path / "drawn.png")
 
 
+def seeing(processor) -> Loaded:
+    return Loaded(FAMILIES["vit"](), processor, "vit")
+
+
 @pytest.mark.parametrize("size", [(2, 120), (121, 2)])
 def test_the_ends_of_a_long_picture_are_cut_before_they_are_enlarged(size):
     sizes = {"size": {"shortest_edge": 32}, "do_center_crop": True, "crop_size": {"height": 32, "width": 32}}
     processor = transformers.CLIPImageProcessorPil(**sizes)
     image = Image.fromarray(noise(size[1], size[0], 3))
     whole = processor(images=[image], return_tensors="pt")["pixel_values"]
-    assert torch.equal(collated([Picture(0, image, (0, 0, *size))], processor)["pixel_values"], whole)
+    assert torch.equal(collated(seeing(processor), [Piece(0, Picture(image, (0, 0, *size)))])["pixel_values"], whole)
 
 
 def test_a_picture_of_a_line_of_pixels_fits_in_memory():
     sizes = {"size": {"shortest_edge": 32}, "do_center_crop": True, "crop_size": {"height": 32, "width": 32}}
     image = Image.new("RGB", (1, 1_000_000), "white")
-    pixels = collated([Picture(0, image, (0, 0, 1, 1_000_000))], transformers.CLIPImageProcessorPil(**sizes))
+    processor = transformers.CLIPImageProcessorPil(**sizes)
+    pixels = collated(seeing(processor), [Piece(0, Picture(image, (0, 0, 1, 1_000_000)))])
     assert pixels["pixel_values"].shape == (1, 3, 32, 32)

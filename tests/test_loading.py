@@ -115,8 +115,8 @@ SPOILT = {
     "config of another type": (lambda f: change_config(f, model_type="wobble"), "model type `wobble`"),
     "config of wrong values": (lambda f: change_config(f, hidden_size="x"), "expected int, got str"),
     "truncated weights": (truncate_weights, "weights file cannot be used: mend it, or fetch the model again"),
-    "no head": (lambda f: change_config(f, architectures=["ViTModel"]), "is a ViTModel, not a classifier"),
-    "no model class": (lambda f: change_config(f, architectures=["TextClassificationPipeline"]), "not a classifier"),
+    "no head": (lambda f: change_config(f, architectures=["ViTModel"]), "is a ViTModel, not a model that classifies"),
+    "no model class": (lambda f: change_config(f, architectures=["TextClassificationPipeline"]), "not a model that"),
     "no processor": (lambda f: (f / "preprocessor_config.json").unlink(), "processor cannot be used"),
     "other sizes": (
         lambda f: change_config(f, intermediate_size=32),

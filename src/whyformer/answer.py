@@ -10,9 +10,10 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from whyformer.explanation import Explanation, Layout, Part, Patches, WordPieces
-from whyformer.families import main_input, patch_grid
-from whyformer.inputs import Chunk, Picture
+from whyformer.axes import StreamScores
+from whyformer.explanation import Box, Boxes, Explanation, Layout, Part, Patches, WordPieces
+from whyformer.families import patch_grid
+from whyformer.inputs import Picture, Piece
 from whyformer.loading import Loaded
 from whyformer.methods import Method
 from whyformer.score import logits_of
@@ -21,83 +22,129 @@ from whyformer.trace import Trace
 
 @dataclass(frozen=True)
 class Answer:
-    """What one piece of an example gave: its part of the explanation, and the label it was about."""
+    """What one piece of an example gave: the parts of its explanation, and the label it was about."""
 
-    piece: Picture | Chunk
-    stream: str
-    part: Part
+    piece: Piece
+    parts: Mapping[str, Part]
     index: int | None
     name: str
     logits: Tensor | None
 
 
 def answers(
-    asked: Trace, method: Method, options: Mapping[str, Any], batch: Sequence[Picture | Chunk]
+    asked: Trace, method: Method, options: Mapping[str, Any], batch: Sequence[Piece], subject: Loaded
 ) -> Iterator[Answer]:
-    """One answer per piece of the batch. A single position that the answer is read from gets no score of its own."""
-    (stream, scores), *_ = method.scores(asked, **options).items()
-    if bool(((asked.readout.weights != 0).sum(dim=1) == 1).all()):
-        scores = scores.masked_fill(asked.readout.weights != 0, 0.0)
-    logits = None if asked.asked.indices[0] is None else logits_of(asked.output).detach().float().cpu()
+    """One answer per piece of the batch."""
+    scores = method.scores(asked, **options)
+    if not subject.writes:  # whose last token is a word like any other
+        scores = _without_own_entry(scores, asked)
+    logits = (
+        None if asked.asked.indices[0] is None else logits_of(asked.output, asked.asked.place).detach().float().cpu()
+    )
     for row, piece in enumerate(batch):
-        layout, positions = _layout(piece, asked)
-        part = Part(layout, scores[row, positions].cpu().numpy())
+        parts = {
+            name: Part(layout, scores[stream][row, positions].cpu().numpy())
+            for name, stream, layout, positions in _layouts(piece, row, asked)
+            if layout.size
+        }
         index, name = asked.asked.indices[row], asked.asked.names[row]
-        yield Answer(piece, stream, part, index, name, None if logits is None else logits[row])
+        yield Answer(piece, parts, index, name, None if logits is None else logits[row])
 
 
-def _layout(piece: Picture | Chunk, asked: Trace) -> tuple[Layout, Tensor]:
-    if isinstance(piece, Chunk):
-        return piece.layout, torch.tensor(piece.positions)
-    tokens = asked.readout.weights.shape[1]
-    _, pixels = main_input(asked.question.inputs)
-    rows, columns = patch_grid(asked.question.model, (pixels.shape[-2], pixels.shape[-1]), tokens)
-    return Patches(piece.image, rows, columns, piece.box), torch.arange(tokens - rows * columns, tokens)
+def _without_own_entry(scores: StreamScores, asked: Trace) -> StreamScores:
+    """A single position that the answer is read from gets no score of its own."""
+    blanked = dict(scores)
+    for readout in asked.readouts:
+        if readout.stream in scores and bool(((readout.weights != 0).sum(dim=1) == 1).all()):
+            blanked[readout.stream] = scores[readout.stream].masked_fill(readout.weights != 0, 0.0)
+    return blanked
+
+
+def _layouts(piece: Piece, row: int, asked: Trace) -> Iterator[tuple[str, str, Layout, Tensor]]:
+    """The parts of a piece: what each is called, its stream, its layout, and its tokens' positions in the stream."""
+    inputs, lengths = asked.question.inputs, {name: mask.shape[1] for name, mask in asked.masks.items()}
+    if piece.chunk is not None:
+        stream = "source" if "source" in lengths else "text"
+        yield stream, stream, piece.chunk.layout, torch.tensor(piece.chunk.positions)
+    if piece.written is not None:
+        yield "target", "target", piece.written.layout, torch.tensor(piece.written.positions, dtype=torch.long)
+    if piece.picture is not None:
+        stream = "image" if "image" in lengths else "text"
+        layout = _grid(piece.picture, row, asked, lengths[stream])
+        yield "image", stream, layout, torch.arange(lengths[stream] - layout.size, lengths[stream])
+    if piece.regions is not None:
+        corners = [(float(a), float(b), float(c), float(d)) for a, b, c, d in piece.regions.boxes]
+        boxes = Boxes(piece.regions.image, tuple(corners))
+        stream = "image" if "image" in lengths else "text"
+        first = 0 if stream == "image" else inputs["input_ids"].shape[1]  # in one stream, regions follow the words
+        yield "image", stream, boxes, torch.arange(first, first + boxes.size)
+
+
+def _grid(picture: Picture, row: int, asked: Trace, tokens: int) -> Patches:
+    inputs = asked.question.inputs
+    height, width = inputs["pixel_values"].shape[-2:]
+    rows, columns = patch_grid(asked.question.model, (height, width), tokens)
+    left, top, right, bottom = picture.box
+    if "pixel_mask" in inputs:  # a picture smaller than the others of its batch lies at the top left of its pixels
+        seen = inputs["pixel_mask"][row].bool()
+        right *= width / int(seen.any(dim=0).sum())
+        bottom *= height / int(seen.any(dim=1).sum())
+    return Patches(picture.image, rows, columns, (left, top, right, bottom), _outline(picture, row, asked))
+
+
+def _outline(picture: Picture, row: int, asked: Trace) -> Box | None:
+    """The box of the detection that is asked about, in the picture's pixels."""
+    found = getattr(asked.output, "pred_boxes", None)
+    if found is None or asked.asked.place is None:
+        return None
+    x, y, width, height = found[row, asked.asked.place[row]].tolist()
+    across, down = picture.image.size
+    return ((x - width / 2) * across, (y - height / 2) * down, (x + width / 2) * across, (y + height / 2) * down)
 
 
 def explanation_of(found: Sequence[Answer], subject: Loaded, method: Method, options: Mapping[str, Any]) -> Explanation:
     """The Explanation of one example, from the answers of its pieces."""
     first = found[0]
-    part = first.part if len(found) == 1 else _joined(found)
+    parts = dict(first.parts) if len(found) == 1 else {next(iter(first.parts)): _joined(found)}
     return Explanation(
-        parts={first.stream: part},
+        parts=parts,
         target=first.name,
         probability=_probability(found, subject.model),
         method=method.name,
         model=subject.name,
         options={name: parameter.default for name, parameter in method.options.items()} | dict(options),
-        notes=tuple(_notes(found, part, method)),
+        notes=tuple(_notes(found, parts, method)),
     )
 
 
-def _notes(found: Sequence[Answer], part: Part, method: Method) -> Iterator[str]:
+def _notes(found: Sequence[Answer], parts: Mapping[str, Part], method: Method) -> Iterator[str]:
     if len(found) > 1:
         yield (
             f"The text is longer than the model's limit: explained in {len(found)} overlapping chunks, a token's score "
             "being the mean over the chunks that see it, the answer that of the mean logits."
         )
-    if isinstance(found[0].piece, Chunk) and found[0].piece.is_truncated:
+    chunk = found[0].piece.chunk
+    if chunk is not None and chunk.is_truncated:
         yield "The text is longer than the model's limit: only its beginning was explained, as asked."
-    if not np.any(part.scores):
-        yield f"{method.name} found nothing: every score is zero."
+    for name, part in parts.items():
+        if not np.any(part.scores):
+            yield f"{method.name} found nothing{f' in the {name}' if len(parts) > 1 else ''}: every score is zero."
 
 
 def _joined(found: Sequence[Answer]) -> Part:
     """The chunks of one text put together again: a token's score is the mean over the chunks that see it."""
     seen: dict[tuple[int, int], tuple[str, tuple[int, int], list[float]]] = {}
     for answer in found:
-        layout = answer.part.layout
-        assert isinstance(answer.piece, Chunk)
-        assert isinstance(layout, WordPieces)
-        for place, token, offset, score in zip(
-            answer.piece.places, layout.tokens, layout.offsets, answer.part.scores, strict=True
-        ):
+        (part,) = answer.parts.values()
+        assert answer.piece.chunk is not None
+        assert isinstance(part.layout, WordPieces)
+        rows = zip(answer.piece.chunk.places, part.layout.tokens, part.layout.offsets, part.scores, strict=True)
+        for place, token, offset, score in rows:
             seen.setdefault(place, (token, offset, []))[2].append(float(score))
     order = sorted(seen)
-    first = found[0].part.layout
-    assert isinstance(first, WordPieces)
+    assert found[0].piece.chunk is not None
     joined = WordPieces(
-        texts=first.texts,
+        texts=found[0].piece.chunk.layout.texts,
         tokens=tuple(seen[place][0] for place in order),
         segments=tuple(segment for segment, _ in order),
         offsets=tuple(seen[place][1] for place in order),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,13 +14,14 @@ from torch import Tensor, nn
 
 from whyformer.answer import Answer, answers, explanation_of
 from whyformer.axes import Inputs, StreamScores
+from whyformer.dual import pairs_of, score_of
 from whyformer.errors import WhyformerError
-from whyformer.examples import image_of, text_of
 from whyformer.explanation import Explanation
-from whyformer.inputs import Chunk, Picture, black, chunks_of, covered_box, length_limit, model_inputs
+from whyformer.inputs import Piece, black, model_inputs
 from whyformer.loading import Loaded, loaded
 from whyformer.methods import check_options, method_named
-from whyformer.score import Contrast, Label, Target, logits_of, one_each
+from whyformer.pieces import Vocabulary, pieces_of
+from whyformer.score import Contrast, Detection, Label, Target, logits_of, one_each
 from whyformer.trace import trace
 
 BATCH_SIZE = {"cpu": 8, "cuda": 64}
@@ -58,7 +60,10 @@ def explain(
     method: str = "bi_token",
     **settings: Any,
 ) -> Explanation:
-    """Why the model answered as it did on one example: a picture, a text, a pair of texts, or a file of them.
+    """Why the model answered as it did on one example: a picture, a text, a pair, or a file of them.
+
+    Models of two senses take pairs: (picture, text), (picture, [texts]), (regions, question). A model that writes is
+    asked about the next token; one with an encoder takes a text, or (text, what was written so far).
 
     `settings` are those of `explain_batch`, and the options of the method.
     """
@@ -92,68 +97,79 @@ def explain_batch(
     subject = loaded(model, processor)
     device = next(subject.model.parameters()).device
     batch_size = batch_size or BATCH_SIZE.get(device.type, BATCH_SIZE["cpu"])
-    pieces = _pieces(subject, examples, truncate=truncate)
-    count = len({piece.example for piece in pieces})
-    targets = _settled(subject, pieces, target, count, batch_size)
+    if subject.compares:
+        pairs = pairs_of(subject, list(examples), target, truncate=truncate)
+        pieces, targets = [pair.piece for pair in pairs], target
+    else:
+        pieces, pairs = pieces_of(subject, examples, truncate=truncate), []
+        targets = _settled(subject, pieces, target, batch_size)
     tensors = _as_tensors(options, subject)
-    found: list[list[Answer]] = [[] for _ in range(count)]
+    found: list[list[Answer]] = [[] for _ in {piece.example for piece in pieces}]
     batches = list(_batches(pieces, batch_size))
     for batch in track(batches, f"{method} on {subject.name}", transient=True, disable=not progress):
-        each = targets if not isinstance(targets, list) else [targets[piece.example] for piece in batch]
+        each = [targets[piece.example] for piece in batch] if isinstance(targets, list) else targets
+        each = score_of([pairs[piece.example] for piece in batch], subject) if pairs else each
         asked = trace(
             subject.model,
-            model_inputs(subject.model, batch, subject.processor),
+            model_inputs(subject, batch),
             each,
             reads=chosen.reads,
             readout=readout,
+            labels=Vocabulary(subject.tokenizer) if subject.writes else None,
         )
-        for piece, result in zip(batch, answers(asked, chosen, tensors, batch), strict=True):
+        for piece, result in zip(batch, answers(asked, chosen, tensors, batch, subject), strict=True):
             found[piece.example].append(result)
-    return [explanation_of(parts, subject, chosen, options) for parts in found]
+    explanations = [explanation_of(parts, subject, chosen, options) for parts in found]
+    named = zip(explanations, pairs, strict=True) if pairs else ()
+    return [replace(x, target=pair.name, probability=pair.probability) for x, pair in named] or explanations
 
 
 def _as_tensors(options: dict[str, Any], subject: Loaded) -> dict[str, Any]:
     """The options with a black baseline in the model's own colours, which only its processor knows."""
     asked_for = options.get("baseline")
     is_black = isinstance(asked_for, str) and asked_for == "black"
-    return options | {"baseline": black(subject.processor)} if is_black and subject.sees_pictures else options
+    return options | {"baseline": black(subject.image_processor)} if is_black and subject.sees_pictures else options
 
 
-def _pieces(subject: Loaded, examples: Iterable[Any], *, truncate: bool) -> list[Picture | Chunk]:
-    if subject.processor is None:
-        raise WhyformerError(
-            f"{subject.name} came without a processor: pass processor=…, its tokenizer or image processor."
-        )
-    pieces: list[Picture | Chunk] = []
-    if subject.sees_pictures:
-        for number, example in enumerate(examples):
-            image = image_of(example)
-            pieces.append(Picture(number, image, covered_box(subject.processor, image.size)))
-        return pieces
-    limit = length_limit(subject.model, subject.processor)
-    for number, example in enumerate(examples):
-        pieces.extend(chunks_of(number, text_of(example), subject.processor, limit, truncate=truncate))
-    return pieces
-
-
-def _settled(
-    subject: Loaded, pieces: Sequence[Picture | Chunk], target: Target, count: int, batch_size: int
-) -> list[Label] | Contrast | Any:
+def _settled(subject: Loaded, pieces: Sequence[Piece], target: Target, batch_size: int) -> list[Label] | Contrast | Any:
     """The target of each example; one that needs several pieces is predicted from all of them."""
-    if callable(target) or isinstance(target, Contrast):
+    if subject.writes:
+        return _as_tokens(target, subject)
+    if callable(target) or isinstance(target, (Contrast, Detection)):
         return target
-    each = one_each(target, count)
+    each = one_each(target, len({piece.example for piece in pieces}))
     parts = Counter(piece.example for piece in pieces)
     several = [piece for piece in pieces if each[piece.example] == "predicted" and parts[piece.example] > 1]
     logits: dict[int, list[Tensor]] = {}
     for batch in _batches(several, batch_size):
         with torch.no_grad():
-            output = logits_of(subject.model(**model_inputs(subject.model, batch, subject.processor)))
+            output = logits_of(subject.model(**model_inputs(subject, batch)))
         for piece, row in zip(batch, output, strict=True):
             logits.setdefault(piece.example, []).append(row)
     for example, rows in logits.items():
         each[example] = int(torch.stack(rows).mean(dim=0).argmax())
     return each
+
+
+def _as_tokens(target: Target, subject: Loaded) -> Target:
+    """A target in words as the tokens they are."""
+    if isinstance(target, Contrast):
+        return Contrast(_token(target.label, subject), _token(target.other, subject))
+    if isinstance(target, (list, tuple)):
+        return [_token(label, subject) for label in target]
+    return target if callable(target) else _token(target, subject)
+
+
+def _token(label: Any, subject: Loaded) -> Any:
+    """The token that a word begins with a space is, or failing that without one."""
+    if not isinstance(label, str) or label == "predicted":
+        return label
+    for text in (f" {label}", label):
+        ids = subject.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(ids) == 1 and ids[0] != subject.tokenizer.unk_token_id:
+            return ids[0]
+    pieces = ", ".join(subject.tokenizer.tokenize(label)[:6])
+    raise WhyformerError(f"{label!r} is not one token of {subject.name} but several ({pieces}): ask about the first.")
 
 
 def _batches(pieces: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:

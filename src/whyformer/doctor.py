@@ -15,12 +15,14 @@ from torch import Tensor, nn
 from whyformer.attribution import attribute
 from whyformer.axes import Inputs, Logits, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.examples import Regions
 from whyformer.families import FAMILIES, config_of, family_of, main_input, patch_grid
-from whyformer.inputs import Chunk, Picture, chunks_of, covered_box, length_limit, model_inputs
+from whyformer.inputs import Piece, model_inputs
 from whyformer.loading import Loaded, loaded
 from whyformer.methods import METHODS
+from whyformer.pieces import pieces_of
 from whyformer.record import Recorder
-from whyformer.score import logits_of
+from whyformer.score import all_logits
 from whyformer.trace import Trace, labels_of, layers_of, prefix_length, trace
 
 SENTENCE = "The story starts slowly, but its ending is a great surprise."
@@ -78,12 +80,12 @@ def doctor(model: str | Path | nn.Module | Loaded, processor: Any = None) -> Che
 def checkup(subject: Loaded) -> Checkup:
     """Put one neutral example through the model, plain and recorded, and through every method."""
     model, piece = subject.model, _neutral(subject)
-    inputs = model_inputs(model, [piece], subject.processor)
+    inputs = model_inputs(subject, [piece])
     seen = trace(model, inputs, reads="last map")
     with torch.no_grad():
-        plain = logits_of(model(**inputs))
+        plain = _answer(model(**inputs))
     recorder = Recorder(1)
-    recorded = logits_of(recorder.run(model, **inputs))
+    recorded = _answer(recorder.run(model, **inputs))
     content = _content(piece, seen)
     raw = attribute(model, inputs, method="raw_attention")[seen.readout.stream][0].abs()
     methods, failures = _methods(model, inputs)
@@ -102,7 +104,7 @@ def checkup(subject: Loaded) -> Checkup:
         stream=seen.readout.stream,
         tokens=len(raw),
         grid=_grid(seen),
-        special_tokens=_special_tokens(piece, seen, subject.processor),
+        special_tokens=_special_tokens(piece, seen, subject.tokenizer),
         register_tokens=_registers(seen),
         readout=_readout_name(seen),
         logit_difference=difference,
@@ -115,19 +117,34 @@ def checkup(subject: Loaded) -> Checkup:
     )
 
 
-def _neutral(subject: Loaded) -> Picture | Chunk:
-    """Noise of the size the model is shown, or a plain sentence."""
+def _neutral(subject: Loaded) -> Piece:
+    """Noise of the size the model is shown, a plain sentence, or both."""
     if subject.processor is None:
         raise WhyformerError(f"{subject.name} came without a processor: pass its tokenizer or image processor.")
-    if not subject.sees_pictures:
-        limit = length_limit(subject.model, subject.processor)
-        return chunks_of(0, SENTENCE, subject.processor, limit, truncate=True)[0]
-    size = (
-        subject.processor.crop_size if getattr(subject.processor, "do_center_crop", False) else subject.processor.size
-    )
+    seen: list[Any] = [_noise(subject)] if subject.sees_pictures or subject.sees_regions else []
+    read = [SENTENCE] if subject.tokenizer is not None else []
+    example = (*seen, *read) if len(seen + read) == 2 else (seen + read)[0]
+    return pieces_of(subject, [example], truncate=True)[0]
+
+
+def _noise(subject: Loaded) -> Image.Image | Regions:
+    drawn = np.random.default_rng(0)
+    if subject.sees_regions:
+        config = config_of(subject.model)
+        width = getattr(config, "visual_feat_dim", None) or config.visual_embedding_dim
+        boxes = np.array([[0, 0, 16, 16], [16, 0, 32, 16], [0, 16, 16, 32], [16, 16, 32, 32]])
+        return Regions(Image.new("RGB", (32, 32)), boxes, drawn.standard_normal((4, width), dtype=np.float32))
+    processor = subject.image_processor
+    size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
     height, width = (size[side] if side in size else size["shortest_edge"] for side in ("height", "width"))
-    noise = np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8)
-    return Picture(0, Image.fromarray(noise), covered_box(subject.processor, (width, height)))
+    return Image.fromarray(drawn.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def _answer(output: Any) -> Tensor:
+    """All that the model answers with: its logits, or the similarity of a pair."""
+    logits = all_logits(output)
+    found: Tensor = output.logits_per_image if logits is None or hasattr(output, "logits_per_image") else logits
+    return found
 
 
 def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], list[str]]:
@@ -171,11 +188,10 @@ def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
     )
 
 
-def _content(piece: Picture | Chunk, seen: Trace) -> Sequence[int]:
-    tokens = seen.readout.weights.shape[1]
-    if isinstance(piece, Chunk):
-        return piece.positions
-    return range(_prefix(seen), tokens)
+def _content(piece: Piece, seen: Trace) -> Sequence[int]:
+    if piece.chunk is not None and seen.readout.stream in ("text", "source"):
+        return piece.chunk.positions
+    return range(_prefix(seen) if seen.readout.stream == "image" else 0, seen.readout.weights.shape[1])
 
 
 def _share(scores: Tensor) -> float:
@@ -191,26 +207,25 @@ def _map_shape(recorded: Tensor) -> tuple[int, int, int]:
 
 def _grid(seen: Trace) -> tuple[int, int] | None:
     _, example = main_input(seen.question.inputs)
-    if example.dim() != 4:
+    if example.dim() != 4 or "image" not in seen.masks:
         return None
-    return patch_grid(seen.question.model, (example.shape[-2], example.shape[-1]), seen.readout.weights.shape[1])
+    return patch_grid(seen.question.model, (example.shape[-2], example.shape[-1]), seen.masks["image"].shape[1])
 
 
 def _registers(seen: Trace) -> int:
     count = getattr(config_of(seen.question.model), "num_register_tokens", 0)
-    return min(int(count or 0), _prefix(seen))
+    return min(int(count or 0), _prefix(seen)) if "image" in seen.masks else 0
 
 
-def _special_tokens(piece: Picture | Chunk, seen: Trace, processor: Any) -> tuple[str, ...]:
-    if isinstance(piece, Chunk):
-        ids = piece.encoding["input_ids"]
-        names = processor.convert_ids_to_tokens(ids)
-        return tuple(name for position, name in enumerate(names) if position not in piece.positions)
+def _special_tokens(piece: Piece, seen: Trace, tokenizer: Any) -> tuple[str, ...]:
+    if piece.chunk is not None:
+        names = tokenizer.convert_ids_to_tokens(piece.chunk.encoding["input_ids"])
+        return tuple(name for position, name in enumerate(names) if position not in piece.chunk.positions)
     return ("class", "distillation")[: _prefix(seen) - _registers(seen)]
 
 
 def _prefix(seen: Trace) -> int:
-    return prefix_length(seen.question.model, seen.question.inputs, seen.readout.weights.shape[1])
+    return prefix_length(seen.question.model, seen.question.inputs, seen.masks["image"].shape[1])
 
 
 def _family_name(model: nn.Module, inputs: Inputs) -> str:

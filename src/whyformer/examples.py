@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 import warnings
+import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,62 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from whyformer.errors import WhyformerError
 
 Text = str | tuple[str, str]
+
+
+@dataclass(frozen=True)
+class Regions:
+    """A picture as a detector cut it up: a box (left, top, right, bottom, in pixels) and features of each region."""
+
+    image: Image.Image
+    boxes: np.ndarray
+    features: np.ndarray
+
+    def __post_init__(self) -> None:
+        boxes, features = np.shape(self.boxes), np.shape(self.features)
+        if len(boxes) != 2 or boxes[1] != 4 or len(features) != 2 or features[0] != boxes[0] or not boxes[0]:
+            raise WhyformerError(
+                f"Regions have boxes [region, 4] and features [region, feature], not {boxes} and {features}."
+            )
+
+    @property
+    def shares(self) -> np.ndarray:
+        """The boxes as shares of the picture's width and height."""
+        return np.asarray(self.boxes, dtype=np.float32) / np.array(self.image.size * 2, dtype=np.float32)
+
+    def save(self, path: str | Path) -> None:
+        """Write to an .npz file."""
+        np.savez_compressed(path, image=np.asarray(self.image), boxes=self.boxes, features=self.features)
+
+    @classmethod
+    def load(cls, path: str | Path) -> Regions:
+        """Read back what `save` wrote."""
+        _check_file(Path(path))
+        try:
+            with np.load(path, allow_pickle=False) as stored:
+                return cls(Image.fromarray(stored["image"]), stored["boxes"], stored["features"])
+        except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+            raise WhyformerError(
+                f"{str(path)!r} holds no regions (image, boxes and features in an .npz file): {error}"
+            ) from error
+
+
+def regions_of(example: Any) -> Regions:
+    """The example as regions: themselves, or the .npz file they were saved to."""
+    if isinstance(example, Regions):
+        return example
+    if isinstance(example, (str, Path)) and str(example).lower().endswith(".npz"):
+        return Regions.load(example)
+    raise WhyformerError(
+        "This model sees regions of a picture, not the picture: give whyformer.Regions(image, boxes, features), or the "
+        f".npz file they were saved to, not {example!r:.60}."
+    )
+
+
+def two_of(example: Any, what: str) -> tuple[Any, Any]:
+    """The example as a pair."""
+    if not isinstance(example, (tuple, list)) or len(example) != 2:
+        raise WhyformerError(f"This model is given {what}, not {example!r:.60}.")
+    return example[0], example[1]
 
 
 def image_of(example: Any) -> Image.Image:

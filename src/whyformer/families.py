@@ -201,6 +201,8 @@ def _embedding_path(model: nn.Module) -> str:
 
 def patch_grid(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tuple[int, int]:
     """Rows and columns of the patches among so many tokens of an image of this (height, width)."""
+    if getattr(config_of(model), "backbone_config", None) is not None:
+        return _feature_grid(image_size, tokens)
     size = getattr(config_of(model), "patch_size", None)
     if size is None:
         convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
@@ -213,3 +215,12 @@ def patch_grid(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tu
     while rows * columns // merged**2 > tokens:  # hierarchical models merge patches on the way
         merged *= 2
     return rows // merged, columns // merged
+
+
+def _feature_grid(image_size: tuple[int, int], tokens: int) -> tuple[int, int]:
+    """Rows and columns of a convolutional backbone's last feature map, each half as fine as the one before it."""
+    for stride in (1, 2, 4, 8, 16, 32, 64, 128):
+        rows, columns = (-(-side // stride) for side in image_size)
+        if rows * columns == tokens:
+            return rows, columns
+    raise UnsupportedModel(f"{tokens} tokens are no feature map of an image of {image_size[0]}×{image_size[1]} pixels.")

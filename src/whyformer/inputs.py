@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,12 +11,14 @@ from typing import Any
 import torch
 from PIL import Image
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
-from whyformer.examples import Text
+from whyformer.examples import Regions, Text
 from whyformer.explanation import Box, WordPieces
 from whyformer.families import base_model, config_of
+from whyformer.loading import Loaded
 
 OVERLAP = 0.25  # of a chunk is seen by the next one too
 LONGEST = 16  # times as long as wide, a picture is handed over whole
@@ -23,54 +26,101 @@ LONGEST = 16  # times as long as wide, a picture is handed over whole
 
 @dataclass(frozen=True)
 class Picture:
-    """One example that is a picture, and the part of it the model sees."""
+    """A picture, and the part of it the model sees."""
 
-    example: int
     image: Image.Image
     box: Box
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """As much of an example's text as the model takes at once.
+    """As much of a text as the model takes at once.
 
     `positions` are those of its word pieces in the encoding, `places` theirs in the whole of each text.
     """
 
-    example: int
     encoding: dict[str, list[int]]
     positions: tuple[int, ...]
     places: tuple[tuple[int, int], ...]
     layout: WordPieces
-    is_truncated: bool
+    is_truncated: bool = False
 
 
-def model_inputs(model: nn.Module, pieces: Sequence[Picture | Chunk], processor: Any) -> Inputs:
+@dataclass(frozen=True)
+class Piece:
+    """As much of an example as the model takes at once: what it sees, what it reads, what it has written so far."""
+
+    example: int
+    picture: Picture | None = None
+    regions: Regions | None = None
+    chunk: Chunk | None = None
+    written: Chunk | None = None
+
+
+def model_inputs(subject: Loaded, pieces: Sequence[Piece]) -> Inputs:
     """Pieces as the model takes them, on its device and in its dtype."""
-    place = next(model.parameters())
+    place = next(subject.model.parameters())
     return {
         name: value.to(place.device, place.dtype if value.is_floating_point() else value.dtype)
-        for name, value in collated(pieces, processor).items()
+        for name, value in collated(subject, pieces).items()
     }
 
 
-def collated(pieces: Sequence[Picture | Chunk], processor: Any) -> Inputs:
-    """Pieces as the model takes them; texts are padded on the right, where padding moves no class token."""
-    chunks = [piece.encoding for piece in pieces if isinstance(piece, Chunk)]
+def collated(subject: Loaded, pieces: Sequence[Piece]) -> Inputs:
+    """Pieces as the model takes them."""
+    inputs: Inputs = {}
+    chunks = [piece.chunk for piece in pieces if piece.chunk is not None]
     if chunks:
-        if len({len(chunk["input_ids"]) for chunk in chunks}) == 1:
-            return {name: torch.tensor([chunk[name] for chunk in chunks]) for name in chunks[0]}
-        if processor.pad_token is None:
-            raise WhyformerError(
-                "The tokenizer has no padding token, so texts of different lengths cannot be explained together: "
-                "set tokenizer.pad_token, or use batch_size=1."
-            )
-        return dict(processor.pad(chunks, padding_side="right", return_tensors="pt"))
-    images = [_shortened(piece.image, processor) for piece in pieces if isinstance(piece, Picture)]
-    return {"pixel_values": processor(images=images, return_tensors="pt")["pixel_values"]}
+        inputs |= _padded([chunk.encoding for chunk in chunks], subject.tokenizer)
+    pictures = [_shortened(piece.picture.image, subject.image_processor) for piece in pieces if piece.picture]
+    if pictures:
+        made = subject.image_processor(images=pictures, return_tensors="pt")
+        takes = inspect.signature(subject.model.forward).parameters
+        inputs |= {name: made[name] for name in ("pixel_values", "pixel_mask") if name in made and name in takes}
+    regions = [piece.regions for piece in pieces if piece.regions is not None]
+    if regions:
+        inputs |= _region_inputs(regions, subject.model)
+    written = [piece.written.encoding for piece in pieces if piece.written is not None]
+    if written:
+        made = _padded(written, subject.tokenizer)
+        inputs |= {f"decoder_{name}": made[name] for name in ("input_ids", "attention_mask")}
+    return inputs
 
 
-def chunks_of(example: int, text: Text, tokenizer: Any, limit: int | None, *, truncate: bool) -> list[Chunk]:
+def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any) -> Inputs:
+    """Texts padded on the right, where padding moves no class token."""
+    if len({len(chunk["input_ids"]) for chunk in chunks}) == 1:
+        return {name: torch.tensor([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    if tokenizer.pad_token is None:
+        raise WhyformerError(
+            "The tokenizer has no padding token, so texts of different lengths cannot be explained together: "
+            "set tokenizer.pad_token, or use batch_size=1."
+        )
+    return dict(tokenizer.pad(chunks, padding_side="right", return_tensors="pt"))
+
+
+def _region_inputs(regions: Sequence[Regions], model: nn.Module) -> Inputs:
+    """Features and boxes, fewer regions filled up with masked ones."""
+    config = config_of(model)
+    width = getattr(config, "visual_feat_dim", None) or getattr(config, "visual_embedding_dim", None)
+    wrong = next((part.features.shape[1] for part in regions if part.features.shape[1] != width), None)
+    if wrong is not None:
+        raise WhyformerError(
+            f"The regions have {wrong} features each, this model reads {width}: use its own detector's."
+        )
+    most = max(len(part.boxes) for part in regions)
+    features, boxes = (
+        torch.stack([F.pad(torch.as_tensor(x, dtype=torch.float32), (0, 0, 0, most - len(x))) for x in parts])
+        for parts in ([part.features for part in regions], [part.shares for part in regions])
+    )
+    mask = torch.stack([(torch.arange(most) < len(part.boxes)).long() for part in regions])
+    if "visual_feats" in inspect.signature(model.forward).parameters:
+        return {"visual_feats": features, "visual_pos": boxes, "visual_attention_mask": mask}
+    types = torch.ones_like(mask)
+    return {"visual_embeds": features, "visual_attention_mask": mask, "visual_token_type_ids": types}
+
+
+def chunks_of(text: Text, tokenizer: Any, limit: int | None, *, truncate: bool = False) -> list[Chunk]:
     """The text cut into overlapping pieces of at most `limit` tokens; the first alone with `truncate`.
 
     Of a pair, the text with more tokens is cut, and each chunk holds the whole of the other.
@@ -98,7 +148,7 @@ def chunks_of(example: int, text: Text, tokenizer: Any, limit: int | None, *, tr
     )
     count = len(encoded.encodings)
     chunks = [
-        _chunk(example, encoded, number, texts, tokenizer, _Cut(cut, number * (room - overlap), is_long and truncate))
+        _chunk(encoded, number, texts, tokenizer, _Cut(cut, number * (room - overlap), is_long and truncate))
         for number in range(1 if truncate else count)
     ]
     if not any(chunk.positions for chunk in chunks):
@@ -163,7 +213,7 @@ class _Cut:
     is_final: bool
 
 
-def _chunk(example: int, encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any, cut: _Cut) -> Chunk:
+def _chunk(encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any, cut: _Cut) -> Chunk:
     piece = encoded.encodings[number]
     positions = tuple(position for position, special in enumerate(piece.special_tokens_mask) if not special)
     segments = tuple(piece.sequence_ids[position] or 0 for position in positions)
@@ -180,4 +230,4 @@ def _chunk(example: int, encoded: Any, number: int, texts: tuple[str, ...], toke
         counted[segment] += 1
     names = [name for name in tokenizer.model_input_names if name in encoded]
     encoding = {name: list(encoded[name][number]) for name in names}
-    return Chunk(example, encoding, positions, tuple(places), layout, cut.is_final)
+    return Chunk(encoding, positions, tuple(places), layout, cut.is_final)

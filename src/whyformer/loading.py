@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -25,6 +26,12 @@ from whyformer.score import nearest
 
 ZOO = Path(str(files("whyformer"))) / "zoo"
 _SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
+# Classes whose answer can be asked about, by how their names end, and families whose question answering is no span.
+ANSWERING = (
+    *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher", "ForObjectDetection"),
+    *("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "CLIPModel", "SiglipModel"),
+)
+ANSWERING_QUESTIONS = ("lxmert", "vilt", "visual_bert")
 HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute
 
 
@@ -37,9 +44,41 @@ class Loaded:
     name: str
 
     @property
+    def image_processor(self) -> Any:
+        """What makes pictures into pixels; None for a model that sees none."""
+        part = getattr(self.processor, "image_processor", self.processor)
+        return part if hasattr(part, "image_mean") else None
+
+    @property
+    def tokenizer(self) -> Any:
+        """What makes texts into word pieces; None for a model that reads none."""
+        part = getattr(self.processor, "tokenizer", self.processor)
+        return part if hasattr(part, "model_max_length") else None
+
+    @property
     def sees_pictures(self) -> bool:
-        """Whether its examples are pictures, not texts."""
-        return hasattr(self.processor, "image_mean")
+        return self.image_processor is not None
+
+    @property
+    def sees_regions(self) -> bool:
+        """Whether it is shown regions of a picture that a detector has found, not the picture."""
+        return bool({"visual_feats", "visual_embeds"} & set(inspect.signature(self.model.forward).parameters))
+
+    @property
+    def writes(self) -> bool:
+        """Whether its answer is the next token of a text."""
+        can_generate = getattr(self.model, "can_generate", None)
+        return bool(can_generate is not None and can_generate())
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether a decoder writes about what an encoder has read."""
+        return self.writes and bool(getattr(self.model.config, "is_encoder_decoder", False))
+
+    @property
+    def compares(self) -> bool:
+        """Whether its answer is how alike a picture and a text are."""
+        return self.sees_pictures and hasattr(self.model, "logit_scale")
 
 
 @dataclass(frozen=True)
@@ -55,7 +94,7 @@ class _Source:
 
 
 def load(name: str | Path, *, device: str | torch.device | None = None, dtype: torch.dtype = torch.float32) -> Loaded:
-    """A classifier by the name of a bundled model, a local folder, or a Hugging Face id, ready to be explained.
+    """A model by the name of a bundled one, a local folder, or a Hugging Face id, ready to be explained.
 
     Only safetensors weights are read, and no code that comes with a model is ever run.
     """
@@ -212,7 +251,7 @@ def _model(source: _Source, config: Any, name: str, dtype: torch.dtype) -> nn.Mo
     if found["missing_keys"]:
         raise WhyformerError(
             f"Weights for {min(found['missing_keys'])}{_and_more(found['missing_keys'])} are missing in {name!r}: "
-            "load a model that was trained as a classifier and saved whole."
+            "load a model that was trained for its task and saved whole."
         )
     return cast(nn.Module, model)
 
@@ -221,32 +260,37 @@ def _model_class(config: Any, name: str) -> Any:
     architecture = next(iter(config.architectures or []), "")
     model_class = getattr(transformers, architecture, None)
     is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
-    if not is_model or "Classification" not in architecture:
+    is_asked = architecture.endswith("ForQuestionAnswering") and config.model_type in ANSWERING_QUESTIONS
+    answers = is_asked or architecture.endswith(ANSWERING)
+    if not is_model or not answers:
         raise WhyformerError(
-            f"{name!r} is a {architecture or config.model_type}, not a classifier of images or texts: "
-            "load it yourself and call attribute with a target of your own."
+            f"{name!r} is a {architecture or config.model_type}, not a model that classifies, detects, compares or "
+            "writes: load it yourself and call attribute with a target of your own."
         )
     return model_class
 
 
 def _processor(source: _Source, model: nn.Module) -> Any:
-    if getattr(model, "main_input_name", "") == "pixel_values":
+    takes = inspect.signature(model.forward).parameters
+    if "pixel_values" in takes and "input_ids" in takes:
+        return transformers.AutoProcessor.from_pretrained(source.place, **source.how)
+    if "pixel_values" in takes:
         return transformers.AutoImageProcessor.from_pretrained(source.place, **source.how)
     return transformers.AutoTokenizer.from_pretrained(source.place, **source.how)
 
 
 def _check_vocabulary(model: Any, processor: Any, name: str) -> None:
     """Without its files a tokenizer is made all the same, and knows no word; one of another model knows too many."""
+    processor = getattr(processor, "tokenizer", processor)
     words = getattr(processor, "vocab_size", None)
     if words is None:
         return
     if words <= len(processor.all_special_ids):
         raise WhyformerError(f"{name!r} has no tokenizer files: save its tokenizer there too (tokenizer.json).")
-    table = model.get_input_embeddings()
-    if isinstance(table, nn.Embedding) and words > table.num_embeddings:
+    known = getattr(model.config.get_text_config(), "vocab_size", None)
+    if isinstance(known, int) and words > known:
         raise WhyformerError(
-            f"The tokenizer of {name!r} has {words} word pieces, its model only {table.num_embeddings}: "
-            "save the model's own tokenizer there."
+            f"The tokenizer of {name!r} has {words} word pieces, its model only {known}: save the model's own there."
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
@@ -40,7 +40,7 @@ class Asked:
     place: Tensor | None = None
 
 
-def asked(target: Target, output: Any, labels: Mapping[int, str], inputs: Inputs, scale: Tensor | float = 1.0) -> Asked:
+def asked(target: Target, output: Any, labels: Mapping[int, str], model: nn.Module, inputs: Inputs) -> Asked:
     """The target against this output: "predicted" becomes the best label of each example.
 
     Of a language model it is about the next token, of a detector about the best detection, or the best of a label, and
@@ -49,15 +49,15 @@ def asked(target: Target, output: Any, labels: Mapping[int, str], inputs: Inputs
     if callable(target):
         return _score_of_ones_own(target, output)
     if hasattr(output, "text_embeds") and hasattr(output, "image_embeds"):
-        return _similarity(target, output, scale)
+        return _similarity(target, output, model)
     logits = all_logits(output)
     if logits is not None and not bool(torch.isfinite(logits).all()):
         raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
-    if logits is None or logits.dim() != 3:
-        return _labelled(target, output, labels, None)
-    if hasattr(output, "pred_boxes"):
-        return _detected(target, logits, output, labels)
-    return _labelled(target, output, labels, last_tokens(logits, inputs))
+    if logits is not None and logits.dim() == 3 and hasattr(output, "pred_boxes"):
+        return _detected(target, logits, labels)
+    if logits is not None and logits.dim() == 3 and getattr(model, "can_generate", bool)():
+        return _labelled(target, output, labels, last_tokens(logits, inputs))
+    return _labelled(target, output, labels, None)
 
 
 def last_tokens(logits: Tensor, inputs: Inputs) -> Tensor:
@@ -85,7 +85,7 @@ def _labelled(target: Target, output: Any, labels: Mapping[int, str], place: Ten
     return _named(indices_of(target), labels, place)
 
 
-def _detected(target: Target, logits: Tensor, output: Any, labels: Mapping[int, str]) -> Asked:
+def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> Asked:
     """The object query that found the label best, or found anything best; its last label is "no object"."""
     batch, queries, count = logits.shape
     found = logits.softmax(dim=-1)[..., :-1]
@@ -131,13 +131,19 @@ def _contrasted(
     return Asked(lambda result: chosen(result) - against(result), (None,) * len(names), names, place)
 
 
-def _similarity(target: Target, output: Any, scale: Tensor | float) -> Asked:
+def _similarity(target: Target, output: Any, model: nn.Module) -> Asked:
     images, texts = len(output.image_embeds), len(output.text_embeds)
     if images != texts:
         raise WhyformerError(f"{images} images and {texts} texts: give pairs, a text for each image.")
     if target != "predicted":
         raise WhyformerError(f"A pair of image and text has no label {_shown(target)}: leave the target out.")
-    return Asked(similarity(scale), (None,) * images, ("similarity",) * images)
+    return Asked(similarity(scale_of(model)), (None,) * images, ("similarity",) * images)
+
+
+def scale_of(model: nn.Module) -> Tensor | float:
+    """By what a dual encoder multiplies a cosine."""
+    scale = getattr(model, "logit_scale", None)
+    return scale.detach().exp() if isinstance(scale, Tensor) else 1.0
 
 
 def _shown(target: Target | Label) -> str:

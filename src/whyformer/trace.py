@@ -165,7 +165,7 @@ def trace(
         recorder = Recorder(batch, graph=graph, start=start, merge_heads=not graph, states=reads == "states")
         output = recorder.run(model, **inputs)
         _check_complete(model, recorder, batch)
-        answer = asked(target, output, labels_of(model) if labels is None else labels, inputs, _scale(model))
+        answer = asked(target, output, labels_of(model) if labels is None else labels, model, inputs)
         question = Question(model, inputs, family, answer.score, batch)
         steps = _steps(question, recorder)
         if graph:
@@ -183,12 +183,6 @@ def labels_of(model: nn.Module) -> dict[int, str]:
     """The label names a model carries, by index."""
     names = getattr(getattr(model, "config", None), "id2label", None) or {}
     return {int(index): str(name) for index, name in names.items()}
-
-
-def _scale(model: nn.Module) -> Tensor | float:
-    """By what a dual encoder multiplies a cosine."""
-    scale = getattr(model, "logit_scale", None)
-    return scale.detach().exp() if isinstance(scale, Tensor) else 1.0
 
 
 def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:

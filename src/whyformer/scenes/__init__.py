@@ -23,7 +23,7 @@ from whyformer.scenes.language import (
     questions,
     texts,
 )
-from whyformer.scenes.regions import FEATURES, Regions, regions
+from whyformer.scenes.regions import FEATURES, RegionBatch, regions
 from whyformer.scenes.world import COLOURS, LABELS, SHAPES, SIDE, SIZES, THINGS, Scenes, cleared, edited, sample
 
 __all__ = [
@@ -39,7 +39,7 @@ __all__ = [
     "WORDS",
     "Pictures",
     "Questions",
-    "Regions",
+    "RegionBatch",
     "Scenes",
     "Sentences",
     "askable",

@@ -18,7 +18,7 @@ FEATURES = 3 * CROP * CROP + 4 * KNOTS
 
 
 @dataclass(frozen=True)
-class Regions:
+class RegionBatch:
     """One region per thing, clutter too, in the order of the things.
 
     A feature is what is seen in the box and where the box is, nothing else: its pixels resampled to 12 × 12 RGB in
@@ -30,7 +30,7 @@ class Regions:
     boxes: Float[Tensor, "scene thing 4"]  # left, top, right, bottom, as shares of the side
 
 
-def regions(pictures: Pictures) -> Regions:
+def regions(pictures: Pictures) -> RegionBatch:
     boxes = pictures.boxes / SIDE
     left, top, right, bottom = boxes.unbind(dim=2)
     inside = (torch.arange(CROP, device=boxes.device) + 0.5) / CROP
@@ -42,4 +42,4 @@ def regions(pictures: Pictures) -> Regions:
     crops = F.grid_sample(pixels, grid.flatten(1, 2), align_corners=False, padding_mode="border")
     crops = crops.unflatten(2, (THINGS, CROP)).transpose(1, 2).flatten(2)
     spans = torch.stack([(left + right) / 2, (top + bottom) / 2, right - left, bottom - top], dim=2)
-    return Regions(torch.cat([crops, nearness(spans, KNOTS).flatten(2)], dim=2), boxes)
+    return RegionBatch(torch.cat([crops, nearness(spans, KNOTS).flatten(2)], dim=2), boxes)

@@ -1,0 +1,79 @@
+"""Dual encoders: which of several texts a picture is compared with, and against which."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import ExampleScores
+from whyformer.errors import WhyformerError
+from whyformer.examples import two_of
+from whyformer.inputs import Piece, model_inputs
+from whyformer.loading import Loaded
+from whyformer.pieces import picture_of, whole_text
+from whyformer.score import Contrast, Score, Target, label_index, similarity
+from whyformer.target import scale_of
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A picture with the text it is compared with, what that is called, and the text it is compared against."""
+
+    piece: Piece
+    name: str
+    probability: float | None
+    against: Tensor | None
+
+
+def pairs_of(subject: Loaded, examples: Sequence[Any], target: Target, *, truncate: bool) -> list[Pair]:
+    """Each example is a picture and a text, or a picture and a list of texts of which `target` names one.
+
+    "predicted" is the most similar. A contrast is of two of the texts.
+    """
+    return [_pair(number, example, subject, target, truncate=truncate) for number, example in enumerate(examples)]
+
+
+def _pair(number: int, example: Any, subject: Loaded, target: Target, *, truncate: bool) -> Pair:
+    image, given = two_of(example, "a picture and a text, or a list of texts: ('street.jpg', 'a red bus')")
+    texts = list(given) if isinstance(given, (list, tuple)) else [given]
+    if not texts:
+        raise WhyformerError("There is no text to compare the picture with: give one, or a list of them.")
+    picture = picture_of(image, subject)
+    pieces = [Piece(number, picture, chunk=whole_text(text, subject, truncate=truncate)) for text in texts]
+    with torch.no_grad():
+        inputs = model_inputs(subject, pieces)
+        output = subject.model(**inputs | {"pixel_values": inputs["pixel_values"][:1]})
+    shares = output.logits_per_image[0].softmax(dim=0)
+    names = dict(enumerate(map(str, texts)))
+
+    def index_of(label: Any) -> int:
+        return int(shares.argmax()) if label == "predicted" else label_index(label, names, len(texts))
+
+    if isinstance(target, Contrast):
+        chosen, other = index_of(target.label), index_of(target.other)
+        if chosen == other:
+            raise WhyformerError(f"Why {names[chosen]!r} rather than itself? A contrast is of two texts.")
+        name = f"{names[chosen]} rather than {names[other]}"
+        return Pair(pieces[chosen], name, None, output.text_embeds[other])
+    chosen = index_of(target)
+    return Pair(pieces[chosen], names[chosen], float(shares[chosen]) if len(texts) > 1 else None, None)
+
+
+def score_of(pairs: Sequence[Pair], subject: Loaded) -> Score:
+    """The similarity of each pair, less that of the picture with the text it is compared against."""
+    scale = scale_of(subject.model)
+    alike = similarity(scale)
+    against = [pair.against for pair in pairs if pair.against is not None]
+    if not against:
+        return alike
+    others = torch.stack(against)  # one target is for all pairs: either all are contrasts or none
+
+    def score(output: Any) -> ExampleScores:
+        unlike: Tensor = scale * (output.image_embeds * others).sum(dim=-1)
+        return alike(output) - unlike
+
+    return score
