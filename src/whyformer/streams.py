@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
+from whyformer.axes import StreamScores, TokenScores
 from whyformer.errors import UnsupportedModel
 from whyformer.families import ROW_TO_WRITE, Family
 from whyformer.flow import Step
@@ -27,27 +28,27 @@ def places(family: Family, paths: Sequence[str], first: int) -> list[Place]:
     """The place of each operation, given in the order they ran. One stream counts its operations as blocks."""
     if not family.attention:
         return [Place(first + number, family.stream, family.stream) for number in range(len(paths))]
-    calls: Counter[str] = Counter()
+    calls: Counter[tuple[str, str]] = Counter()
     layers: dict[str, list[str]] = {}
     found = []
     for path in paths:
-        turns = _turns(family, path)
-        query, key = turns[calls[path] % len(turns)]
-        known = layers.setdefault(query, [])
         layer = (re.match(r".*?\.\d+\.", path) or [path])[0]  # up to the first number: the layer it is in
+        part, turns = _turns(family, path)
+        query, key = turns[calls[layer, part] % len(turns)]
+        known = layers.setdefault(query, [])
         if layer not in known:
             known.append(layer)
-        found.append(Place(known.index(layer), query, key, joins=calls[path] % len(turns) > 0))
-        calls[path] += 1
+        found.append(Place(known.index(layer), query, key, joins=calls[layer, part] % len(turns) > 0))
+        calls[layer, part] += 1
     return found
 
 
-def _turns(family: Family, path: str) -> list[tuple[str, str]]:
+def _turns(family: Family, path: str) -> tuple[str, list[tuple[str, str]]]:
     part = next((part for part, _, _ in family.attention if part in path), None)
     if part is None:
         whose = repr(path) if path else "without a plain output projection"
         raise UnsupportedModel(f"The family's row does not say whose attention this is: {whose}. {ROW_TO_WRITE}")
-    return [(query, key) for name, query, key in family.attention if name == part]
+    return part, [(query, key) for name, query, key in family.attention if name == part]
 
 
 def steps_of(records: Iterable[tuple[AttentionRecord, Place]]) -> list[Step]:
@@ -70,6 +71,14 @@ def reaching(steps: Sequence[Step], read: Iterable[str]) -> tuple[Step, ...]:
         if part:
             kept.append(part)
     return tuple(reversed(kept))
+
+
+def summed(parts: Iterable[tuple[str, TokenScores]]) -> StreamScores:
+    """Scores by their stream; where two read-outs attend to the same one, their sum."""
+    found: StreamScores = {}
+    for stream, scores in parts:
+        found[stream] = found[stream] + scores if stream in found else scores
+    return found
 
 
 def connected(steps: Iterable[Step]) -> Iterator[frozenset[str]]:

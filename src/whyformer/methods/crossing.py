@@ -30,7 +30,8 @@ def joined_by_the_last(
             composed(before, mixing, stream, trace, normalise_rows=normalise_rows)
             for stream in (readout.stream, record.key_stream)
         )
-        found[record.key_stream] = readout.weights[:, None, :] @ own.mT @ mixing(record) @ other
+        row = readout.weights[:, None, :] @ own.mT @ mixing(record) @ other
+        found[record.key_stream] = found.get(record.key_stream, 0.0) + row
     return found
 
 

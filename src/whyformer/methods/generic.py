@@ -11,6 +11,7 @@ from whyformer.axes import Mixing, StreamScores
 from whyformer.flow import Step, flow
 from whyformer.methods import method
 from whyformer.record import AttentionRecord
+from whyformer.streams import summed
 from whyformer.trace import Trace, head_mean
 
 Relevance = dict[tuple[str, str], Mixing]  # R_sq: how much each token of s has taken in of each token of q
@@ -48,7 +49,8 @@ def generic_attention(
     if aggregate:  # the identity says where the answer is read, not why
         relevance = {pair: matrix - start[pair] for pair, matrix in relevance.items()}
     by_stream = {readout.stream: readout.weights[:, None, :] for readout in trace.readouts}
-    return {key: (by_stream[query] @ matrix)[:, 0] for (query, key), matrix in relevance.items() if query in by_stream}
+    read = ((query, key) for query, key in relevance if query in by_stream)
+    return summed((key, (by_stream[query] @ relevance[query, key])[:, 0]) for query, key in read)
 
 
 def _unrelated(trace: Trace) -> Relevance:

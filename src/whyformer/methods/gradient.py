@@ -6,6 +6,7 @@ import torch
 
 from whyformer.axes import HEAD, KEY, QUERY, StreamScores
 from whyformer.methods import method
+from whyformer.streams import summed
 from whyformer.trace import Trace
 
 
@@ -15,7 +16,7 @@ def grad_cam(trace: Trace) -> StreamScores:
 
     The mean is over the keys that are real tokens and not the query itself, so that padding changes nothing.
     """
-    found = {}
+    found = []
     for readout, record in trace.last_rows:
         assert record.gradient is not None
         positions, weights = readout.rows
@@ -28,5 +29,5 @@ def grad_cam(trace: Trace) -> StreamScores:
             content = content & (torch.arange(attention.shape[KEY], device=positions.device) != rows)
         by_head = (gradient * content).sum(KEY, keepdim=True) / content.sum(KEY, keepdim=True).clamp(min=1)
         heat = (by_head * attention).mean(HEAD)
-        found[record.key_stream] = torch.einsum("brk,br->bk", heat, weights).clamp(min=0)
-    return found
+        found.append((record.key_stream, torch.einsum("brk,br->bk", heat, weights).clamp(min=0)))
+    return summed(found)
