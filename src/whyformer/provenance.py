@@ -44,6 +44,8 @@ class Tap:
         found = self.query_state
         if of_keys:
             found = None if self.value_source is None else self.value_source.source.detach()
+            if found is not None and found.dim() == 2 and len(found) == batch * tokens:
+                found = found.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
         if found is None or found.dim() != 3:
             return None
         if batch == tokens:

@@ -168,6 +168,12 @@ class Recorder(TorchFunctionMode):
         with self:
             return kernels.multi_head_attention(*args, **kwargs)
 
+    def _drawn(self, func: Function, args: Any, kwargs: Any) -> Any:
+        raise UnsupportedModel(
+            f"The model draws by lot which token stands where (torch.{func.__name__}), anew at every pass: a score "
+            "would be of no token in particular."
+        )
+
     def _tapped(self, weights: Tensor) -> Tensor:
         """The map as a tensor whose gradient can be asked for."""
         if not self._graph or self.seen < self._start:
@@ -239,10 +245,10 @@ class Recorder(TorchFunctionMode):
 
     def _is_residual(self, other: Tensor, tap: Tap) -> bool:
         """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
-        if tap.query_state is not None or isinstance(self._tag(other), Written):
+        if tap.query_state is not None:
             return False
         known = None if tap.value_source is None else tap.value_source.reads(other)
-        return not isinstance(self._tag(other), Projection) if known is None else known
+        return not isinstance(self._tag(other), (Projection, Written)) if known is None else known
 
     def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:
         scaled: Tag | None = self._scores(args)
@@ -268,6 +274,7 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
         "softmax": Recorder._softmax,
     }
     | dict.fromkeys(["matmul", "__matmul__", "bmm", "einsum"], Recorder._product)
+    | dict.fromkeys(["multinomial", "randperm"], Recorder._drawn)
     | dict.fromkeys(["linear", "addmm"], Recorder._linear)
     | dict.fromkeys(["layer_norm", "rms_norm"], Recorder._norm)
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)

@@ -106,6 +106,13 @@ class Trace:
 
         P starts at the queries of that attention; how much each of them counts is what flows on from it to the answer.
         """
+        for streams in connected(steps):
+            read = [readout.stream for readout in self.readouts if readout.stream in streams]
+            if len(read) > 1:
+                raise UnsupportedModel(
+                    f"The answer is read in {' and '.join(read)}, which attend to each other: no attention is the last "
+                    "of both. rollout and generic_attention work on it."
+                )
         last = {record.key_stream: (number, record) for number, step in enumerate(steps) for record in step}
         found = []
         for stream, (number, record) in last.items():
@@ -135,6 +142,8 @@ class Trace:
         found: dict[str, Rows] = {}
         for streams in connected(self.steps):
             inside = [reading for reading in readings if reading.stream in streams]
+            if not inside:  # first_block left a tower without any
+                continue
             rows = {reading.record.operation: reading.queries.rows[0] for reading in inside}
             sums = integrated_gradients(self.question, rows, list(streams), nodes, weights, baseline, at_once)
             found |= {r.stream: head_mean(sums[r.record.operation].clamp(min=0)) for r in inside}
@@ -197,6 +206,11 @@ def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
 def _check_model(model: nn.Module) -> None:
     if any(module.training for module in model.modules()):
         raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval().")
+    if any("DeformableAttention" in type(module).__name__ for module in model.modules()):
+        raise UnsupportedModel(
+            f"{type(model).__name__} reads its image at a few points of its own choosing (deformable attention): there "
+            "is no map to follow. DetrForObjectDetection and ConditionalDetrForObjectDetection have one."
+        )
     row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
     if getattr(config_of(model), "is_encoder_decoder", False) and not (row and row.attention):
         raise UnsupportedModel(
@@ -349,8 +363,7 @@ def _read_out(kind: str | int | Tensor, question: Question, mask: TokenMask) -> 
 
 def _without_cache(model: nn.Module) -> Inputs:
     """Decoders are not to keep keys and values for a next token that nobody asks for."""
-    takes_it = "use_cache" in inspect.signature(model.forward).parameters
-    return {"use_cache": False} if takes_it and getattr(config_of(model), "use_cache", False) else {}
+    return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
 
 
 def _own(value: Any) -> Any:
