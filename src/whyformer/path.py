@@ -115,16 +115,18 @@ def scaled_inputs(
         name, pixels = main_input(inputs)
         inputs[name] = _between(_pixel_baseline(baseline, pixels), pixels, by_example)
         baseline = baseline if baseline == "padding" else "zero"  # which is for the pixels, where there are any
+    paths = [path for path in scaled if path not in (None, NOTHING)]
+    modules = {scaled_module(question.model, path): path for path in paths}  # encoder and decoder may share theirs
     with ExitStack() as hooks:
-        for path in scaled:
-            if path not in (None, NOTHING):
-                hooks.enter_context(_scaled_output(question, path, by_example, baseline))
+        for module, path in modules.items():
+            hooks.enter_context(_scaled_output(question, module, path, by_example, baseline))
         yield inputs
 
 
 @contextmanager
-def _scaled_output(question: Question, path: str, by_example: Tensor, baseline: str | Tensor) -> Iterator[None]:
-    module = scaled_module(question.model, path)
+def _scaled_output(
+    question: Question, module: nn.Module, path: str, by_example: Tensor, baseline: str | Tensor
+) -> Iterator[None]:
     name = f"The module {path!r} of {type(question.model).__name__}"
     thread, fired = get_ident(), []
 
