@@ -86,9 +86,13 @@ def _labelled(target: Target, output: Any, labels: Mapping[int, str], place: Ten
 
 
 def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> Asked:
-    """The object query that found the label best, or found anything best; its last label is "no object"."""
+    """The object query that found the label best, or found anything best.
+
+    A logit more than there are labels is "no object"; detectors without it judge each label by itself.
+    """
     batch, queries, count = logits.shape
-    found = logits.softmax(dim=-1)[..., :-1]
+    found = logits.sigmoid() if count == len(labels) else logits.softmax(dim=-1)[..., :-1]
+    count = found.shape[-1]
     if isinstance(target, Detection):
         if not 0 <= target.query < queries:
             raise WhyformerError(f"No object query {target.query}: this model has {queries}, 0 to {queries - 1}.")
@@ -99,14 +103,14 @@ def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> Aske
         rows = []
         for example, label in enumerate(one_each(wanted, batch)):
             scores = found[example]
-            named = scores.amax(dim=1) if label == "predicted" else scores[:, label_index(label, labels, count - 1)]
+            named = scores.amax(dim=1) if label == "predicted" else scores[:, label_index(label, labels, count)]
             rows.append(named.argmax())
         place = torch.stack(rows)
     best = found[torch.arange(batch, device=place.device), place].argmax(dim=1).tolist()
 
     def indices_of(target: Any) -> tuple[int, ...]:
         each = enumerate(one_each(target, batch))
-        return tuple(best[n] if label == "predicted" else label_index(label, labels, count - 1) for n, label in each)
+        return tuple(best[n] if label == "predicted" else label_index(label, labels, count) for n, label in each)
 
     if isinstance(target, Contrast):
         return _contrasted(indices_of(wanted), indices_of(target.other), labels, place)
