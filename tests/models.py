@@ -136,3 +136,159 @@ def text_inputs() -> Inputs:
 
 def inputs_of(family: str) -> Inputs:
     return image_inputs() if family in IMAGE_FAMILIES else text_inputs()
+
+
+def masked(*lengths: int) -> Tensor:
+    """The mask of a batch of sequences padded on the right."""
+    return (torch.arange(max(lengths)) < torch.tensor(lengths)[:, None]).long()
+
+
+def word_pieces(mask: Tensor, seed: int) -> Tensor:
+    return torch.randint(5, 60, mask.shape, generator=torch.Generator().manual_seed(seed)) * mask
+
+
+def noise(*shape: int) -> Tensor:
+    return torch.randn(shape, generator=torch.Generator().manual_seed(7))
+
+
+def with_text(**others: Tensor) -> Inputs:
+    mask = masked(9, 6)
+    return {"input_ids": word_pieces(mask, 3), "attention_mask": mask, **others}
+
+
+def with_regions(feature: str, **others: Tensor) -> Inputs:
+    mask = masked(4, 6)
+    return with_text(visual_attention_mask=mask, **{feature: noise(2, 6, 20) * mask[:, :, None]}, **others)
+
+
+def captioned(**text: Tensor) -> Inputs:
+    return {"pixel_values": noise(2, 3, 32, 32), **text}
+
+
+def up_to_the_end(mask: Tensor) -> Tensor:
+    """Word pieces whose last real one is CLIP's end of text, 59."""
+    return word_pieces(mask, 3).clamp(max=58).scatter(1, mask.sum(dim=1, keepdim=True) - 1, 59)
+
+
+def photos() -> Inputs:
+    """Two photos for a detector, the second one smaller and padded at the right and below."""
+    mask = torch.ones(2, 64, 96, dtype=torch.long)
+    mask[1, 32:] = mask[1, :, 64:] = 0
+    return {"pixel_values": noise(2, 3, 64, 96) * mask[:, None], "pixel_mask": mask}
+
+
+def to_translate(**source: Tensor) -> Inputs:
+    mask = masked(5, 3)
+    target = {"decoder_input_ids": word_pieces(mask, 4), "decoder_attention_mask": mask}
+    return (source or with_text()) | target
+
+
+TOWER = {
+    "hidden_size": 24,
+    "intermediate_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+}
+READER = {"vocab_size": 60, "max_position_embeddings": 9, "pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 59}
+SMALL = TOWER | {"vocab_size": 60, "max_position_embeddings": 20, "pad_token_id": 0}
+LANGUAGE = SMALL | {"num_key_value_heads": 1, "head_dim": 12, "bos_token_id": 1, "eos_token_id": 2}
+TRANSLATOR = {
+    "vocab_size": 60,
+    "d_model": 24,
+    "encoder_layers": 2,
+    "decoder_layers": 2,
+    "encoder_attention_heads": 2,
+    "decoder_attention_heads": 2,
+    "encoder_ffn_dim": 32,
+    "decoder_ffn_dim": 32,
+    "pad_token_id": 0,
+    "bos_token_id": 1,
+    "eos_token_id": 2,
+    "decoder_start_token_id": 1,
+    "forced_eos_token_id": None,
+}
+DETECTOR = {"d_model", *(f"{part}_{size}" for part in ("encoder", "decoder") for size in ("layers", "attention_heads"))}
+DETECTOR |= {"encoder_ffn_dim", "decoder_ffn_dim"}
+T5 = {"vocab_size": 60, "d_model": 24, "d_kv": 12, "d_ff": 32, "num_layers": 2, "num_heads": 2, "pad_token_id": 0}
+MARIAN = {"max_position_embeddings": 20, "decoder_vocab_size": 60}
+WHISPER = {"num_mel_bins": 8, "max_source_positions": 10, "max_target_positions": 20}
+LXMERT = {"l_layers": 2, "r_layers": 1, "x_layers": 2, "visual_feat_dim": 20, "visual_pos_dim": 4, "num_qa_labels": 5}
+
+
+def towers(name: str, **both: Any) -> nn.Module:
+    text = TOWER | READER | both
+    image = TOWER | {"image_size": 32, "patch_size": 8} | both
+    return built(f"{name}Model", f"{name}Config", text_config=text, vision_config=image)
+
+
+def detector(name: str, stages: tuple[str, ...] = ("stage4",), **extra: Any) -> nn.Module:
+    sizes = {"embedding_size": 8, "hidden_sizes": [8, 8, 8, 16], "depths": [1, 1, 1, 1], "layer_type": "basic"}
+    backbone = transformers.ResNetConfig(out_features=list(stages), **sizes)
+    layers = {key: value for key, value in TRANSLATOR.items() if key in DETECTOR}
+    layers |= {"num_queries": 5, "num_labels": 4, "use_timm_backbone": False} | extra
+    return built(f"{name}ForObjectDetection", f"{name}Config", backbone_config=backbone, **layers)
+
+
+Made = tuple[Callable[[], nn.Module], Callable[[], Inputs]]
+
+
+def small(name: str, config: str, inputs: Callable[[], Inputs], **sizes: Any) -> Made:
+    return lambda: built(name, config, **sizes), inputs
+
+
+def language_model(name: str, config: str, **extra: Any) -> Made:
+    return small(name, config, text_inputs, **LANGUAGE | extra)
+
+
+STREAM_FAMILIES: dict[str, Made] = {
+    "clip": (
+        lambda: towers("CLIP", projection_dim=16),
+        lambda: captioned(input_ids=up_to_the_end(masked(9, 6)), attention_mask=masked(9, 6)),
+    ),
+    "siglip": (lambda: towers("Siglip"), lambda: captioned(input_ids=word_pieces(masked(9, 9), 3))),
+    "lxmert": small(
+        "LxmertForQuestionAnswering",
+        "LxmertConfig",
+        lambda: with_regions("visual_feats", visual_pos=noise(2, 6, 4)),
+        **SMALL | LXMERT,
+    ),
+    "visual-bert": small(
+        "VisualBertForQuestionAnswering",
+        "VisualBertConfig",
+        lambda: with_regions("visual_embeds"),
+        **SMALL | {"visual_embedding_dim": 20, "num_labels": 5},
+    ),
+    "detr": (lambda: detector("Detr"), photos),
+    "conditional detr": (lambda: detector("ConditionalDetr"), photos),
+    "t5": small("T5ForConditionalGeneration", "T5Config", to_translate, **T5),
+    "bart": small(
+        "BartForConditionalGeneration", "BartConfig", to_translate, **TRANSLATOR | {"max_position_embeddings": 20}
+    ),
+    "marian": small("MarianMTModel", "MarianConfig", to_translate, **TRANSLATOR | MARIAN),
+    "whisper": small(
+        "WhisperForConditionalGeneration",
+        "WhisperConfig",
+        lambda: to_translate(input_features=noise(2, 8, 20)),
+        **TRANSLATOR | WHISPER,
+    ),
+    "gpt2": small(
+        "GPT2LMHeadModel", "GPT2Config", text_inputs, vocab_size=60, n_embd=24, n_layer=2, n_head=2, n_positions=20
+    ),
+    "llama": language_model("LlamaForCausalLM", "LlamaConfig"),
+    "qwen2": language_model("Qwen2ForCausalLM", "Qwen2Config"),
+    "qwen3": language_model("Qwen3ForCausalLM", "Qwen3Config"),
+    "gemma": language_model("GemmaForCausalLM", "GemmaConfig"),
+    "mistral in windows": language_model("MistralForCausalLM", "MistralConfig", sliding_window=3),
+}
+REFUSED_FAMILIES: dict[str, Made] = {
+    "vilt": small(
+        "ViltForQuestionAnswering",
+        "ViltConfig",
+        lambda: with_text(pixel_values=noise(2, 3, 32, 32), pixel_mask=torch.ones(2, 32, 32, dtype=torch.long)),
+        **SMALL | {"image_size": 32, "patch_size": 8, "num_labels": 5},
+    ),
+    "deformable detr": (
+        lambda: detector("DeformableDetr", ("stage2", "stage3", "stage4"), d_model=32, num_feature_levels=3),
+        photos,
+    ),
+}

@@ -1,0 +1,241 @@
+"""Models of several streams that do not do as most do: followed rightly, or refused with a reason."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+import transformers
+from torch import Tensor
+
+from models import (
+    REFUSED_FAMILIES,
+    STREAM_FAMILIES,
+    TOWER,
+    built,
+    captioned,
+    masked,
+    noise,
+    photos,
+    text_inputs,
+    towers,
+    up_to_the_end,
+    word_pieces,
+)
+from whyformer import (
+    FAMILIES,
+    METHODS,
+    Family,
+    Stream,
+    UnsupportedModel,
+    WhyformerError,
+    attribute,
+    contrast,
+    detection,
+)
+from whyformer.trace import trace
+
+REFUSALS = {
+    "vilt": r"draws by lot which token stands where \(torch.multinomial\)",
+    "deformable detr": r"DeformableDetrForObjectDetection reads its image at a few points of its own choosing",
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", REFUSED_FAMILIES)
+def test_a_model_without_maps_or_places_of_its_own_is_refused(family, method):
+    make, inputs = REFUSED_FAMILIES[family]
+    with pytest.raises(UnsupportedModel, match=REFUSALS[family]):
+        attribute(make(), inputs(), 1, method)
+
+
+LAYERED = sorted(STREAM_FAMILIES.keys() - {"lxmert", "siglip"})
+
+
+@pytest.mark.parametrize("family", LAYERED)
+def test_the_state_of_a_record_is_its_layers_input_or_what_the_encoder_gave(family):
+    model, inputs = STREAM_FAMILIES[family][0](), STREAM_FAMILIES[family][1]()
+    layers = {record.path: re.match(r".*?\.\d+(?=\.)", record.path)[0] for record in trace(model, inputs).records}
+    read: dict[str, Tensor] = {}
+
+    def reader(name):
+        return lambda _, args, kwargs: read.update({name: [*args, *kwargs.values()][0]})
+
+    for name in set(layers.values()):
+        model.get_submodule(name).register_forward_pre_hook(reader(name), with_kwargs=True)
+    asked = trace(model, inputs, reads="states")
+    for record in asked.records:
+        is_cross = record.query_stream != record.key_stream
+        expected = asked.output.encoder_last_hidden_state if is_cross else read[layers[record.path]]
+        torch.testing.assert_close(record.key_state, expected)
+
+
+def test_the_state_of_lxmerts_records_is_that_of_the_stream_they_read():
+    model, inputs = STREAM_FAMILIES["lxmert"][0](), STREAM_FAMILIES["lxmert"][1]()
+    read: list[Tensor] = []
+    for name, module in model.named_modules():
+        if name.endswith((".self", ".att")):
+            # hidden states alone, or with the context that they attend to
+            module.register_forward_pre_hook(lambda _, args: read.append(args[1] if len(args) > 2 else args[0]))
+    records = trace(model, inputs, reads="states").records
+    for record in records:
+        torch.testing.assert_close(record.key_state, read[record.operation])
+
+
+def test_siglips_pooling_reads_the_last_state_of_the_image():
+    model, inputs = STREAM_FAMILIES["siglip"][0](), STREAM_FAMILIES["siglip"][1]()
+    asked = trace(model, inputs, reads="states")
+    (pooling,) = (record for record in asked.records if record.query_stream == "pool")
+    assert pooling.key_stream == "image"
+    torch.testing.assert_close(pooling.key_state, asked.output.vision_model_output.last_hidden_state)
+
+
+def test_the_state_that_gpt2_reads_of_a_picture_is_what_its_encoder_gave():
+    sizes = {"hidden_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2}
+    picture = transformers.ViTConfig(intermediate_size=32, image_size=32, patch_size=16, **sizes)
+    words = transformers.GPT2Config(vocab_size=60, bos_token_id=1, eos_token_id=2, add_cross_attention=True, **sizes)
+    model = built(
+        "VisionEncoderDecoderModel", "VisionEncoderDecoderConfig", encoder=picture.to_dict(), decoder=words.to_dict()
+    )
+    row = Family(
+        "target",
+        scaled="decoder.transformer.wte",
+        others=(Stream("image"),),
+        attention=(("crossattention", "target", "image"), ("decoder", "target", "target"), ("enc", "image", "image")),
+    )
+    inputs = {"pixel_values": noise(5, 3, 32, 32), "decoder_input_ids": word_pieces(masked(4, 4, 4, 4, 4), 3)}
+    with with_row("vision-encoder-decoder", row):
+        asked = trace(model, inputs, reads="states")
+    (cross,) = (record for record in asked.records if record.query_stream != record.key_stream)
+    torch.testing.assert_close(cross.key_state, asked.output.encoder_last_hidden_state)
+    weight = model.decoder.transformer.h[0].crossattention.c_attn.weight.detach()
+    torch.testing.assert_close(cross.value_weight, weight[:, 24:].T)
+
+
+@contextmanager
+def with_row(kind: str, row: Family) -> Iterator[None]:
+    FAMILIES[kind] = row
+    try:
+        yield
+    finally:
+        del FAMILIES[kind]
+
+
+@pytest.mark.parametrize("family", ["bart", "marian", "t5"])
+@pytest.mark.parametrize("method", ["bi_head", "bi_token"])
+def test_an_embedding_that_encoder_and_decoder_share_is_scaled_once(family, method):
+    model, inputs = STREAM_FAMILIES[family][0](), STREAM_FAMILIES[family][1]()
+    expected = attribute(model, inputs, 1, method)
+    inside = getattr(model, "model", model)
+    inside.encoder.embed_tokens = inside.decoder.embed_tokens  # as after resize_token_embeddings
+    for stream, scores in attribute(model, inputs, 1, method).items():
+        assert torch.equal(scores, expected[stream])
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("family", ["llama", "qwen3", "mistral in windows"])
+def test_left_padding_changes_no_score_where_positions_are_relative(method, family):
+    model, inputs = STREAM_FAMILIES[family][0](), text_inputs()
+    lengths = inputs["attention_mask"].sum(dim=1).tolist()
+    left = {
+        name: torch.stack([row.roll(len(row) - n) for row, n in zip(value, lengths, strict=True)])
+        for name, value in inputs.items()
+    }
+    right = attribute(model, inputs, 1, method)["text"]
+    for row, expected, length in zip(attribute(model, left, 1, method)["text"], right, lengths, strict=True):
+        torch.testing.assert_close(row[-length:], expected[:length], rtol=1e-4, atol=1e-8)
+        assert not row[:-length].any()
+
+
+def test_a_window_hides_what_lies_outside_it_from_the_last_map():
+    model = STREAM_FAMILIES["mistral in windows"][0]()
+    (row, *_), (far, *_) = (
+        attribute(model, text_inputs(), 1, method)["text"] for method in ("raw_attention", "rollout")
+    )
+    assert row.nonzero()[:, 0].tolist() == [6, 7, 8]
+    assert far.nonzero()[:, 0].tolist() == [4, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("method", ["rollout", "generic_attention", "bi_head", "bi_token"])
+def test_a_first_block_that_only_the_deeper_tower_has_leaves_the_other_without_scores(method):
+    model = towers("CLIP", projection_dim=16)
+    deeper = built(
+        "CLIPModel",
+        "CLIPConfig",
+        text_config=model.config.text_config.to_dict(),
+        vision_config=model.config.vision_config.to_dict() | {"num_hidden_layers": TOWER["num_hidden_layers"] + 1},
+    )
+    inputs = captioned(input_ids=up_to_the_end(masked(9, 6)), attention_mask=masked(9, 6))
+    scores = attribute(deeper, inputs, method=method, first_block=2)
+    assert scores["image"].any()
+    assert not scores.get("text", torch.zeros(1)).any()
+
+
+@pytest.mark.parametrize(("family", "labels"), [("detr", 4), ("conditional detr", 4)])
+def test_every_label_of_a_detector_can_be_asked_about_and_no_object_is_none(family, labels):
+    model, inputs = STREAM_FAMILIES[family][0](), photos()
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    probability = logits.softmax(dim=-1)[..., :labels] if logits.shape[-1] > labels else logits.sigmoid()
+    for label in range(labels):
+        asked = trace(model, inputs, label)
+        assert asked.asked.place.tolist() == probability[:, :, label].argmax(dim=1).tolist()
+        assert asked.asked.indices == (label, label)
+    best = trace(model, inputs).asked
+    assert best.place.tolist() == probability.amax(dim=2).argmax(dim=1).tolist()
+    assert list(best.indices) == [int(probability[n, place].argmax()) for n, place in enumerate(best.place)]
+    with pytest.raises(WhyformerError, match="No label with index 4: this model has 4, 0 to 3"):
+        trace(model, inputs, labels)
+
+
+def test_a_detection_names_the_query_and_a_contrast_two_of_its_labels():
+    model, inputs = STREAM_FAMILIES["detr"][0](), photos()
+    at_three = attribute(model, inputs, detection(3, 1), "generic_attention")
+    with torch.no_grad():
+        place = model(**inputs).logits.softmax(dim=-1)[:, :, 2].argmax(dim=1)
+    own = attribute(model, inputs, lambda output: output.logits[:, 3, 1], "generic_attention")
+    against = attribute(model, inputs, contrast(2, 0), "generic_attention")
+    both = torch.arange(2)
+    by_hand = attribute(
+        model,
+        inputs,
+        lambda output: output.logits[both, place, 2] - output.logits[both, place, 0],
+        "generic_attention",
+    )
+    for stream in ("queries", "image"):
+        torch.testing.assert_close(at_three[stream], own[stream])
+        torch.testing.assert_close(against[stream], by_hand[stream])
+
+
+def test_the_padding_of_a_photo_is_no_part_of_its_image():
+    model, inputs = STREAM_FAMILIES["detr"][0](), photos()
+    real = trace(model, inputs).masks["image"]
+    assert real.tolist() == [[True] * 6, [True, True, False, False, False, False]]
+
+
+@pytest.mark.parametrize("family", ["gpt2", "t5", "whisper"])
+def test_a_decoder_is_asked_about_the_token_after_the_last_real_one(family):
+    model, inputs = STREAM_FAMILIES[family][0](), STREAM_FAMILIES[family][1]()
+    mask = inputs.get("decoder_attention_mask", inputs.get("attention_mask"))
+    asked = trace(model, inputs).asked
+    assert asked.place.tolist() == (mask.sum(dim=1) - 1).tolist()
+    with torch.no_grad():
+        logits = model(**inputs).logits
+    assert list(asked.indices) == [int(logits[n, place].argmax()) for n, place in enumerate(asked.place)]
+
+
+def test_what_follows_the_asked_token_changes_no_score_of_a_decoder():
+    model, inputs = STREAM_FAMILIES["llama"][0](), text_inputs()
+    longer = word_pieces(masked(9, 9, 9), 9)
+    longer = torch.where(inputs["attention_mask"].bool(), inputs["input_ids"], longer)
+    places = inputs["attention_mask"].sum(dim=1) - 1
+
+    def there(output):
+        return output.logits[torch.arange(3), places, 7]
+
+    for method in ("rollout", "generic_attention", "bi_head", "bi_token"):
+        padded = attribute(model, inputs, there, method)["text"]
+        torch.testing.assert_close(attribute(model, {"input_ids": longer}, there, method)["text"], padded)
