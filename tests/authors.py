@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+import torch
 from torch import Tensor
 
 from whyformer.record import AttentionRecord
 
 
 def grad_cam_with_whole_map_weights(last: AttentionRecord) -> Tensor:
-    """BERT's GradCAM: a head's weight is the mean gradient over the WHOLE map, not over the read-out's row."""
+    """GradCAM but for ViT and CLIP: a head's weight is the mean gradient over the WHOLE map, not the read-out's row."""
     assert last.gradient is not None
     weights = last.gradient.mean(dim=(2, 3), keepdim=True)
     return (weights * last.map).mean(dim=1).clamp(min=0)
@@ -24,3 +27,45 @@ def grad_cam_per_query(last: AttentionRecord) -> Tensor:
     assert last.gradient is not None
     weights = last.gradient[:, :, :, 1:].mean(dim=(1, 3))[:, None, :, None]
     return (weights * last.map)[:, :, 1:, 1:].mean(dim=(1, 3)).clamp(min=0)
+
+
+def perception_of_late_states(records: Sequence[AttentionRecord], alphas: Sequence[Tensor]) -> Tensor:
+    """CLIP's P of Ours-T: each α_j of `alphas` has values taken AFTER the block's attention above its line."""
+    perceived = torch.eye(len(alphas[0]), dtype=alphas[0].dtype)
+    for record, alpha in zip(records, alphas, strict=True):
+        perceived = perceived + record.map[0].mean(dim=0) * alpha @ perceived
+    return perceived.abs()
+
+
+def generic_attention_that_drops_layers(
+    records: Sequence[AttentionRecord], query: str, key: str
+) -> tuple[dict[str, Tensor], list[int]]:
+    """DETR's R_qq, R_qi and R_ii by GA, and the zero rows of R_qq − I before each layer's cross-attention.
+
+    One such row makes the whole product NaN, and the reference sets NaN to 0: the layer adds nothing.
+    """
+    size = {record.key_stream: record.map.shape[-1] for record in records}
+    of_queries, of_image = (torch.eye(size[stream], dtype=records[0].map.dtype) for stream in (query, key))
+    between = torch.zeros_like(records[-1].map[0, 0])
+    zero_rows = []
+    for record in records:
+        assert record.gradient is not None
+        mixed = (record.gradient[0] * record.map[0]).clamp(min=0).mean(dim=0)
+        if record.query_stream == key:
+            of_image = of_image + mixed @ of_image
+        elif record.key_stream == query:
+            of_queries, between = of_queries + mixed @ of_queries, between + mixed @ between
+        else:
+            zero_rows.append(int((_gained(of_queries).sum(dim=1) == 0).sum()))
+            added = _normalised(of_queries).T @ mixed @ _normalised(of_image)
+            between = between + added.nan_to_num(nan=0.0)
+    return {"Rqq": of_queries, "Rqi": between, "Rii": of_image}, zero_rows
+
+
+def _gained(relevance: Tensor) -> Tensor:
+    return relevance - torch.eye(len(relevance), dtype=relevance.dtype)
+
+
+def _normalised(relevance: Tensor) -> Tensor:
+    gained = _gained(relevance)
+    return gained / gained.sum(dim=1, keepdim=True) + torch.eye(len(relevance), dtype=relevance.dtype)
