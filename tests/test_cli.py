@@ -260,20 +260,24 @@ def test_bundled_models_are_listed_from_their_cards(vit, bert, tmp_path, monkeyp
     assert json.loads(run("models", "--json")) == []
     shutil.copytree(vit, tmp_path / "mini-vit")
     shutil.copytree(bert, tmp_path / "mini-bert")
-    card = "---\nlicense: mit\n---\n# Mini ViT\n\nTells [four] animals\napart. Was trained by nobody.\n"
+    card = "---\nlicense: mit\n---\n# Mini ViT\n\nTells [four] animals\napart. Was trained by nobody.\n\n"
+    card += "| | |\n| --- | --- |\n| data | a zoo |\n\n<!-- mini-vit -->\n| measured | |\n| --- | --- |\n"
+    card += "| accuracy | 9 % |\n<!-- /mini-vit -->\n\n## Licence\n\nFree. Entirely.\n"
     (tmp_path / "mini-vit" / "README.md").write_text(card)
     found = json.loads(run("models", "--json"))
     assert [model["name"] for model in found] == ["mini-bert", "mini-vit"]
     assert found[1] == {
         "name": "mini-vit",
-        "task": "images",
+        "task": "labels a picture",
+        "class": "ViTForImageClassification",
         "labels": ["cat", "dog", "bird", "fish"],
-        "layers": 3,
-        "width": 48,
+        "data": "a zoo",
+        "measured": {"accuracy": "9 %"},
         "megabytes": (vit / "model.safetensors").stat().st_size / 1e6,
+        "licence": "Free.",
         "about": "Tells [four] animals apart.",
     }
-    assert (found[0]["task"], found[0]["about"]) == ("texts", "")
+    assert (found[0]["task"], found[0]["about"]) == ("labels a text", "")
     words = " ".join(run("models").split())
     assert "mini-vit" in words
     assert "[four]" in words

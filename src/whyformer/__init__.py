@@ -1,8 +1,10 @@
 """Whyformer tells why a Transformer answered as it did."""
 
 from whyformer.attribution import attribute, explain, explain_batch
+from whyformer.continuation import Continuation, continuation
 from whyformer.doctor import doctor
 from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.examples import Regions
 from whyformer.explanation import Explanation
 from whyformer.families import FAMILIES, Family, Stream
 from whyformer.loading import Loaded, load
@@ -12,14 +14,17 @@ from whyformer.score import box_side, contrast, detection, logit, similarity
 __all__ = [
     "FAMILIES",
     "METHODS",
+    "Continuation",
     "Explanation",
     "Family",
     "Loaded",
+    "Regions",
     "Stream",
     "UnsupportedModel",
     "WhyformerError",
     "attribute",
     "box_side",
+    "continuation",
     "contrast",
     "detection",
     "doctor",

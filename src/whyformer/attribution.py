@@ -14,14 +14,14 @@ from torch import Tensor, nn
 
 from whyformer.answer import Answer, answers, explanation_of
 from whyformer.axes import Inputs, StreamScores
-from whyformer.dual import pairs_of, score_of
+from whyformer.dual import Pair, pairs_of, score_of
 from whyformer.errors import WhyformerError
 from whyformer.explanation import Explanation
 from whyformer.inputs import Piece, black, model_inputs
 from whyformer.loading import Loaded, loaded
 from whyformer.methods import check_options, method_named
 from whyformer.pieces import Vocabulary, pieces_of
-from whyformer.score import Contrast, Detection, Label, Target, logits_of, one_each
+from whyformer.score import Contrast, Detection, Target, logits_of, one_each
 from whyformer.trace import trace
 
 BATCH_SIZE = {"cpu": 8, "cuda": 64}
@@ -88,40 +88,55 @@ def explain_batch(
     Texts beyond the model's limit are explained in overlapping chunks, a token's score being the mean over the chunks
     that see it and the answer that of the mean logits; `truncate` explains the first chunk alone.
     """
+    if isinstance(examples, (str, Path)):
+        raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
+    check_options(method_named(method), options)
+    subject = loaded(model, processor)
+    settings = {"readout": readout, "batch_size": batch_size, "progress": progress, **options}
+    if subject.compares:
+        pairs = pairs_of(subject, list(examples), target, truncate=truncate)
+        found = explain_pieces(subject, [pair.piece for pair in pairs], pairs, method, **settings)
+        return [
+            replace(x, target=pair.name, probability=pair.probability) for x, pair in zip(found, pairs, strict=True)
+        ]
+    return explain_pieces(subject, pieces_of(subject, examples, truncate=truncate), target, method, **settings)
+
+
+def explain_pieces(
+    subject: Loaded,
+    pieces: Sequence[Piece],
+    target: Target | list[Pair],
+    method: str = "bi_token",
+    *,
+    readout: str | int | Tensor | None = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+    **options: Any,
+) -> list[Explanation]:
+    """`explain_batch` of examples that were made into pieces already."""
     chosen = method_named(method)
     check_options(chosen, options)
     if batch_size is not None and batch_size < 1:
         raise WhyformerError(f"batch_size={batch_size}: at least 1.")
-    if isinstance(examples, (str, Path)):
-        raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
-    subject = loaded(model, processor)
     device = next(subject.model.parameters()).device
     batch_size = batch_size or BATCH_SIZE.get(device.type, BATCH_SIZE["cpu"])
-    if subject.compares:
-        pairs = pairs_of(subject, list(examples), target, truncate=truncate)
-        pieces, targets = [pair.piece for pair in pairs], target
-    else:
-        pieces, pairs = pieces_of(subject, examples, truncate=truncate), []
-        targets = _settled(subject, pieces, target, batch_size)
+    targets = _settled(subject, pieces, target, batch_size)
     tensors = _as_tensors(options, subject)
     found: list[list[Answer]] = [[] for _ in {piece.example for piece in pieces}]
     batches = list(_batches(pieces, batch_size))
     for batch in track(batches, f"{method} on {subject.name}", transient=True, disable=not progress):
         each = [targets[piece.example] for piece in batch] if isinstance(targets, list) else targets
-        each = score_of([pairs[piece.example] for piece in batch], subject) if pairs else each
         asked = trace(
             subject.model,
             model_inputs(subject, batch),
-            each,
+            score_of(each, subject) if subject.compares else each,
             reads=chosen.reads,
             readout=readout,
             labels=Vocabulary(subject.tokenizer) if subject.writes else None,
         )
         for piece, result in zip(batch, answers(asked, chosen, tensors, batch, subject), strict=True):
             found[piece.example].append(result)
-    explanations = [explanation_of(parts, subject, chosen, options) for parts in found]
-    named = zip(explanations, pairs, strict=True) if pairs else ()
-    return [replace(x, target=pair.name, probability=pair.probability) for x, pair in named] or explanations
+    return [explanation_of(parts, subject, chosen, options) for parts in found]
 
 
 def _as_tensors(options: dict[str, Any], subject: Loaded) -> dict[str, Any]:
@@ -131,8 +146,10 @@ def _as_tensors(options: dict[str, Any], subject: Loaded) -> dict[str, Any]:
     return options | {"baseline": black(subject.image_processor)} if is_black and subject.sees_pictures else options
 
 
-def _settled(subject: Loaded, pieces: Sequence[Piece], target: Target, batch_size: int) -> list[Label] | Contrast | Any:
+def _settled(subject: Loaded, pieces: Sequence[Piece], target: Any, batch_size: int) -> Any:
     """The target of each example; one that needs several pieces is predicted from all of them."""
+    if subject.compares:
+        return target
     if subject.writes:
         return _as_tokens(target, subject)
     if callable(target) or isinstance(target, (Contrast, Detection)):

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 
 PICTURES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 UNUSABLE, INTERRUPTED = 2, 130
-Example = Path | str | tuple[Path | str, Path | str]
+PAIR = "The second text, for a model that reads pairs; for one that writes after reading, what it wrote so far."
+TEXT = "The text a picture is compared with, or the question about it; of several, --target names one."
+Example = Path | str | tuple[Path | str, Path | str | list[str]]
 
 
 class OneLineErrors(TyperGroup):
@@ -103,7 +105,9 @@ def explain(
         Path | None,
         typer.Option(help="A .html, .png, .json or .npz file; for several inputs a folder or .html report."),
     ] = None,
-    pair: Annotated[str | None, typer.Option(help="The second text, for a model that reads pairs.")] = None,
+    pair: Annotated[str | None, typer.Option(help=PAIR)] = None,
+    text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
+    query: Annotated[int | None, typer.Option(help="For a detector: the object query whose find is explained.")] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")] = False,
     as_json: AsJson = False,
 ) -> None:
@@ -115,12 +119,12 @@ def explain(
     options = _options(_method(method), option or [])
     destination = Destination.of(out, len(inputs))
     subject = _loaded(model)
-    examples = [_example(given, pair, subject) for given in inputs]
+    examples = [_example(given, pair, text or [], subject) for given in inputs]
     shows_progress = len(inputs) > 1 and not as_json and sys.stdout.isatty()
     explanations = explain_batch(
         examples,
         subject,
-        _question(target, rather_than, subject),
+        _question(target, rather_than, query, subject),
         method,
         truncate=truncate,
         progress=shows_progress,
@@ -143,7 +147,8 @@ def compare(
     target: Annotated[list[str] | None, typer.Option(help="Labels, a row each; the predicted one if none.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Models, rows of their own; mini-vit if none.")] = None,
     out: Annotated[Path, typer.Option(help="A .html or .png file.")] = Path("comparison.html"),
-    pair: Annotated[str | None, typer.Option(help="The second text, for models that read pairs.")] = None,
+    pair: Annotated[str | None, typer.Option(help=PAIR)] = None,
+    text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
 ) -> None:
     """Put methods side by side, for one or more labels and models."""
     from whyformer.destination import check_file, writing
@@ -154,7 +159,9 @@ def compare(
     check_file(out, (".html", ".png"))
     names = [_method(name).name for name in method or METHODS]
     subjects = [_loaded(name) for name in model or ["mini-vit"]]
-    rows, left_out = _grid(input, pair, subjects, target or ["predicted"], names, are_asked_for=bool(method))
+    examples = [_example(input, pair, text or [], subject) for subject in subjects]
+    subjects_and_examples = list(zip(subjects, examples, strict=True))
+    rows, left_out = _grid(subjects_and_examples, target or ["predicted"], names, are_asked_for=bool(method))
     columns = [number for number in range(len(names)) if any(row[number] for row in rows)]
     if not columns:
         raise UnsupportedModel(left_out[0])
@@ -200,13 +207,15 @@ def models(as_json: AsJson = False) -> None:
     if not found:
         typer.echo("No model is bundled: give --model a folder or a Hugging Face id.")
         return
-    table = Table("model", "task", "labels", "size", "about")
+    terminal = Console()
     for card in found:
-        labels = ", ".join(card["labels"][:4]) + (" …" if len(card["labels"]) > 4 else "")
-        size = f"{card['layers']} blocks of width {card['width']}, {card['megabytes']:.1f} MB"
-        cells = [card["name"], card["task"], f"{len(card['labels'])}: {labels}", size, card["about"]]
-        table.add_row(*map(escape, cells))
-    Console().print(table)
+        measured = " · ".join(f"{name} {value}" for name, value in card["measured"].items())
+        facts = {"trained on": card["data"], "measured": measured, "licence": card["licence"]}
+        table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2))
+        for name, value in ({"": card["about"]} | facts).items():
+            table.add_row(f"  {name}", escape(value))
+        heading = f"[bold]{escape(card['name'])}[/bold] {card['task']} · {card['class']}, {card['megabytes']:.1f} MB"
+        terminal.print(heading, table, "", sep="\n")
 
 
 @app.command()
@@ -272,14 +281,23 @@ def _loaded(name: str) -> Loaded:
         return loaded(name)
 
 
-def _example(given: str, pair: str | None, subject: Loaded) -> Example:
-    if pair is None:
-        return _input(given, subject)
-    if subject.sees_pictures:
+def _example(given: str, pair: str | None, texts: Sequence[str], subject: Loaded) -> Example:
+    """The input with the text that goes with it, where the model takes one."""
+    has_two_senses = subject.sees_regions or (subject.sees_pictures and subject.tokenizer is not None)
+    if has_two_senses and not texts:
+        wanted = "its question" if subject.sees_regions else "the text it is compared with"
+        raise WhyformerError(f"{subject.name} sees and reads: give {wanted} with --text.")
+    if texts and not has_two_senses:
+        raise WhyformerError(f"--text goes with a picture, and {subject.name} takes no such pair: leave it out.")
+    if pair is not None and (subject.sees_pictures or subject.sees_regions):
         raise WhyformerError(
             f"--pair is a second text, and {subject.name} reads pictures: choose a text model with --model."
         )
-    return _input(given, subject), _input(pair, subject)
+    if subject.sees_regions:
+        return Path(given), texts[0]
+    if has_two_senses:
+        return _input(given, subject), list(texts)
+    return _input(given, subject) if pair is None else (_input(given, subject), _input(pair, subject))
 
 
 def _input(given: str, subject: Loaded) -> Path | str:
@@ -309,18 +327,20 @@ def _target(given: str, subject: Loaded) -> str | int:
     return int(given) if not is_name and re.fullmatch(r"-?[0-9]{1,18}", given) else given
 
 
-def _question(target: str, rather_than: str | None, subject: Loaded) -> Target:
-    from whyformer.score import contrast
+def _question(target: str, rather_than: str | None, query: int | None, subject: Loaded) -> Target:
+    from whyformer.score import contrast, detection
 
+    if query is not None:
+        if rather_than is not None:
+            raise WhyformerError("--query and --rather-than cannot be asked together: leave one out.")
+        return detection(query, _target(target, subject))
     if rather_than is None:
         return _target(target, subject)
     return contrast(_target(target, subject), _target(rather_than, subject))
 
 
 def _grid(
-    given: str,
-    pair: str | None,
-    subjects: Sequence[Loaded],
+    subjects: Sequence[tuple[Loaded, Example]],
     targets: Sequence[str],
     methods: Sequence[str],
     *,
@@ -336,9 +356,9 @@ def _grid(
     questions = list(product(subjects, targets, methods))
     terminal = Console(stderr=True)
     shown = track(questions, "Explaining", console=terminal, transient=True, disable=not terminal.is_terminal)
-    for subject, target, method in shown:
+    for (subject, example), target, method in shown:
         try:
-            cells.append(explain(_example(given, pair, subject), subject, _target(target, subject), method))
+            cells.append(explain(example, subject, _target(target, subject), method))
         except UnsupportedModel as reason:
             if are_asked_for:
                 raise

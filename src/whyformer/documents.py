@@ -51,20 +51,42 @@ def method_document(method: Method) -> dict[str, Any]:
     return {"name": method.name, "summary": method.summary, "reads": method.reads, "options": options}
 
 
+TASKS = {
+    "ForImageClassification": "labels a picture",
+    "ForSequenceClassification": "labels a text",
+    "ForObjectDetection": "finds objects in a picture",
+    "ForQuestionAnswering": "answers a question about regions of a picture",
+    "CLIPModel": "compares a picture with a text",
+    "ForCausalLM": "writes the next word",
+    "ForConditionalGeneration": "writes about a text",
+}
+
+
 def model_card(folder: Path) -> dict[str, Any]:
     """What a bundled model's files say of it, without loading it."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     architecture = (config.get("architectures") or [""])[0]
-    card = folder / "README.md"
+    path = folder / "README.md"
+    card = path.read_text(encoding="utf-8") if path.is_file() else ""
+    measured = re.search(rf"<!-- {folder.name} -->(.*)<!-- /{folder.name} -->", card, flags=re.DOTALL)
+    licence = re.search(r"^## Licence\n(.*)", card, flags=re.DOTALL | re.MULTILINE)
     return {
         "name": folder.name,
-        "task": "images" if "Image" in architecture else "texts",
+        "task": next((task for name, task in TASKS.items() if architecture.endswith(name)), ""),
+        "class": architecture,
         "labels": list(config.get("id2label", {}).values()),
-        "layers": config.get("num_hidden_layers"),
-        "width": config.get("hidden_size"),
+        "data": _table(card).get("data", ""),
+        "measured": _table(measured[1]) if measured else {},
         "megabytes": sum(file.stat().st_size for file in folder.glob("*.safetensors")) / 1e6,
-        "about": _first_sentence(card.read_text(encoding="utf-8")) if card.is_file() else "",
+        "licence": _first_sentence(licence[1]) if licence else "",
+        "about": _first_sentence(card),
     }
+
+
+def _table(markdown: str) -> dict[str, str]:
+    """The rows of the two-column tables of a model card, below their headings."""
+    rows = re.findall(r"^\| *([^|]+?) *\| *([^|]+?) *\|$", markdown, flags=re.MULTILINE)
+    return {name: value for name, value in rows if value.strip() and not set(name) <= set("- :")}
 
 
 def _first_sentence(markdown: str) -> str:
