@@ -126,6 +126,13 @@ class TestEveryMethodOnEveryStream:
             assert torch.equal(frozen[stream], trainable)
 
 
+@pytest.mark.parametrize("family", STREAM_FAMILIES)
+@pytest.mark.parametrize("method", ["raw_attention", "rollout", "generic_attention"])
+def test_every_stream_gets_a_score(method, family):
+    scores = scores_of_the_batch(family, method)
+    assert all(scores[stream].any() for stream in TOKENS[family])
+
+
 @cache
 def frozen_model(family: str) -> nn.Module:
     return STREAM_FAMILIES[family][0]().requires_grad_(False)

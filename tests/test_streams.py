@@ -216,6 +216,23 @@ def test_the_padding_of_a_photo_is_no_part_of_its_image():
     assert real.tolist() == [[True] * 6, [True, True, False, False, False, False]]
 
 
+@pytest.mark.parametrize("method", ["raw_attention", "bi_head"])
+def test_streams_of_one_length_keep_their_own_masks(method):
+    lengths = {"t5": ("source", "target", "decoder_"), "lxmert": ("text", "image", "visual_")}
+    for family, (first, second, prefix) in lengths.items():
+        inputs = STREAM_FAMILIES[family][1]()
+        masks = {first: masked(6, 4), second: masked(5, 6)}
+        cut = {name: value[:, :6] for name, value in inputs.items()}
+        if family == "t5":
+            cut["decoder_input_ids"] = word_pieces(masked(6, 6), 4)
+        cut |= {"attention_mask": masks[first], f"{prefix}attention_mask": masks[second]}
+        asked = trace(STREAM_FAMILIES[family][0](), cut, 1, reads=METHODS[method].reads)
+        scores = METHODS[method].scores(asked)
+        for stream, mask in masks.items():
+            assert torch.equal(asked.masks[stream], mask.bool())
+            assert not scores[stream][mask == 0].any()
+
+
 @pytest.mark.parametrize("family", ["gpt2", "t5", "whisper"])
 def test_a_decoder_is_asked_about_the_token_after_the_last_real_one(family):
     model, inputs = STREAM_FAMILIES[family][0](), STREAM_FAMILIES[family][1]()
