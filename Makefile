@@ -17,6 +17,7 @@ check: .venv/installed
 
 bench: .venv/installed
 	$(BIN)/python benchmarks/cost.py
+	$(BIN)/python benchmarks/scenes.py
 
 docs: .venv/installed
 	$(BIN)/whyformer explain src/whyformer/zoo/cat.jpg --model mini-vit --out docs/cat.png

@@ -1,8 +1,10 @@
-"""The demo: the bundled examples through the bundled models, by every method, in one page."""
+"""The demo: bundled examples through the bundled models, by every method, in one page."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -13,15 +15,34 @@ from whyformer.explanation import Explanation
 from whyformer.loading import ZOO, loaded
 from whyformer.methods import METHODS
 from whyformer.render import html
+from whyformer.scenes import example
 from whyformer.score import Target, contrast
 from whyformer.storage import whole_file
 
-# model, example, target
-SHOWN: list[tuple[str, Path, Target]] = [
-    ("mini-vit", ZOO / "cat.jpg", "predicted"),
-    ("mini-vit", ZOO / "cat.jpg", contrast("cat", "dog")),
-    ("mini-vit", ZOO / "cat.jpg", "dog"),
-]
+CAT = ZOO / "cat.jpg"
+REVIEW = (
+    "I had heard so much about this film that I was ready to be let down. The first half hour is slow, but then it "
+    "turns into a wonderful, moving story with superb performances. I loved it."
+)
+POST = "Has anybody seen pictures of the last shuttle launch? The orbit looked lower than NASA had announced."
+SCENE = 3  # the seed of a plain scene with a plain question
+
+
+def shown() -> Iterator[tuple[str, Any, Target]]:
+    """Model, example and target of each row."""
+    scene = example(SCENE)
+    yield "mini-vit", CAT, "predicted"
+    yield "mini-vit", CAT, contrast("cat", "dog")
+    yield "mini-vit-mae", CAT, "predicted"
+    yield "mini-bert", REVIEW, "predicted"
+    yield "mini-news", POST, "predicted"
+    yield "mini-clip", (scene.image, scene.caption), "predicted"
+    yield "mini-clip", (CAT, ["a photo of a cat", "a photo of a dog"]), "predicted"
+    yield "mini-detr", scene.image, "predicted"
+    yield "mini-lxmert", (scene.regions, scene.question), "predicted"
+    yield "mini-visualbert", (scene.regions, scene.question), "predicted"
+    yield "mini-gpt", "The acting is great, but the story is", "predicted"
+    yield "mini-t5", (f"{scene.question} {scene.description}", scene.reply.rpartition(" ")[0]), "predicted"
 
 
 def write_report(folder: Path) -> Path:
@@ -30,21 +51,12 @@ def write_report(folder: Path) -> Path:
     terminal = Console(stderr=True)
     rows: list[list[Explanation | None]] = []
     titles: list[str] = []
-    for name, example, target in SHOWN:
+    steps = list(shown())
+    for name, given, target in track(
+        steps, "Explaining", console=terminal, transient=True, disable=not terminal.is_terminal
+    ):
         subject = loaded(name)
-        row: list[Explanation | None] = []
-        shown = track(
-            list(METHODS),
-            f"{name} on {example.name}",
-            console=terminal,
-            transient=True,
-            disable=not terminal.is_terminal,
-        )
-        for method in shown:
-            try:
-                row.append(explain(example, subject, target, method))
-            except UnsupportedModel:
-                row.append(None)
+        row = [_explained(given, subject, target, method) for method in METHODS]
         rows.append(row)
         titles.append(next(f"{cell.answer} · {name}" for cell in row if cell is not None))
     report = folder / "index.html"
@@ -52,3 +64,10 @@ def write_report(folder: Path) -> Path:
         page = html.comparison(rows, titles, list(METHODS), "Why these answers?")
         unfinished.write_text(page, encoding="utf-8")
     return report
+
+
+def _explained(given: Any, subject: Any, target: Target, method: str) -> Explanation | None:
+    try:
+        return explain(given, subject, target, method)
+    except UnsupportedModel:
+        return None

@@ -10,6 +10,7 @@ regions(drawn)                                 # what a detector would give a mo
 """
 
 from whyformer.scenes.drawing import Pictures, pictures
+from whyformer.scenes.example import Example, example
 from whyformer.scenes.language import (
     ANSWERS,
     KINDS,
@@ -37,6 +38,7 @@ __all__ = [
     "SIZES",
     "THINGS",
     "WORDS",
+    "Example",
     "Pictures",
     "Questions",
     "RegionBatch",
@@ -48,6 +50,7 @@ __all__ = [
     "cleared",
     "descriptions",
     "edited",
+    "example",
     "pictures",
     "questions",
     "regions",

@@ -18,14 +18,14 @@ from whyformer.scenes.world import COLOURS, COLUMNS, ROWS, SHAPES, SIZES, THINGS
 NOTHING = ""  # fills up shorter sentences
 WORDS = (
     NOTHING,
-    *("? . a the is what colour shape size thing of at above below yes no".split()),
+    *("? . a the is what colour shape size row column in thing of at above below yes no".split()),
     *COLOURS,
     *SHAPES,
     *SIZES,
     *ROWS,
     *COLUMNS,
 )
-ANSWERS = (*COLOURS, *SHAPES, *SIZES, "yes", "no")
+ANSWERS = (*COLOURS, *SHAPES, *SIZES, "yes", "no", *ROWS, *COLUMNS)
 
 # A kind of question, how it is asked, and how it is answered in a sentence.
 # Slots are filled from the scene; those in braces name the objects, so the answer depends on those words.
@@ -35,6 +35,8 @@ KINDS: dict[str, tuple[str, str]] = {
     "size": ("what size is the {colour} {shape} ?", "the {colour} {shape} is <answer>"),
     "left": ("is the {colour} {shape} left of the {colour2} {shape2} ?", "<answer>"),
     "above": ("is the {colour} {shape} above the {colour2} {shape2} ?", "<answer>"),
+    "row": ("what row is the {colour} {shape} in ?", "the {colour} {shape} is in the <answer> row"),
+    "column": ("what column is the {colour} {shape} in ?", "the {colour} {shape} is in the <answer> column"),
 }
 CAPTIONS = (
     "a {colour} {shape} left of a {colour2} {shape2}",
@@ -108,7 +110,7 @@ def askable(scenes: Scenes) -> Bool[Tensor, "scene kind thing other"]:
     only_of_colour = _only_one(scenes.colour, real)[:, :, None] & alone
     both = real[:, :, None] & real[:, None, :]
     beside, over = ((place[:, :, None] != place[:, None, :]) & both for place in (scenes.column, scenes.row))
-    return torch.stack([only_of_shape, only_of_colour, alone, beside, over], dim=1)
+    return torch.stack([only_of_shape, only_of_colour, alone, beside, over, alone, alone], dim=1)
 
 
 def asked(scenes: Scenes, kind: PerScene, about: Int[Tensor, "scene 2"]) -> Questions:
@@ -122,6 +124,8 @@ def asked(scenes: Scenes, kind: PerScene, about: Int[Tensor, "scene 2"]) -> Ques
         len(COLOURS) + len(SHAPES) + at_first("size"),
         torch.where(at_first("column") < at_second("column"), yes, no),
         torch.where(at_first("row") < at_second("row"), yes, no),
+        no + 1 + at_first("row"),
+        no + 1 + len(ROWS) + at_first("column"),
     ]
     answer = torch.stack(choices, dim=1).gather(1, kind[:, None])[:, 0]
     slots = _slots(scenes, first, second, answer)
@@ -132,7 +136,7 @@ def asked(scenes: Scenes, kind: PerScene, about: Int[Tensor, "scene 2"]) -> Ques
 
 def captions(scenes: Scenes, rng: Generator) -> Sentences:
     """A caption of two random objects of each scene and how they lie."""
-    beside, over = askable(scenes)[:, 3:].unbind(dim=1)
+    beside, over = askable(scenes)[:, 3:5].unbind(dim=1)
     pair = torch.multinomial((beside | over).flatten(1).float(), 1, generator=rng)[:, 0]
     first, second = pair // THINGS, pair % THINGS
     at_first, at_second = (_picker(scenes, thing) for thing in (first, second))
@@ -178,6 +182,7 @@ def _clause_truth(thing: PerScene, about: Questions | None) -> Bool[Tensor, "sce
     """For each kind of question, the words of the asked object's clause that matter."""
     kinds = [("colour", "shape"), ("colour", "shape"), ("size", "colour", "shape")]
     kinds += [("colour", "shape", "column"), ("colour", "shape", "row")]
+    kinds += [("colour", "shape", "row"), ("colour", "shape", "column")]
     slots = [word[1:-1] for word in CLAUSE.split()]
     table = torch.tensor([[slot in kind for slot in slots] for kind in kinds], device=thing.device)
     if about is None:
