@@ -10,9 +10,13 @@ import json
 import re
 import sys
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cards import CARDS, card_rows, metrics
+
+from whyformer.loading import ZOO
 from whyformer.methods import METHODS
 
 ROOT = Path(__file__).parents[1]
@@ -94,21 +98,46 @@ def third_party() -> str:
     return table(["model", "logits differ by", "maps", "with W_v, W_o and state", "methods"], rows)
 
 
-def mini_vit() -> str:
-    """What training reached on the validation photographs."""
-    found = json.loads((ROOT / "training" / "results" / "mini-vit" / "metrics.json").read_text())
+def card(name: str) -> str:
+    """What a bundled model reached on data it was not trained on."""
+    return table(["measured on held-out data", ""], card_rows(name))
+
+
+def bundled() -> str:
+    """The bundled models, what they are trained for and what they reach."""
+    rows = []
+    for name, lines in CARDS.items():
+        label, value = lines[0]
+        config = json.loads((ZOO / name / "config.json").read_text())
+        size = (ZOO / name / "model.safetensors").stat().st_size / 1e6
+        rows.append(
+            [f"`{name}`", f"`{config['architectures'][0]}`", f"{label}: {value(metrics(name))}", f"{size:.1f} MB"]
+        )
+    return table(["model", "class", "measured on held-out data", "size"], rows)
+
+
+def one_sense() -> str:
+    """What can be answered with one sense alone."""
+    found = metrics("mini-lxmert")
     rows = [
-        ["parameters", f"{found['parameters']:,}"],
-        ["balanced accuracy, 11 labels", f"{found['balanced_accuracy']:.1f} %"],
-        ["accuracy", f"{found['accuracy']:.1f} %"],
-        ["mIoU of `generic_attention` on the 3,669 Pets masks", f"{found['generic_attention_miou']:.1f}"],
-        ["mIoU of a fixed blob in the middle, same masks", f"{found['centre_blob_miou']:.1f}"],
         [
-            "training",
-            f"{found['images_seen']:,} views in {found['training_seconds'] / 60:.0f} minutes, {found['device']}",
+            "question",
+            f"{found['best_guess_from_the_question']['all']:.1f}",
+            f"{found['accuracy_of_the_question_only_twin']['all']:.1f}",
         ],
+        [
+            "scene",
+            f"{found['best_guess_from_the_scene']['all']:.1f}",
+            f"{found['accuracy_of_the_image_only_twin']['all']:.1f}",
+        ],
+        ["both", "100", f"{found['accuracy']['all']:.1f}"],
     ]
-    return table(["measured on the validation photographs", ""], rows)
+    return table(["what is given", "best possible guess, %", "mini-lxmert trained on it, %"], rows)
+
+
+def scenes_speed() -> str:
+    found = result("scenes")
+    return f"{found['scenes_per_second']:,} scenes a second on {found['cores']} cores."
 
 
 def shown(value: float | None) -> str:
@@ -145,8 +174,11 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "memory": memory,
     "agreement": agreement,
     "quadrature": quadrature,
-    "mini-vit": mini_vit,
     "third-party": third_party,
+    "bundled": bundled,
+    "one-sense": one_sense,
+    "scenes-speed": scenes_speed,
+    **{name: partial(card, name) for name in CARDS},
 }
 
 

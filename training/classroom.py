@@ -2,8 +2,9 @@
 
 import argparse
 import json
+from collections.abc import Iterable
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +14,7 @@ from transformers import Dinov2Model, PreTrainedModel
 import course
 from lessons import OBJECT_SHARE, SIZE, Lesson, Teacher, log_prior, prepare, probe_predictions
 from photos import Photos, photos
-from views import MEAN, STD, pixels, plain_view, random_view
+from views import MEAN, STD, View, pixels, plain_view, random_view
 
 PIXELS = 128
 TEMPERATURE = 2.0
@@ -37,12 +38,10 @@ class Batch(NamedTuple):
     clean: Tensor  # view: 1 if it shows one photograph only
 
 
-class Classroom:
-    """The photographs, and a teacher who comments on random views of them."""
+class Album:
+    """The photographs and random views of them."""
 
-    def __init__(
-        self, options: argparse.Namespace, *, with_masks: bool = False, object_share: float = OBJECT_SHARE
-    ) -> None:
+    def __init__(self, options: argparse.Namespace, *, with_masks: bool = False) -> None:
         self.options, self.device = options, torch.device(options.device)
         self.rng = torch.Generator(self.device).manual_seed(options.seed)
         self.train = photos(options.data, "train", limit=options.limit).to(self.device)
@@ -50,13 +49,37 @@ class Classroom:
         counts = self.train.labels.bincount(minlength=len(self.train.names)).clamp(min=1)
         self.sampling = counts.float().rsqrt()[self.train.labels]  # dogs are many; the metric weighs classes equally
         self.prior = log_prior(self.train, self.sampling)
+        sizes = {"train": len(self.train), "val": len(self.val), "masks": len(self.val.masks)}
+        course.say({"event": "data loaded", **sizes}, options.out)
+
+    def half_precision(self) -> torch.autocast:
+        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda")
+
+    def draw(self, *, mixed: float) -> tuple[Tensor, View, Tensor]:
+        """Random photographs, a random view of each, and the shares of the labels in it.
+
+        The share `mixed` of the views is blended with others.
+        """
+        count = self.options.batch
+        chosen = torch.multinomial(self.sampling, count, replacement=True, generator=self.rng)
+        view = random_view(count, self.rng, mixed=mixed)
+        one_hot = F.one_hot(self.train.labels[chosen], len(self.train.names)).float()
+        share = view.share[:, None]
+        return self.train.images[chosen], view, share * one_hot + (1 - share) * one_hot.flip(0)
+
+
+class Classroom(Album):
+    """An album, and a teacher who comments on the views."""
+
+    def __init__(
+        self, options: argparse.Namespace, *, with_masks: bool = False, object_share: float = OBJECT_SHARE
+    ) -> None:
+        super().__init__(options, with_masks=with_masks)
         dtype = torch.bfloat16 if self.device.type == "cuda" else torch.float32
         backbone = Dinov2Model.from_pretrained(options.teacher, dtype=dtype)
         self.teacher = Teacher(backbone, len(self.train.names), object_share=object_share).to(self.device)
         self.teacher_channels = backbone.config.hidden_size
         self.lesson = self.teacher.forward
-        sizes = {"train": len(self.train), "val": len(self.val), "masks": len(self.val.masks)}
-        course.say({"event": "data loaded", **sizes}, options.out)
 
     def prepare_teacher(self) -> None:
         """Fit the teacher's probe and scales."""
@@ -72,16 +95,8 @@ class Classroom:
         with torch.no_grad():
             self.lesson = course.compiled(self.teacher.forward, lambda lesson: lesson(views), self.options)
 
-    def half_precision(self) -> torch.autocast:
-        return torch.autocast(self.device.type, dtype=torch.bfloat16, enabled=self.device.type == "cuda")
-
     def batch(self, *, mixed: float) -> Batch:
-        """Random views of random photographs; the share `mixed` of them is blended with others."""
-        count = self.options.batch
-        chosen = torch.multinomial(self.sampling, count, replacement=True, generator=self.rng)
-        images, view = self.train.images[chosen], random_view(count, self.rng, mixed=mixed)
-        one_hot = F.one_hot(self.train.labels[chosen], len(self.train.names)).float()
-        labels = view.share[:, None] * one_hot + (1 - view.share[:, None]) * one_hot.flip(0)
+        images, view, labels = self.draw(mixed=mixed)
         with torch.no_grad():
             lesson = self.lesson(pixels(images, view, size=SIZE).to(self.teacher.dtype))
         return Batch(pixels(images, view, size=PIXELS), lesson, labels, (view.share == 1).float())
@@ -89,9 +104,13 @@ class Classroom:
 
 def class_errors(logits: Tensor, taught: Tensor, labels: Tensor, prior: Tensor) -> tuple[Tensor, Tensor]:
     """The cross-entropy with the labels and the divergence from the teacher's logits."""
-    classes = F.cross_entropy(logits + prior, labels, label_smoothing=0.1)
+    return F.cross_entropy(logits + prior, labels, label_smoothing=0.1), divergence(logits, taught)
+
+
+def divergence(logits: Tensor, taught: Tensor) -> Tensor:
+    """Of the softened logits from the teacher's (Hinton et al. 2015)."""
     target, ours = (F.log_softmax(values.float() / TEMPERATURE, dim=-1) for values in (taught, logits))
-    return classes, TEMPERATURE**2 * F.kl_div(ours, target, reduction="batchmean", log_target=True)
+    return TEMPERATURE**2 * F.kl_div(ours, target, reduction="batchmean", log_target=True)
 
 
 @torch.no_grad()
@@ -109,14 +128,18 @@ def accuracies(predicted: Tensor, val: Photos) -> dict[str, float]:
     return {"balanced_accuracy": 100 * sum(per_label) / len(per_label), "accuracy": 100 * float(correct.mean())}
 
 
-def save(model: PreTrainedModel, folder: Path) -> None:
+def save(model: PreTrainedModel, folder: Path, others: Iterable[Any] = (), **settings: Any) -> None:
     """The model's folder with its image processor's file, which loads without torchvision."""
-    course.save(model, folder)
-    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR, indent=2) + "\n")
+    course.save(model, folder, others)
+    (folder / "preprocessor_config.json").write_text(json.dumps(PROCESSOR | settings, indent=2) + "\n")
+
+
+def add_album_options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--data", type=Path, required=True, help="folder with the photo tars and index.csv")
+    parser.add_argument("--limit", type=int, help="photographs per split, for trials")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--data", type=Path, required=True, help="folder with the photo tars and index.csv")
+    add_album_options(parser)
     parser.add_argument("--teacher", type=Path, required=True, help="folder that training/teacher.py wrote")
-    parser.add_argument("--limit", type=int, help="photographs per split, for trials")
     parser.add_argument("--probe-views", type=int, default=40_000, help="on which the teacher's probe is fitted")

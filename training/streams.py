@@ -1,10 +1,10 @@
-"""The token stream of a stock ViT, BEiT or DINOv2, block by block: fused attention, [CLS] rows on request."""
+"""The token stream of a stock ViT, BEiT, DINOv2 or CLIP, block by block: fused attention, [CLS] rows on request."""
 
 from typing import NamedTuple
 
 from torch import Tensor, nn
 from torch.nn import functional as F
-from transformers import BeitForImageClassification, Dinov2Model, ViTForImageClassification
+from transformers import BeitForImageClassification, CLIPModel, Dinov2Model, ViTForImageClassification
 
 
 class Reading(NamedTuple):
@@ -15,13 +15,14 @@ class Reading(NamedTuple):
 class Block(nn.Module):
     """A pre-norm block that shares its parts with the stock block."""
 
-    def __init__(self, block: nn.Module, heads: int) -> None:
+    def __init__(self, block: nn.Module, heads: int, *, causal: bool) -> None:
         super().__init__()
-        self.heads = heads
-        self.norm_before = part(block, "layernorm_before", "norm1")
+        self.heads, self.causal = heads, causal
+        self.norm_before = part(block, "layernorm_before", "norm1", "layer_norm1")
         self.query, self.key = part(block, "q_proj", "query"), part(block, "k_proj", "key")
-        self.value, self.output = part(block, "v_proj", "value"), part(block, "o_proj", "dense", within="attention")
-        self.norm_after = part(block, "layernorm_after", "norm2")
+        self.value = part(block, "v_proj", "value")
+        self.output = part(block, "o_proj", "out_proj", "dense", within=("attention", "self_attn"))
+        self.norm_after = part(block, "layernorm_after", "norm2", "layer_norm2")
         self.mlp = block.mlp
         self.scale_attention = getattr(block, "layer_scale1", nn.Identity())
         self.scale_mlp = getattr(block, "layer_scale2", nn.Identity())
@@ -32,21 +33,29 @@ class Block(nn.Module):
             project(normed).unflatten(-1, (self.heads, -1)).transpose(1, 2)
             for project in (self.query, self.key, self.value)
         )
-        mixed = F.scaled_dot_product_attention(query, key, value).transpose(1, 2).flatten(2)
+        mixed = F.scaled_dot_product_attention(query, key, value, is_causal=self.causal).transpose(1, 2).flatten(2)
         tokens = tokens + self.scale_attention(self.output(mixed))
         tokens = tokens + self.scale_mlp(self.mlp(self.norm_after(tokens)))
         return tokens, cls_row(query, key) if with_row else None
 
 
 class Stream(nn.Module):
-    def __init__(self, embeddings: nn.Module, blocks: nn.ModuleList, final_norm: nn.Module, heads: int) -> None:
+    def __init__(
+        self,
+        embeddings: nn.Module,
+        blocks: nn.ModuleList,
+        final_norm: nn.Module,
+        heads: int,
+        *,
+        causal: bool = False,
+    ) -> None:
         super().__init__()
         self.embeddings = embeddings
-        self.blocks = nn.ModuleList(Block(block, heads) for block in blocks)
+        self.blocks = nn.ModuleList(Block(block, heads, causal=causal) for block in blocks)
         self.final_norm = final_norm
 
-    def forward(self, pixels: Tensor, *, rows_of: tuple[int, ...] = ()) -> Reading:
-        return self.reading(self.embeddings(pixels), rows_of=rows_of)
+    def forward(self, inputs: Tensor, *, rows_of: tuple[int, ...] = ()) -> Reading:
+        return self.reading(self.embeddings(inputs), rows_of=rows_of)
 
     def reading(self, tokens: Tensor, *, rows_of: tuple[int, ...] = ()) -> Reading:
         """Of embedded tokens, which may be some of them only."""
@@ -81,7 +90,18 @@ def dinov2_stream(model: Dinov2Model) -> Stream:
     return Stream(model.embeddings, model.encoder.layer, model.layernorm, model.config.num_attention_heads)
 
 
-def part(block: nn.Module, *names: str, within: str = "") -> nn.Module:
+def clip_streams(model: CLIPModel) -> tuple[Stream, Stream]:
+    """Of the images, whose [CLS] is normed last, and of the texts."""
+    vision, text = model.vision_model, model.text_model
+    embeddings = nn.Sequential(vision.embeddings, vision.pre_layrnorm)
+    heads = vision.config.num_attention_heads, text.config.num_attention_heads
+    return (
+        Stream(embeddings, vision.encoder.layers, vision.post_layernorm, heads[0]),
+        Stream(text.embeddings, text.encoder.layers, text.final_layer_norm, heads[1], causal=True),
+    )
+
+
+def part(block: nn.Module, *names: str, within: str | tuple[str, ...] = "") -> nn.Module:
     """The submodule with one of these names: releases of transformers 5 call the projections differently."""
     for path, module in block.named_modules():
         if path.rpartition(".")[2] in names and path.startswith(within):
