@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 STARTED = time.perf_counter()
-PLACES = ("data", "teacher", "out", "checkpoint", "resume", "device")  # options that say nothing of the model
+PLACES = ("data", "teacher", "init", "out", "checkpoint", "resume", "device")  # options that say nothing of the model
 
 
 def options_of(description: str) -> argparse.ArgumentParser:
