@@ -36,6 +36,10 @@ from whyformer.scenes import (
 )
 
 
+VARIANTS = [(method, "gradient") for method in METHODS]
+VARIANTS += [(name, "libra") for name, method in METHODS.items() if method.reads not in ("last map", "maps")]
+
+
 @dataclass(frozen=True)
 class Task:
     """Examples for a model, what it must answer, and the truth: pixels or things for the image, words for texts."""
@@ -139,13 +143,14 @@ def main() -> None:
     report: dict[str, Any] = {"scenes": options.scenes, "rows": []}
     for task in tasks(options.scenes):
         subject = load(task.model)
-        for method in track(list(METHODS), task.model):
-            found = hits(task, explain_batch(task.examples, subject, task.targets, method))
+        for method, backward in track(VARIANTS, task.model):
+            found = hits(task, explain_batch(task.examples, subject, task.targets, method, backward=backward))
             for name, pairs in found.items():
                 accuracy, chance = (100 * float(np.mean(side)) for side in zip(*pairs, strict=True))
-                row = {"model": task.model, "part": name, "method": method, "accuracy": round(accuracy, 1)}
-                report["rows"].append(row | {"chance": round(chance, 1), "examples": len(pairs)})
-                print(report["rows"][-1], flush=True)
+                row = {"model": task.model, "part": name, "method": method, "backward": backward}
+                row |= {"accuracy": round(accuracy, 1), "chance": round(chance, 1), "examples": len(pairs)}
+                report["rows"].append(row)
+                print(row, flush=True)
     if options.out:
         options.out.write_text(json.dumps(report, indent=1) + "\n")
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import torch
 from rich.progress import track
@@ -19,8 +19,9 @@ from whyformer.errors import WhyformerError
 from whyformer.explanation import Explanation
 from whyformer.inputs import Piece, black, model_inputs
 from whyformer.loading import Loaded, loaded
-from whyformer.methods import check_options, method_named
+from whyformer.methods import Method, check_options, method_named
 from whyformer.pieces import Vocabulary, pieces_of
+from whyformer.record import Backward
 from whyformer.score import Contrast, Detection, Target, logits_of, one_each
 from whyformer.trace import trace
 
@@ -35,21 +36,25 @@ def attribute(
     *,
     readout: str | int | Tensor | None = None,
     inputs_at_once: int | None = None,
+    backward: Backward = "gradient",
     **options: Any,
 ) -> StreamScores:
     """Raw scores at every position of every stream, for a batch of tensors as the model takes them.
 
     `readout` says where the answer is read if the model's family does not: "first", "mean", "first+mean", "last", a
     position, or a weight per position. `inputs_at_once` bounds how many copies of the batch a method that repeats it
-    runs at once, counted in inputs; the batch itself is never split.
+    runs at once, counted in inputs; the batch itself is never split. `backward` "libra" takes gradients by LibraGrad's
+    rules, under any method that reads gradients.
     """
     chosen = method_named(method)
     check_options(chosen, options)
+    _check_backward(chosen, backward)
     if not isinstance(inputs, Mapping):
         raise WhyformerError(
             f"inputs are tensors by name, such as {{'pixel_values': …}}, not a {type(inputs).__name__}."
         )
-    asked = trace(model, inputs, target, reads=chosen.reads, readout=readout, inputs_at_once=inputs_at_once)
+    how: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "backward": backward}
+    asked = trace(model, inputs, target, reads=chosen.reads, **how)
     return chosen.scores(asked, **options)
 
 
@@ -81,6 +86,7 @@ def explain_batch(
     truncate: bool = False,
     batch_size: int | None = None,
     progress: bool = False,
+    backward: Backward = "gradient",
     **options: Any,
 ) -> list[Explanation]:
     """One Explanation per example, in their order, computed in batches that suit the model's device.
@@ -92,7 +98,7 @@ def explain_batch(
         raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
     check_options(method_named(method), options)
     subject = loaded(model, processor)
-    settings = {"readout": readout, "batch_size": batch_size, "progress": progress, **options}
+    settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward, **options}
     if subject.compares:
         pairs = pairs_of(subject, list(examples), target, truncate=truncate)
         found = explain_pieces(subject, [pair.piece for pair in pairs], pairs, method, **settings)
@@ -111,11 +117,13 @@ def explain_pieces(
     readout: str | int | Tensor | None = None,
     batch_size: int | None = None,
     progress: bool = False,
+    backward: Backward = "gradient",
     **options: Any,
 ) -> list[Explanation]:
     """`explain_batch` of examples that were made into pieces already."""
     chosen = method_named(method)
     check_options(chosen, options)
+    _check_backward(chosen, backward)
     if batch_size is not None and batch_size < 1:
         raise WhyformerError(f"batch_size={batch_size}: at least 1.")
     device = next(subject.model.parameters()).device
@@ -132,11 +140,20 @@ def explain_pieces(
             score_of(each, subject) if subject.compares else each,
             reads=chosen.reads,
             readout=readout,
+            backward=backward,
             labels=Vocabulary(subject.tokenizer) if subject.writes else None,
         )
         for piece, result in zip(batch, answers(asked, chosen, tensors, batch, subject), strict=True):
             found[piece.example].append(result)
-    return [explanation_of(parts, subject, chosen, options) for parts in found]
+    shown = options if backward == "gradient" else options | {"backward": backward}
+    return [explanation_of(parts, subject, chosen, shown) for parts in found]
+
+
+def _check_backward(method: Method, backward: str) -> None:
+    if backward not in get_args(Backward):
+        raise WhyformerError(f"backward={backward!r}. Choose from: {', '.join(get_args(Backward))}.")
+    if backward != "gradient" and method.reads in ("last map", "maps"):
+        raise WhyformerError(f"{method.name} reads no gradient: backward={backward!r} has nothing to do there.")
 
 
 def _as_tensors(options: dict[str, Any], subject: Loaded) -> dict[str, Any]:
@@ -151,7 +168,7 @@ def _settled(subject: Loaded, pieces: Sequence[Piece], target: Any, batch_size: 
     if subject.compares:
         return target
     if subject.writes:
-        return _as_tokens(target, subject)
+        return _as_tokens(target, subject, len({piece.example for piece in pieces}))
     if callable(target) or isinstance(target, (Contrast, Detection)):
         return target
     each = one_each(target, len({piece.example for piece in pieces}))
@@ -168,13 +185,13 @@ def _settled(subject: Loaded, pieces: Sequence[Piece], target: Any, batch_size: 
     return each
 
 
-def _as_tokens(target: Target, subject: Loaded) -> Target:
-    """A target in words as the tokens they are."""
+def _as_tokens(target: Target, subject: Loaded, count: int) -> Target:
+    """A target in words as the tokens they are, one for each example."""
     if isinstance(target, Contrast):
         return Contrast(_token(target.label, subject), _token(target.other, subject))
-    if isinstance(target, (list, tuple)):
-        return [_token(label, subject) for label in target]
-    return target if callable(target) else _token(target, subject)
+    if callable(target) or isinstance(target, Detection):
+        return target
+    return [_token(label, subject) for label in one_each(target, count)]
 
 
 def _token(label: Any, subject: Loaded) -> Any:

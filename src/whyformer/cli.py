@@ -13,7 +13,7 @@ from dataclasses import asdict
 from importlib.metadata import version
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, cast, get_type_hints
 
 import typer
 from rich.console import Console
@@ -109,6 +109,9 @@ def explain(
     text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
     query: Annotated[int | None, typer.Option(help="For a detector: the object query whose find is explained.")] = None,
     truncate: Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")] = False,
+    backward: Annotated[
+        str, typer.Option(help="How gradients are taken: gradient, or libra (LibraGrad).")
+    ] = "gradient",
     as_json: AsJson = False,
 ) -> None:
     """Show which parts of an image or a text the answer rests on."""
@@ -128,6 +131,7 @@ def explain(
         method,
         truncate=truncate,
         progress=shows_progress,
+        backward=cast(Any, backward),  # checked where it is used
         **options,
     )
     if destination is not None:

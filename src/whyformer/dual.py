@@ -15,7 +15,7 @@ from whyformer.examples import two_of
 from whyformer.inputs import Piece, model_inputs
 from whyformer.loading import Loaded
 from whyformer.pieces import picture_of, whole_text
-from whyformer.score import Contrast, Score, Target, label_index, similarity
+from whyformer.score import Contrast, Label, Score, Target, label_index, one_each, similarity
 from whyformer.target import scale_of
 
 
@@ -34,10 +34,12 @@ def pairs_of(subject: Loaded, examples: Sequence[Any], target: Target, *, trunca
 
     "predicted" is the most similar. A contrast is of two of the texts.
     """
-    return [_pair(number, example, subject, target, truncate=truncate) for number, example in enumerate(examples)]
+    targets = [target] * len(examples) if isinstance(target, Contrast) else one_each(target, len(examples))
+    asked = enumerate(zip(examples, targets, strict=True))
+    return [_pair(number, example, subject, each, truncate=truncate) for number, (example, each) in asked]
 
 
-def _pair(number: int, example: Any, subject: Loaded, target: Target, *, truncate: bool) -> Pair:
+def _pair(number: int, example: Any, subject: Loaded, target: Label | Contrast, *, truncate: bool) -> Pair:
     image, given = two_of(example, "a picture and a text, or a list of texts: ('street.jpg', 'a red bus')")
     texts = list(given) if isinstance(given, (list, tuple)) else [given]
     if not texts:
@@ -70,7 +72,8 @@ def score_of(pairs: Sequence[Pair], subject: Loaded) -> Score:
     against = [pair.against for pair in pairs if pair.against is not None]
     if not against:
         return alike
-    others = torch.stack(against)  # one target is for all pairs: either all are contrasts or none
+    nothing = torch.zeros_like(against[0])
+    others = torch.stack([nothing if pair.against is None else pair.against for pair in pairs])
 
     def score(output: Any) -> ExampleScores:
         unlike: Tensor = scale * (output.image_embeds * others).sum(dim=-1)

@@ -17,7 +17,7 @@ from whyformer.axes import QUERY, AttentionMap, Inputs, Positions
 from whyformer.backward import gradients
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import NOTHING, ROW_TO_WRITE, Family, config_of, main_input, scaled_module
-from whyformer.record import Recorder
+from whyformer.record import Backward, Recorder
 from whyformer.score import Score
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
@@ -36,6 +36,7 @@ class Question:
     family: Family
     score: Score
     batch: int
+    backward: Backward = "gradient"
 
 
 def nodes_and_weights(quadrature: Quadrature, steps: int) -> tuple[Tensor, Tensor]:
@@ -90,7 +91,7 @@ def gradients_at(
     """
     copies = 1 if scales is None else len(scales)
     batch, start = question.batch * copies, min(operations)
-    recorder = Recorder(batch, graph=True, start=start)
+    recorder = Recorder(batch, graph=True, start=start, backward=question.backward)
     path = nullcontext(question.inputs) if scales is None else scaled_inputs(question, streams, scales, baseline)
     with torch.inference_mode(False), path as inputs:
         output = recorder.run(question.model, **inputs)
@@ -114,7 +115,9 @@ def scaled_inputs(
     if None in scaled:
         name, pixels = main_input(inputs)
         inputs[name] = _between(_pixel_baseline(baseline, pixels), pixels, by_example)
-        baseline = baseline if baseline == "padding" else "zero"  # which is for the pixels, where there are any
+    has_pixels = any(stream.scaled is None for stream in question.family.streams)
+    if has_pixels and (isinstance(baseline, Tensor) or baseline != "padding"):
+        baseline = "zero"  # what was given is for the pixels, and no word piece starts there
     paths = [path for path in scaled if path not in (None, NOTHING)]
     modules = {scaled_module(question.model, path): path for path in paths}  # encoder and decoder may share theirs
     with ExitStack() as hooks:

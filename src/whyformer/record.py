@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.weak import WeakIdKeyDictionary
 
-from whyformer import kernels
+from whyformer import kernels, libra
 from whyformer.axes import HEAD, AttentionMap, State, Values, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.provenance import (
@@ -30,6 +30,9 @@ from whyformer.provenance import (
 )
 
 Function = Callable[..., Any]
+Backward = Literal["gradient", "libra"]
+# To LibraGrad these are what a normalisation divides by, or a gate: constants.
+SCALES = frozenset({"rsqrt", "sigmoid"})
 
 
 @dataclass(frozen=True)
@@ -64,12 +67,14 @@ class Recorder(TorchFunctionMode):
         start: int = 0,
         merge_heads: bool = False,
         states: bool = False,
+        backward: Backward = "gradient",
     ):
         super().__init__()
         self.taps: list[Tap] = []
         self.seen = 0
         self._batch, self._graph, self._start = batch, graph, start
         self._merge_heads, self._states = merge_heads, states
+        self._is_libra = backward == "libra"
         self._tags = WeakIdKeyDictionary()
 
     def __enter__(self) -> Self:
@@ -96,6 +101,8 @@ class Recorder(TorchFunctionMode):
         plain = _plain(args)
         tag = self._tag(args[0]) if args else None
         result = func(*plain, **_plain_values(kwargs))
+        if self._is_libra and name in SCALES:
+            result = result.detach()
         if name in KEEPING:
             self._carry(tag, result)
         elif name in MOVING:
@@ -180,7 +187,8 @@ class Recorder(TorchFunctionMode):
             return weights
         if self._start:
             torch.set_grad_enabled(True)
-        return weights if weights.requires_grad else weights.detach().requires_grad_()
+        is_in_graph = weights.requires_grad and not self._is_libra
+        return weights if is_in_graph else weights.detach().requires_grad_()
 
     def _record(self, weights: Tensor, value: Tensor, mixed: Tensor) -> None:
         self.seen += 1
@@ -222,9 +230,19 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
+        if self._is_libra:
+            func = libra.layer_norm if func.__name__ == "layer_norm" else libra.rms_norm
+            kwargs = {name: value for name, value in kwargs.items() if name != "cudnn_enable"}
+            args = args[:5]
         result = func(*_plain(args), **_plain_values(kwargs))
         self._set(result, Normed(args[0]) if self._states else None)
         return result
+
+    def _activation(self, func: Function, args: Any, kwargs: Any) -> Any:
+        if not self._is_libra:
+            return func(*args, **kwargs)
+        kwargs = {name: value for name, value in kwargs.items() if name != "inplace"}
+        return libra.gated(func, *args[:1], **kwargs)
 
     def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
         first = args[0]
@@ -262,6 +280,9 @@ class Recorder(TorchFunctionMode):
                 scaled = tag
             elif isinstance(tag, Projection) and not isinstance(factor, Tensor):
                 scaled = replace(tag, weight=tag.weight * factor)
+        factors = _plain(args[:2])
+        if self._is_libra and len(factors) == 2 and all(isinstance(x, Tensor) and x.requires_grad for x in factors):
+            func, args, kwargs = libra.product, factors, {}
         result = func(*_plain(args), **_plain_values(kwargs))
         self._set(result, scaled)
         return result
@@ -277,6 +298,7 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
     | dict.fromkeys(["multinomial", "randperm"], Recorder._drawn)
     | dict.fromkeys(["linear", "addmm"], Recorder._linear)
     | dict.fromkeys(["layer_norm", "rms_norm"], Recorder._norm)
+    | dict.fromkeys(["gelu", "silu", "tanh", "hardswish", "mish"], Recorder._activation)
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__"], Recorder._scale)
 )

@@ -26,7 +26,7 @@ from whyformer.path import (
     nodes_and_weights,
 )
 from whyformer.readout import ReadOut, read_out_seen, read_out_weights
-from whyformer.record import AttentionRecord, Recorder
+from whyformer.record import AttentionRecord, Backward, Recorder
 from whyformer.score import Target
 from whyformer.streams import connected, places, reaching, steps_of
 from whyformer.target import Asked, asked
@@ -159,6 +159,7 @@ def trace(
     readout: str | int | Tensor | None = None,
     inputs_at_once: int | None = None,
     labels: Mapping[int, str] | None = None,
+    backward: Backward = "gradient",
 ) -> Trace:
     """Run the model once on the inputs, keeping what `reads` names; `labels` are names the model does not carry."""
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper hides every operation
@@ -171,11 +172,12 @@ def trace(
         # What reads the last map alone lets the blocks before it run on the fused kernels.
         is_last = reads in ("last map", "last gradient") and not family.attention
         start = max(0, (layers_of(model) or 1) - 1) if is_last else 0
-        recorder = Recorder(batch, graph=graph, start=start, merge_heads=not graph, states=reads == "states")
+        kept = {"merge_heads": not graph, "states": reads == "states"}
+        recorder = Recorder(batch, graph=graph, start=start, backward=backward, **kept)
         output = recorder.run(model, **inputs)
         _check_complete(model, recorder, batch)
         answer = asked(target, output, labels_of(model) if labels is None else labels, model, inputs)
-        question = Question(model, inputs, family, answer.score, batch)
+        question = Question(model, inputs, family, answer.score, batch, backward)
         steps = _steps(question, recorder)
         if graph:
             steps = _with_gradients(question, steps, recorder, output, last_only=reads == "last gradient")

@@ -1,0 +1,50 @@
+"""What is asked about: one target for all examples, or one each, for models of every kind."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+from whyformer import explain, explain_batch
+from whyformer.errors import WhyformerError
+from whyformer.scenes import example
+
+PROMPTS = ["The film was", "I think that this", "Great"]
+
+
+def same_scores(ours, theirs) -> bool:
+    parts = [(ours.parts[name].scores, theirs.parts[name].scores) for name in ours.parts]
+    return all(np.abs(a - b).max() <= 1e-4 * np.abs(a).max() + 1e-9 for a, b in parts)
+
+
+@pytest.mark.parametrize("targets", [[5, 6, 7], torch.tensor([5, 6, 7]), np.array([5, 6, 7])])
+def test_a_model_that_writes_is_asked_about_a_token_of_each_example(targets):
+    found = explain_batch(PROMPTS, "mini-gpt", targets, "generic_attention", batch_size=2)
+    for prompt, token, batched in zip(PROMPTS, (5, 6, 7), found, strict=True):
+        alone = explain(prompt, "mini-gpt", token, "generic_attention")
+        assert alone.target == batched.target
+        assert same_scores(alone, batched)
+
+
+@pytest.mark.parametrize("targets", [["the"], ["the"] * 4])
+def test_a_model_that_writes_refuses_targets_that_are_not_one_each(targets):
+    with pytest.raises(WhyformerError, match=f"{len(targets)} targets for 3 examples"):
+        explain_batch(PROMPTS, "mini-gpt", targets)
+
+
+def test_each_picture_is_compared_with_a_text_of_its_own_choice():
+    said = ["a red circle", "a blue square"]
+    pairs = [(example(number).image, said) for number in (3, 4)]
+    found = explain_batch(pairs, "mini-clip", said, "generic_attention")
+    assert [explanation.target for explanation in found] == said
+    for pair, text, batched in zip(pairs, said, found, strict=True):
+        assert same_scores(explain(pair, "mini-clip", text, "generic_attention"), batched)
+
+
+def test_black_is_where_pixels_start_and_changes_nothing_of_the_words():
+    pairs = [(example(number).image, "a red circle") for number in (3, 4, 5)]
+    zero, black = (explain_batch(pairs, "mini-clip", baseline=kind, steps=2) for kind in ("zero", "black"))
+    for ours, theirs in zip(zero, black, strict=True):
+        assert np.array_equal(ours.parts["text"].scores, theirs.parts["text"].scores)
+        assert not np.array_equal(ours.parts["image"].scores, theirs.parts["image"].scores)
