@@ -8,6 +8,7 @@ import torch
 
 from whyformer import explain, explain_batch
 from whyformer.errors import WhyformerError
+from whyformer.scenes import example
 
 PROMPTS = ["The film was", "I think that this", "Great"]
 
@@ -30,3 +31,12 @@ def test_a_model_that_writes_is_asked_about_a_token_of_each_example(targets):
 def test_a_model_that_writes_refuses_targets_that_are_not_one_each(targets):
     with pytest.raises(WhyformerError, match=f"{len(targets)} targets for 3 examples"):
         explain_batch(PROMPTS, "mini-gpt", targets)
+
+
+def test_each_picture_is_compared_with_a_text_of_its_own_choice():
+    said = ["a red circle", "a blue square"]
+    pairs = [(example(number).image, said) for number in (3, 4)]
+    found = explain_batch(pairs, "mini-clip", said, "generic_attention")
+    assert [explanation.target for explanation in found] == said
+    for pair, text, batched in zip(pairs, said, found, strict=True):
+        assert same_scores(explain(pair, "mini-clip", text, "generic_attention"), batched)
