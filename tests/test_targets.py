@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from whyformer import explain, explain_batch
+from models import STREAM_FAMILIES
+from whyformer import explain, explain_batch, load
 from whyformer.errors import WhyformerError
 from whyformer.scenes import example
 
@@ -48,3 +49,12 @@ def test_black_is_where_pixels_start_and_changes_nothing_of_the_words():
     for ours, theirs in zip(zero, black, strict=True):
         assert np.array_equal(ours.parts["text"].scores, theirs.parts["text"].scores)
         assert not np.array_equal(ours.parts["image"].scores, theirs.parts["image"].scores)
+
+
+def test_the_probability_of_a_detector_that_judges_each_label_by_itself_is_its_sigmoid():
+    subject = load("mini-detr", device="cpu")
+    model, image = STREAM_FAMILIES["conditional detr"][0](), example(3).image
+    found = explain(image, model, method="raw_attention", processor=subject.processor)
+    with torch.no_grad():
+        pixels = subject.processor(images=image, return_tensors="pt")["pixel_values"]
+        assert found.probability == pytest.approx(float(model(pixels).logits.sigmoid().max()), abs=1e-5)

@@ -29,6 +29,7 @@ class Answer:
     index: int | None
     name: str
     logits: Tensor | None
+    is_sole: bool
 
 
 def answers(
@@ -48,7 +49,7 @@ def answers(
             if layout.size
         }
         index, name = asked.asked.indices[row], asked.asked.names[row]
-        yield Answer(piece, parts, index, name, None if logits is None else logits[row])
+        yield Answer(piece, parts, index, name, None if logits is None else logits[row], asked.asked.is_sole)
 
 
 def _without_own_entry(scores: StreamScores, asked: Trace) -> StreamScores:
@@ -160,4 +161,5 @@ def _probability(found: Sequence[Answer], model: nn.Module) -> float | None:
     if index is None or len(rows[0]) == 1 or problem == "regression":
         return None
     logits = torch.stack(rows).mean(dim=0)
-    return float(logits.sigmoid()[index] if problem == "multi_label_classification" else logits.softmax(dim=0)[index])
+    is_sole = found[0].is_sole or problem == "multi_label_classification"
+    return float(logits.sigmoid()[index] if is_sole else logits.softmax(dim=0)[index])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -31,13 +31,15 @@ from whyformer.score import (
 class Asked:
     """A target made definite: the score, and for labels their index and name per example.
 
-    `place` is the token or object query whose logits are asked about, where there are several.
+    `place` is the token or object query whose logits are asked about, where there are several. `is_sole` says that
+    each label is judged by itself, so that its probability is a sigmoid.
     """
 
     score: Score
     indices: tuple[int | None, ...]
     names: tuple[str, ...]
     place: Tensor | None = None
+    is_sole: bool = False
 
 
 def asked(target: Target, output: Any, labels: Mapping[int, str], model: nn.Module, inputs: Inputs) -> Asked:
@@ -91,7 +93,8 @@ def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> Aske
     A logit more than there are labels is "no object"; detectors without it judge each label by itself.
     """
     batch, queries, count = logits.shape
-    found = logits.sigmoid() if count == len(labels) else logits.softmax(dim=-1)[..., :-1]
+    is_sole = count == len(labels)
+    found = logits.sigmoid() if is_sole else logits.softmax(dim=-1)[..., :-1]
     count = found.shape[-1]
     if isinstance(target, Detection):
         if not 0 <= target.query < queries:
@@ -114,7 +117,7 @@ def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> Aske
 
     if isinstance(target, Contrast):
         return _contrasted(indices_of(wanted), indices_of(target.other), labels, place)
-    return _named(indices_of(wanted), labels, place)
+    return replace(_named(indices_of(wanted), labels, place), is_sole=is_sole)
 
 
 def _named(indices: tuple[int, ...], labels: Mapping[int, str], place: Tensor | None) -> Asked:
