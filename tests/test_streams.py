@@ -256,3 +256,12 @@ def test_what_follows_the_asked_token_changes_no_score_of_a_decoder():
     for method in ("rollout", "generic_attention", "bi_head", "bi_token"):
         padded = attribute(model, inputs, there, method)["text"]
         torch.testing.assert_close(attribute(model, {"input_ids": longer}, there, method)["text"], padded)
+
+
+@pytest.mark.parametrize("method", ["bi_head", "bi_token"])
+def test_the_models_own_similarities_are_a_target_like_the_pairs_they_are_of(method):
+    model, inputs = STREAM_FAMILIES["clip"][0](), STREAM_FAMILIES["clip"][1]()
+    ours = attribute(model, inputs, method=method)
+    theirs = attribute(model, inputs, lambda output: output.logits_per_image.diagonal(), method)
+    for stream in ("image", "text"):
+        torch.testing.assert_close(ours[stream], theirs[stream])

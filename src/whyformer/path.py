@@ -217,6 +217,8 @@ def _rows(output: Any, rows: slice, total: int) -> Any:
         return output[rows] if output.dim() and len(output) == total else output
     if isinstance(output, Mapping):
         cut = {name: _rows(value, rows, total) for name, value in output.items()}
+        # Every image of a dual encoder by every text: those of the other copies are not of this question.
+        cut |= {name: cut[name][:, rows] for name in ("logits_per_image", "logits_per_text") if name in cut}
         return type(output)(**cut) if isinstance(output, ModelOutput) else cut
     if hasattr(output, "_make"):
         return output._make(_rows(value, rows, total) for value in output)
