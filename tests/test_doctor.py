@@ -9,7 +9,7 @@ import torch
 from typer.testing import CliRunner
 
 from conftest import image_processor, tokenizer
-from models import FAMILIES, IMAGE_FAMILIES
+from models import FAMILIES, IMAGE_FAMILIES, READER, TOWER, built
 from whyformer import METHODS, UnsupportedModel, WhyformerError, attribute, load
 from whyformer.cli import app
 from whyformer.doctor import checkup, doctor
@@ -175,3 +175,11 @@ def test_the_exit_code_says_that_something_is_wrong(vit, monkeypatch, flags):
     assert result.exit_code == 1
     assert "the logits differ by" in " ".join(result.stdout.split())
     assert result.stderr == ""
+
+
+def test_a_pool_that_only_reads_the_picture_has_no_share_of_its_own():
+    subject = load("mini-clip", device="cpu")
+    text = TOWER | READER | {"vocab_size": len(subject.tokenizer), "max_position_embeddings": 40}
+    image = TOWER | {"image_size": subject.model.config.vision_config.image_size, "patch_size": 8}
+    found = doctor(built("SiglipModel", "SiglipConfig", text_config=text, vision_config=image), subject.processor)
+    assert (found.stream, found.first_token_share, found.is_healthy) == ("pool", 0.0, True)

@@ -87,7 +87,8 @@ def checkup(subject: Loaded) -> Checkup:
     recorder = Recorder(1)
     recorded = _answer(recorder.run(model, **inputs))
     content = _content(piece, seen)
-    raw = attribute(model, inputs, method="raw_attention")[seen.readout.stream][0].abs()
+    scores = attribute(model, inputs, method="raw_attention")
+    raw = scores.get(seen.readout.stream, torch.zeros_like(seen.readout.weights))[0].abs()  # a pool reads only others
     methods, failures = _methods(model, inputs)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
     first_content = _share(raw[list(content)])
