@@ -14,6 +14,7 @@ from torch import Tensor
 from models import (
     REFUSED_FAMILIES,
     STREAM_FAMILIES,
+    T5,
     TOWER,
     built,
     captioned,
@@ -35,7 +36,10 @@ from whyformer import (
     attribute,
     contrast,
     detection,
+    explain,
+    load,
 )
+from whyformer.scenes import example
 from whyformer.trace import trace
 
 REFUSALS = {
@@ -265,3 +269,18 @@ def test_the_models_own_similarities_are_a_target_like_the_pairs_they_are_of(met
     theirs = attribute(model, inputs, lambda output: output.logits_per_image.diagonal(), method)
     for stream in ("image", "text"):
         torch.testing.assert_close(ours[stream], theirs[stream])
+
+
+@pytest.mark.parametrize("method", ["rollout", "generic_attention", "bi_head", "bi_token"])
+def test_a_first_block_that_only_the_encoder_has_leaves_nothing_of_the_source(method):
+    deeper = built("T5ForConditionalGeneration", "T5Config", **T5 | {"num_layers": 3, "num_decoder_layers": 2})
+    scores = attribute(deeper, STREAM_FAMILIES["t5"][1](), method=method, first_block=2)
+    assert not any(values.any() for values in scores.values())
+
+
+def test_a_tower_that_a_first_block_leaves_out_is_shown_without_a_score():
+    depth = load("mini-clip").model.config.vision_config.num_hidden_layers
+    found = explain((example(3).image, "a red circle"), "mini-clip", first_block=depth - 1)
+    assert found.parts["image"].scores.any()
+    assert not found.parts["text"].scores.any()
+    assert "bi_token found nothing in the text: every score is zero." in found.notes

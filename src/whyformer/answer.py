@@ -36,7 +36,8 @@ def answers(
     asked: Trace, method: Method, options: Mapping[str, Any], batch: Sequence[Piece], subject: Loaded
 ) -> Iterator[Answer]:
     """One answer per piece of the batch."""
-    scores = method.scores(asked, **options)
+    nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in asked.masks.items()}
+    scores = nothing | method.scores(asked, **options)  # first_block may leave a stream without any
     if not subject.writes:  # whose last token is a word like any other
         scores = _without_own_entry(scores, asked)
     logits = (

@@ -99,7 +99,7 @@ class Trace:
             if (record.map.shape[0], *record.map.shape[2:]) != expected:
                 raise UnsupportedModel(_no_token_flow(self.question.model, record.map))
         kept = (tuple(record for record in step if record.block >= first_block) for step in self.steps)
-        return [step for step in kept if step]
+        return list(reaching([step for step in kept if step], [readout.stream for readout in self.readouts]))
 
     def readings(self, steps: list[Step], mixing: Callable[[AttentionRecord], Mixing]) -> list[tuple[Reading, Rows]]:
         """For each stream the last attention that reads it, with the rows of P, one for each query that counts.
