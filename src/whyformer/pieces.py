@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from itertools import pairwise
+from itertools import takewhile
 from typing import Any
 
 from whyformer.errors import WhyformerError
@@ -90,10 +90,18 @@ def written_of(ids: list[int], subject: Loaded) -> Chunk:
 
 
 def spelt(ids: list[int], tokenizer: Any) -> tuple[str, tuple[str, ...], tuple[tuple[int, int], ...]]:
-    """The text of these tokens, each token, and the characters it stands for."""
-    lengths = [len(tokenizer.decode(ids[:count])) for count in range(len(ids) + 1)]
-    offsets = tuple(pairwise(lengths))
-    return tokenizer.decode(ids), tuple(tokenizer.convert_ids_to_tokens(ids)), offsets
+    """The text of these tokens, each token, and the characters it stands for.
+
+    Tokens that are bytes of one character all stand for it: what they decode to changes until the last of them.
+    """
+    begun = [tokenizer.decode(ids[:count]) for count in range(len(ids) + 1)]
+    text = begun[-1]
+    settled = [sum(takewhile(bool, map(str.__eq__, part, text))) for part in begun]
+    ends = list(settled)
+    for count in reversed(range(len(ids))):
+        if settled[count] < len(begun[count]):
+            ends[count] = ends[count + 1]
+    return text, tuple(tokenizer.convert_ids_to_tokens(ids)), tuple(zip(settled[:-1], ends[1:], strict=True))
 
 
 def _ids(text: str, subject: Loaded) -> list[int]:
