@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from whyformer import load
+import numpy as np
+
+from whyformer import continuation, explain, load
 from whyformer.pieces import spelt
 
 
@@ -15,3 +17,10 @@ def test_tokens_that_are_bytes_of_one_character_all_stand_for_it():
     # The tokenizer leaves the space out of a word that begins with one; what is written keeps it.
     stripped = [(a + len(text[a:b]) - len(text[a:b].lstrip()), b) for a, b in offsets]
     assert stripped == encoded["offset_mapping"]
+
+
+def test_a_text_that_is_too_long_is_continued_from_its_beginning_where_asked():
+    found = continuation("the film " * 400, "mini-gpt", "raw_attention", tokens=1, truncate=True)
+    alone = explain("the film " * 400, "mini-gpt", method="raw_attention", truncate=True)
+    assert found.tokens == (alone.target,)
+    assert np.allclose(found.matrix()[0], alone.scores)

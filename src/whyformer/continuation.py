@@ -52,6 +52,7 @@ def continuation(
     *,
     tokens: int = 8,
     processor: Any = None,
+    truncate: bool = False,
     **settings: Any,
 ) -> Continuation:
     """What the model writes next, token by token, each the likeliest, and an Explanation of each.
@@ -63,7 +64,7 @@ def continuation(
         raise WhyformerError(f"{subject.name} writes nothing: use explain.")
     if tokens < 1:
         raise WhyformerError(f"tokens={tokens}: at least 1.")
-    (piece,) = pieces_of(subject, [example])
+    (piece,) = pieces_of(subject, [example], truncate=truncate)
     written = _written(subject, piece, tokens)
     if not written:
         raise WhyformerError(f"{subject.name} writes nothing after this: it ends at once.")
