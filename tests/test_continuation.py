@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 
 from whyformer import continuation, explain, load
+from whyformer.errors import WhyformerError
 from whyformer.pieces import spelt
 
 
@@ -24,3 +26,17 @@ def test_a_text_that_is_too_long_is_continued_from_its_beginning_where_asked():
     alone = explain("the film " * 400, "mini-gpt", method="raw_attention", truncate=True)
     assert found.tokens == (alone.target,)
     assert np.allclose(found.matrix()[0], alone.scores)
+
+
+def test_the_rows_of_a_matrix_are_the_scores_of_each_token_by_the_place_of_what_came_before():
+    found = continuation("there is a red circle. what colour is it?", "mini-t5", "rollout", tokens=3)
+    source, target = found.matrix("source"), found.matrix("target")
+    assert np.array_equal(source, found.matrix())
+    assert target.shape == (len(found.tokens), len(found.tokens) - 1)
+    for number, explanation in enumerate(found.explanations):
+        assert np.array_equal(source[number], explanation.parts["source"].scores)
+        assert not target[number, number:].any()
+        if number:
+            assert np.array_equal(target[number, :number], explanation.parts["target"].scores)
+    with pytest.raises(WhyformerError, match=r"No part named .text.\. Known: source, target"):
+        found.matrix("text")

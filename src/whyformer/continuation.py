@@ -36,11 +36,12 @@ class Continuation:
 
         `part` names the stream where there are two: "source", or "target" for what was written before.
         """
-        names = [part] * len(self.explanations) if part else [next(iter(x.parts)) for x in self.explanations]
-        rows = [
-            x.parts[name].scores if name in x.parts else np.zeros(0)
-            for x, name in zip(self.explanations, names, strict=True)
-        ]
+        first = next(iter(self.explanations[0].parts))
+        known = ("source", "target") if first == "source" else (first,)
+        if part is not None and part not in known:
+            raise WhyformerError(f"No part named {part!r}. Known: {', '.join(known)}.")
+        name = part or first
+        rows = [x.parts[name].scores if name in x.parts else np.zeros(0, dtype=np.float32) for x in self.explanations]
         widest = max(map(len, rows))
         return np.stack([np.pad(row, (0, widest - len(row))) for row in rows])
 
