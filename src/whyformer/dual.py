@@ -46,6 +46,8 @@ def _pair(number: int, example: Any, subject: Loaded, target: Label | Contrast, 
         raise WhyformerError("There is no text to compare the picture with: give one, or a list of them.")
     picture = picture_of(image, subject)
     pieces = [Piece(number, picture, chunk=whole_text(text, subject, truncate=truncate)) for text in texts]
+    if len(texts) == 1 and target in ("predicted", 0, texts[0]):
+        return Pair(pieces[0], str(texts[0]), None, None)
     with torch.no_grad():
         inputs = model_inputs(subject, pieces)
         output = subject.model(**inputs | {"pixel_values": inputs["pixel_values"][:1]})
@@ -62,7 +64,7 @@ def _pair(number: int, example: Any, subject: Loaded, target: Label | Contrast, 
         name = f"{names[chosen]} rather than {names[other]}"
         return Pair(pieces[chosen], name, None, output.text_embeds[other])
     chosen = index_of(target)
-    return Pair(pieces[chosen], names[chosen], float(shares[chosen]) if len(texts) > 1 else None, None)
+    return Pair(pieces[chosen], names[chosen], float(shares[chosen]), None)
 
 
 def score_of(pairs: Sequence[Pair], subject: Loaded) -> Score:
