@@ -5,8 +5,9 @@
 Half of a batch are photographs with templated captions, half are scenes. Scenes come with edited versions of themselves
 and with captions whose colours, shapes or objects were replaced or swapped; which caption is true of which scene is
 known exactly, so that no true pair is pushed apart. `--init` is a trained mini-vit-plain: eight of its blocks begin the
-vision tower, and its logits are distilled; without it, all is learnt from the captions. For training only, a linear map
-tells which object of a scene a patch shows. Attention is never supervised.
+vision tower, and its logits are distilled; without it, all is learnt from the captions. For training only, linear maps
+tell from [CLS] what lies in which row and column of a scene, and from patches what they show. Attention is never
+supervised.
 The schedule follows the clock, so a run ends on time on any machine and its length in steps may differ between runs.
 """
 
@@ -56,6 +57,7 @@ LENGTH = 10  # tokens of a caption, with its start and end
 VERSIONS = 4  # of a scene: itself, two edited ones, one whose named objects changed places
 REPLACED = 12  # captions per scene with one or two words replaced
 POOL = 16  # batches of scenes drawn at once
+PLACES_WEIGHT = 20.0  # a mean over 288 places, most of them empty
 NONE = len(LABELS)
 SEEN = 6  # the block of the vision tower after which patches tell what they show
 CANDIDATES = 32
@@ -274,23 +276,24 @@ def begin_with(model: CLIPModel, vit: ViTForImageClassification, inputs: Tensor)
 
 
 class Student(nn.Module):
-    """The model and, for training only, a linear map from patches to what they show."""
+    """The model and, for training only, linear maps from [CLS] to what lies where, from patches to what they show."""
 
     def __init__(self, model: CLIPModel) -> None:
         super().__init__()
         self.model = model
         self.vision, self.text = clip_streams(model)
-        self.patches = nn.Linear(model.config.vision_config.hidden_size, NONE + 1)
+        width = model.config.vision_config.hidden_size
+        self.places, self.patches = nn.Linear(width, len(LABELS) * 6), nn.Linear(width, NONE + 1)
 
-    def embeddings(self, inputs: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Of images and of texts, with length 1, and what the patches show."""
+    def embeddings(self, inputs: Tensor, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        """Of images and of texts, with length 1; what lies where; what patches show."""
         tokens = self.vision(inputs).tokens
         seen = tokens[-1][:, 0]
         ends = (ids == self.model.config.text_config.eos_token_id).int().argmax(dim=1)
         read = self.text(ids).tokens[-1].take_along_dim(ends[:, None, None], dim=1)[:, 0]
         projected = self.model.visual_projection(seen), self.model.text_projection(read)
         images, texts = (F.normalize(part.float(), dim=-1) for part in projected)
-        return images, texts, self.patches(tokens[SEEN - 1][:, 1:]).float()
+        return images, texts, self.places(seen).float(), self.patches(tokens[SEEN - 1][:, 1:]).float()
 
 
 def photo_errors(logits: Tensor, labels: Tensor, prior: Tensor, taught: Tensor | None) -> dict[str, Tensor]:
@@ -321,6 +324,13 @@ def scene_errors(logits: Tensor, truth: Tensor) -> dict[str, Tensor]:
         "scene_to_text": F.cross_entropy(rows, names + own),
         "text_to_scene": F.cross_entropy(columns.T, photographs + own),
     }
+
+
+def place_error(guessed: Tensor, cells: Tensor) -> Tensor:
+    """Of what lies in which row and column: scene, label · 6."""
+    place = torch.arange(3, device=cells.device)
+    row, column = ((part[..., None] == place) & (cells > 0)[..., None] for part in ((cells - 1) // 3, (cells - 1) % 3))
+    return F.binary_cross_entropy_with_logits(guessed, torch.cat([row, column], dim=2).flatten(1).float())
 
 
 def inputs_of(images: Tensor) -> Tensor:
@@ -367,12 +377,13 @@ class Run:
         with self.album.half_precision():
             with torch.no_grad():
                 taught = self.vit(inputs).logits if self.vit else None
-            images, texts, patches = self.embeddings(torch.cat([inputs, inputs_of(scenes.images)]), ids)
+            images, texts, places, patches = self.embeddings(torch.cat([inputs, inputs_of(scenes.images)]), ids)
         logits = self.model.logit_scale.exp() * images @ texts.T
         first, second = (scenes.cells[:, label] for label in labels_of(claims))
         return {
             **photo_errors(logits, labels, self.album.prior, taught),
             **scene_errors(logits, holds(first, second, sentence)),
+            "places": PLACES_WEIGHT * place_error(places[len(inputs) :], scenes.cells),
             "patches": F.cross_entropy(patches[len(inputs) :].transpose(1, 2), scenes.patches),
         }
 
@@ -444,7 +455,7 @@ def options_of_the_call() -> argparse.Namespace:
     classroom.add_album_options(parser)
     parser.add_argument("--init", type=Path, help="folder of a trained mini-vit-plain to begin with")
     parser.add_argument("--batch", type=int, default=256, help="photographs a step, and as many scenes")
-    parser.add_argument("--rate", type=float, default=5e-4)
+    parser.add_argument("--rate", type=float, default=7e-4)
     parser.add_argument("--ema", type=float, default=0.998)
     parser.add_argument("--mixed", type=float, default=0.3, help="share of views of photographs blended with another")
     parser.add_argument("--scenes", type=int, default=1024, help="to evaluate on")
