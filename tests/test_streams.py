@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -37,8 +38,10 @@ from whyformer import (
     contrast,
     detection,
     explain,
+    explain_batch,
     load,
 )
+from whyformer.loading import Loaded
 from whyformer.scenes import example
 from whyformer.trace import trace
 
@@ -284,3 +287,19 @@ def test_a_tower_that_a_first_block_leaves_out_is_shown_without_a_score():
     assert found.parts["image"].scores.any()
     assert not found.parts["text"].scores.any()
     assert "bi_token found nothing in the text: every score is zero." in found.notes
+
+
+def test_texts_of_siglip_are_padded_alike_alone_and_together():
+    """SigLIP reads its last position, padding or not: every text is padded to the length it was trained with."""
+    clip = load("mini-clip", device="cpu")
+    sizes = {"hidden_size": 48, "num_hidden_layers": 2, "num_attention_heads": 3, "intermediate_size": 64}
+    text = sizes | {"vocab_size": len(clip.tokenizer), "max_position_embeddings": 16}
+    vision = sizes | {"image_size": 128, "patch_size": 16}
+    model = built("SiglipModel", "SiglipConfig", text_config=text, vision_config=vision)
+    subject = Loaded(model, clip.processor, "siglip")
+    picture = example(3).image
+    examples = [(picture, "a red circle"), (picture, "a red circle left of a blue square")]
+    for given, batched in zip(examples, explain_batch(examples, subject, method="generic_attention"), strict=True):
+        alone = explain(given, subject, method="generic_attention")
+        for name, part in alone.parts.items():
+            np.testing.assert_allclose(batched.parts[name].scores, part.scores, rtol=1e-4, atol=1e-8)

@@ -71,7 +71,8 @@ def collated(subject: Loaded, pieces: Sequence[Piece]) -> Inputs:
     inputs: Inputs = {}
     chunks = [piece.chunk for piece in pieces if piece.chunk is not None]
     if chunks:
-        inputs |= _padded([chunk.encoding for chunk in chunks], subject.tokenizer)
+        encodings = [chunk.encoding for chunk in chunks]
+        inputs |= _padded(encodings, subject.tokenizer, _fixed_length(subject.model))
     pictures = [_shortened(piece.picture.image, subject.image_processor) for piece in pieces if piece.picture]
     if pictures:
         made = subject.image_processor(images=pictures, return_tensors="pt")
@@ -87,8 +88,18 @@ def collated(subject: Loaded, pieces: Sequence[Piece]) -> Inputs:
     return inputs
 
 
-def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any) -> Inputs:
-    """Texts padded on the right, where padding moves no class token."""
+def _fixed_length(model: nn.Module) -> int | None:
+    """The length that every text is padded to, for SigLIP, which reads its last position, padding or not."""
+    config = config_of(model)
+    is_fixed = getattr(config, "model_type", "") in ("siglip", "siglip2")
+    return config.text_config.max_position_embeddings if is_fixed else None
+
+
+def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any, length: int | None = None) -> Inputs:
+    """Texts padded on the right, where padding moves no class token; to one length without a mask, if it is given."""
+    if length is not None:
+        ids = [chunk["input_ids"] + [tokenizer.pad_token_id] * (length - len(chunk["input_ids"])) for chunk in chunks]
+        return {"input_ids": torch.tensor(ids)}
     if len({len(chunk["input_ids"]) for chunk in chunks}) == 1:
         return {name: torch.tensor([chunk[name] for chunk in chunks]) for name in chunks[0]}
     if tokenizer.pad_token is None:
