@@ -35,7 +35,6 @@ from whyformer.scenes import (
     texts,
 )
 
-
 VARIANTS = [(method, "gradient") for method in METHODS]
 VARIANTS += [(name, "libra") for name, method in METHODS.items() if method.reads not in ("last map", "maps")]
 

@@ -140,6 +140,22 @@ def scenes_speed() -> str:
     return f"{found['scenes_per_second']:,} scenes a second on {found['cores']} cores."
 
 
+def pointing() -> str:
+    """How often each method points at what the answer depends on."""
+    rows = result("pointing")["rows"]
+    places = list(dict.fromkeys((row["model"], row["part"]) for row in rows))
+    cells = {(row["model"], row["part"], row["method"], row["backward"]): f"{row['accuracy']:.0f}" for row in rows}
+    chances = {(row["model"], row["part"]): f"{row['chance']:.0f}" for row in rows}
+    body = [["chance", *(chances[place] for place in places)]]
+    for method in dict.fromkeys(row["method"] for row in rows):
+        line = []
+        for place in places:
+            balanced = cells.get((*place, method, "libra"))
+            line.append(cells[*place, method, "gradient"] + (f" ({balanced})" if balanced else ""))
+        body.append([method, *line])
+    return table(["%", *(f"{model}, {part}" for model, part in places)], body)
+
+
 def shown(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
@@ -178,6 +194,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "bundled": bundled,
     "one-sense": one_sense,
     "scenes-speed": scenes_speed,
+    "pointing": pointing,
     **{name: partial(card, name) for name in CARDS},
 }
 

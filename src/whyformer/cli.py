@@ -290,7 +290,7 @@ def _example(given: str, pair: str | None, texts: Sequence[str], subject: Loaded
     has_two_senses = subject.sees_regions or (subject.sees_pictures and subject.tokenizer is not None)
     if has_two_senses and not texts:
         wanted = "its question" if subject.sees_regions else "the text it is compared with"
-        raise WhyformerError(f"{subject.name} sees and reads: give {wanted} with --text.")
+        raise WhyformerError(f"{subject.name} sees and reads: add {wanted} by --text.")
     if texts and not has_two_senses:
         raise WhyformerError(f"--text goes with a picture, and {subject.name} takes no such pair: leave it out.")
     if pair is not None and (subject.sees_pictures or subject.sees_regions):

@@ -96,7 +96,7 @@ def checkup(subject: Loaded) -> Checkup:
         model=subject.name,
         architecture=type(model).__name__,
         family=_family_name(model, inputs),
-        labels=tuple(labels_of(model).values()),
+        labels=() if subject.writes or subject.compares else tuple(labels_of(model).values()),
         precision=str(plain.dtype).removeprefix("torch."),
         attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
         layers=layers_of(model),

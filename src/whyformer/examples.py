@@ -96,6 +96,8 @@ def text_of(example: Any) -> Text:
             return first, second
     if isinstance(example, Path):
         example = _read_text(example)
+    if isinstance(example, str) and os.path.isfile(example):
+        raise WhyformerError(f"{example!r} is a file: give it as a Path to have its text read.")
     if not isinstance(example, str):
         raise WhyformerError(
             f"A text is a string, a Path to a text file, or a pair of them, not a {type(example).__name__}."
