@@ -73,18 +73,9 @@ def last_tokens(logits: Tensor, inputs: Inputs) -> Tensor:
 
 def _labelled(target: Target, output: Any, labels: Mapping[int, str], place: Tensor | None) -> Asked:
     logits = logits_of(output, place)
-    batch, count = logits.shape
-    best = logits.argmax(dim=1).tolist()
-
-    def indices_of(target: Any) -> tuple[int, ...]:
-        each = enumerate(one_each(target, batch))
-        return tuple(best[n] if label == "predicted" else label_index(label, labels, count) for n, label in each)
-
     if isinstance(target, Detection):
         raise WhyformerError("A detection is a target for detectors: give a label, or 'predicted'.")
-    if isinstance(target, Contrast):
-        return _contrasted(indices_of(target.label), indices_of(target.other), labels, place)
-    return _named(indices_of(target), labels, place)
+    return _chosen(target, logits, labels, place)
 
 
 def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> Asked:
@@ -109,15 +100,23 @@ def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> Aske
             named = scores.amax(dim=1) if label == "predicted" else scores[:, label_index(label, labels, count)]
             rows.append(named.argmax())
         place = torch.stack(rows)
-    best = found[torch.arange(batch, device=place.device), place].argmax(dim=1).tolist()
+    here = found[torch.arange(batch, device=place.device), place]
+    chosen = _chosen(target if isinstance(target, Contrast) else wanted, here, labels, place)
+    return chosen if isinstance(target, Contrast) else replace(chosen, is_sole=is_sole)
+
+
+def _chosen(target: Any, scores: Tensor, labels: Mapping[int, str], place: Tensor | None) -> Asked:
+    """The label or contrast of each example, "predicted" being the best of its scores [example, label]."""
+    batch, count = scores.shape
+    best = scores.argmax(dim=1).tolist()
 
     def indices_of(target: Any) -> tuple[int, ...]:
         each = enumerate(one_each(target, batch))
         return tuple(best[n] if label == "predicted" else label_index(label, labels, count) for n, label in each)
 
     if isinstance(target, Contrast):
-        return _contrasted(indices_of(wanted), indices_of(target.other), labels, place)
-    return replace(_named(indices_of(wanted), labels, place), is_sole=is_sole)
+        return _contrasted(indices_of(target.label), indices_of(target.other), labels, place)
+    return _named(indices_of(target), labels, place)
 
 
 def _named(indices: tuple[int, ...], labels: Mapping[int, str], place: Tensor | None) -> Asked:
