@@ -33,6 +33,7 @@ def shown() -> Iterator[tuple[str, Any, Target]]:
     scene = example(SCENE)
     yield "mini-vit", CAT, "predicted"
     yield "mini-vit", CAT, contrast("cat", "dog")
+    yield "mini-vit-mae", CAT, "predicted"
     yield "mini-bert", REVIEW, "predicted"
     yield "mini-news", POST, "predicted"
     yield "mini-clip", (scene.image, scene.caption), "predicted"
