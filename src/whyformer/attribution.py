@@ -21,7 +21,7 @@ from whyformer.inputs import Piece, black, model_inputs
 from whyformer.loading import Loaded, loaded
 from whyformer.methods import Method, check_options, method_named
 from whyformer.pieces import Vocabulary, pieces_of
-from whyformer.record import Backward
+from whyformer.ruled import Backward
 from whyformer.score import Contrast, Detection, Target, logits_of, one_each
 from whyformer.trace import trace
 

@@ -31,15 +31,20 @@ def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[At
     return [gradient for gradient in found if gradient is not None]
 
 
-def gradients_or_none(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
-    """As `gradients`, with None for maps that the scores do not depend on."""
-    return [None if gradient is None else by_head(gradient, batch) for gradient in _backward(scores, taps)]
+def gradients_or_none(
+    scores: ExampleScores, taps: Sequence[Tap], batch: int, *, keep: bool = False
+) -> list[AttentionMap | None]:
+    """As `gradients`, with None for maps that the scores do not depend on. `keep` keeps the graph for another pass."""
+    found = _backward(scores, taps, retain_graph=keep)
+    return [None if gradient is None else by_head(gradient, batch) for gradient in found]
 
 
-def last_gradient(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap | None]:
+def last_gradient(
+    scores: ExampleScores, taps: Sequence[Tap], batch: int, *, keep: bool = False
+) -> list[AttentionMap | None]:
     """The gradient of the last map that the scores depend on, and None for those before it."""
     for count in range(len(taps), 0, -1):
-        (found,) = _backward(scores, taps[count - 1 : count], retain_graph=count > 1)
+        (found,) = _backward(scores, taps[count - 1 : count], retain_graph=keep or count > 1)
         if found is not None:
             return [None] * (count - 1) + [by_head(found, batch)]
     raise HiddenGradient

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from threading import get_ident
@@ -17,7 +17,8 @@ from whyformer.axes import QUERY, AttentionMap, Inputs, Positions
 from whyformer.backward import gradients
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import NOTHING, ROW_TO_WRITE, Family, config_of, main_input, scaled_module
-from whyformer.record import Backward, Recorder
+from whyformer.record import Recorder
+from whyformer.ruled import Backward, Ruled, following
 from whyformer.score import Score
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
@@ -91,14 +92,16 @@ def gradients_at(
     """
     copies = 1 if scales is None else len(scales)
     batch, start = question.batch * copies, min(operations)
-    recorder = Recorder(batch, graph=True, start=start, backward=question.backward)
+    ruled = Ruled(question.model, batch, precise=False) if question.backward == "libra" else None
+    recorder = Recorder(batch, graph=True, start=start, ruled=ruled)
     path = nullcontext(question.inputs) if scales is None else scaled_inputs(question, streams, scales, baseline)
     with torch.inference_mode(False), path as inputs:
         output = recorder.run(question.model, **inputs)
         scores = [question.score(part) for part in _parts(output, question.batch, copies)]
         if any(len(score) != question.batch for score in scores):
             raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
-        return gradients(torch.cat(scores), [recorder.taps[operation - start] for operation in operations], batch)
+        with following(ruled, question.backward):
+            return gradients(torch.cat(scores), [recorder.taps[operation - start] for operation in operations], batch)
 
 
 @contextmanager
@@ -120,32 +123,65 @@ def scaled_inputs(
         baseline = "zero"  # what was given is for the pixels, and no word piece starts there
     paths = [path for path in scaled if path not in (None, NOTHING)]
     modules = {scaled_module(question.model, path): path for path in paths}  # encoder and decoder may share theirs
+
+    def between(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
+        start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
+        return _between(start, output, by_example)
+
     with ExitStack() as hooks:
         for module, path in modules.items():
-            hooks.enter_context(_scaled_output(question, module, path, by_example, baseline))
+            hooks.enter_context(_changed_output(question, module, path, len(by_example), between))
         yield inputs
 
 
 @contextmanager
-def _scaled_output(
-    question: Question, module: nn.Module, path: str, by_example: Tensor, baseline: str | Tensor
+def leaf_inputs(question: Question) -> Iterator[tuple[Inputs, dict[str, Tensor]]]:
+    """The inputs as leaves of the graph: the pixels, and what the embedding modules give while inside, by stream."""
+    inputs, leaves = dict(question.inputs), {}
+    streams: dict[nn.Module, list[str]] = {}
+    paths: dict[nn.Module, str] = {}
+    for stream in reversed(question.family.streams):  # an encoder runs before its decoder
+        if stream.scaled is None:
+            name, pixels = main_input(inputs)
+            leaf = pixels.detach().to(torch.promote_types(pixels.dtype, torch.float32)).requires_grad_()
+            inputs[name] = leaves["pixels" if leaf.dim() == 4 else stream.name] = leaf
+        elif stream.scaled != NOTHING:
+            module = scaled_module(question.model, stream.scaled)
+            streams.setdefault(module, []).append(stream.name)
+            paths[module] = stream.scaled
+
+    def leaf_of(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
+        if not streams[module]:
+            raise UnsupportedModel(f"The module {paths[module]!r} is called more often than there are streams of it.")
+        leaf = leaves[streams[module].pop(0)] = output.detach().requires_grad_()
+        return leaf
+
+    with ExitStack() as hooks:
+        for module, path in paths.items():
+            hooks.enter_context(_changed_output(question, module, path, question.batch, leaf_of))
+        yield inputs, leaves
+
+
+@contextmanager
+def _changed_output(
+    question: Question, module: nn.Module, path: str, batch: int, change: Callable[..., Tensor]
 ) -> Iterator[None]:
+    """While inside, the module gives what `change` makes of its output."""
     name = f"The module {path!r} of {type(question.model).__name__}"
     thread, fired = get_ident(), []
 
-    def scale_output(module: nn.Module, args: Any, *rest: Any) -> Any:
+    def changed(module: nn.Module, args: Any, *rest: Any) -> Any:
         # The hook sits on the module: it fires in other threads too, and while another thread takes its own away
         # PyTorch may call it without keyword arguments.
         if get_ident() != thread:
             return None
         kwargs, output = rest
-        if not isinstance(output, Tensor) or len(output) != len(by_example):
+        if not isinstance(output, Tensor) or len(output) != batch:
             raise UnsupportedModel(f"{name} gives no tensor [example, …] to scale. {ROW_TO_WRITE}")
         fired.append(True)
-        start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
-        return _between(start, output, by_example)
+        return change(module, args, kwargs, output)
 
-    handle = module.register_forward_hook(scale_output, with_kwargs=True)
+    handle = module.register_forward_hook(changed, with_kwargs=True)
     try:
         yield
     finally:

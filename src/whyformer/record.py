@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.weak import WeakIdKeyDictionary
 
-from whyformer import kernels, libra
+from whyformer import kernels
 from whyformer.axes import HEAD, AttentionMap, State, Values, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.provenance import (
@@ -28,11 +29,9 @@ from whyformer.provenance import (
     Weights,
     Written,
 )
+from whyformer.ruled import Ruled
 
 Function = Callable[..., Any]
-Backward = Literal["gradient", "libra"]
-# To LibraGrad these are what a normalisation divides by, or a gate: constants.
-SCALES = frozenset({"rsqrt", "sigmoid"})
 
 
 @dataclass(frozen=True)
@@ -57,6 +56,7 @@ class Recorder(TorchFunctionMode):
 
     Earlier ones run on the model's own fused kernels without a graph. With `graph`, every map is in the graph of
     what follows it, also in a frozen model; parameters never are, so that no gradient of theirs can be computed.
+    `ruled` sees what this mode lets run, and can take it back by other rules than the gradient's.
     """
 
     def __init__(
@@ -67,14 +67,14 @@ class Recorder(TorchFunctionMode):
         start: int = 0,
         merge_heads: bool = False,
         states: bool = False,
-        backward: Backward = "gradient",
+        ruled: Ruled | None = None,
     ):
         super().__init__()
         self.taps: list[Tap] = []
         self.seen = 0
         self._batch, self._graph, self._start = batch, graph, start
         self._merge_heads, self._states = merge_heads, states
-        self._is_libra = backward == "libra"
+        self._ruled = nullcontext() if ruled is None else ruled
         self._tags = WeakIdKeyDictionary()
 
     def __enter__(self) -> Self:
@@ -85,7 +85,7 @@ class Recorder(TorchFunctionMode):
 
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
-        with torch.inference_mode(False), torch.set_grad_enabled(self._graph and self._start == 0), self:
+        with torch.inference_mode(False), torch.set_grad_enabled(self._graph and self._start == 0), self._ruled, self:
             return model(*args, **kwargs)
 
     def __torch_function__(
@@ -101,8 +101,6 @@ class Recorder(TorchFunctionMode):
         plain = _plain(args)
         tag = self._tag(args[0]) if args else None
         result = func(*plain, **_plain_values(kwargs))
-        if self._is_libra and name in SCALES:
-            result = result.detach()
         if name in KEEPING:
             self._carry(tag, result)
         elif name in MOVING:
@@ -187,8 +185,7 @@ class Recorder(TorchFunctionMode):
             return weights
         if self._start:
             torch.set_grad_enabled(True)
-        is_in_graph = weights.requires_grad and not self._is_libra
-        return weights if is_in_graph else weights.detach().requires_grad_()
+        return weights if weights.requires_grad else weights.detach().requires_grad_()
 
     def _record(self, weights: Tensor, value: Tensor, mixed: Tensor) -> None:
         self.seen += 1
@@ -230,19 +227,9 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
-        if self._is_libra:
-            func = libra.layer_norm if func.__name__ == "layer_norm" else libra.rms_norm
-            kwargs = {name: value for name, value in kwargs.items() if name != "cudnn_enable"}
-            args = args[:5]
         result = func(*_plain(args), **_plain_values(kwargs))
         self._set(result, Normed(args[0]) if self._states else None)
         return result
-
-    def _activation(self, func: Function, args: Any, kwargs: Any) -> Any:
-        if not self._is_libra:
-            return func(*args, **kwargs)
-        kwargs = {name: value for name, value in kwargs.items() if name != "inplace"}
-        return libra.gated(func, *args[:1], **kwargs)
 
     def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
         first = args[0]
@@ -280,9 +267,6 @@ class Recorder(TorchFunctionMode):
                 scaled = tag
             elif isinstance(tag, Projection) and not isinstance(factor, Tensor):
                 scaled = replace(tag, weight=tag.weight * factor)
-        factors = _plain(args[:2])
-        if self._is_libra and len(factors) == 2 and all(isinstance(x, Tensor) and x.requires_grad for x in factors):
-            func, args, kwargs = libra.product, factors, {}
         result = func(*_plain(args), **_plain_values(kwargs))
         self._set(result, scaled)
         return result
@@ -298,7 +282,6 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
     | dict.fromkeys(["multinomial", "randperm"], Recorder._drawn)
     | dict.fromkeys(["linear", "addmm"], Recorder._linear)
     | dict.fromkeys(["layer_norm", "rms_norm"], Recorder._norm)
-    | dict.fromkeys(["gelu", "silu", "tanh", "hardswish", "mish"], Recorder._activation)
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__"], Recorder._scale)
 )

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass, replace
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, Inputs, Mixing, Rows, TokenMask, TokenScores, by_head
+from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, Inputs, Mixing, Rows, StreamScores, TokenMask, TokenScores, by_head
 from whyformer.backward import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import FAMILIES, ROW_TO_WRITE, config_of, family_of, main_input, patch_grid
 from whyformer.flow import Step, flow
+from whyformer.graph import Graph
 from whyformer.path import (
     TOKENS_AT_ONCE,
     Baseline,
@@ -23,16 +24,23 @@ from whyformer.path import (
     Question,
     gradients_at,
     integrated_gradients,
+    leaf_inputs,
     nodes_and_weights,
 )
 from whyformer.readout import ReadOut, read_out_seen, read_out_weights
-from whyformer.record import AttentionRecord, Backward, Recorder
+from whyformer.record import AttentionRecord, Recorder
+from whyformer.ruled import Backward, Ruled, following
+from whyformer.rules import Rules
 from whyformer.score import Target
 from whyformer.streams import connected, places, reaching, steps_of
 from whyformer.target import Asked, asked
 
 # What a method reads of a trace. Maps alone are kept as head means; everything else is kept per head.
-Reads = Literal["last map", "maps", "states", "last gradient", "gradients"]
+Reads = Literal[
+    "last map", "maps", "states", "last gradient", "gradients", "last relevance", "relevances", "inputs", "input relevance"
+]
+# Those that go back by relevance rules: through all blocks in float32 at least.
+RELEVANCE = ("last relevance", "relevances", "input relevance")
 # What the padding masks of streams are called among a model's inputs.
 MASKS = {"target": "decoder_attention_mask", "image": "visual_attention_mask", "audio": "none"}
 
@@ -57,6 +65,8 @@ class Trace:
     readouts: tuple[ReadOut, ...]
     masks: dict[str, TokenMask]
     inputs_at_once: int | None = None
+    graph: Graph | None = None
+    notes: dict[str, Any] = field(default_factory=dict)  # what a method measured on its way
 
     @property
     def records(self) -> tuple[AttentionRecord, ...]:
@@ -83,6 +93,26 @@ class Trace:
         last = {(record.query_stream, record.key_stream): record for record in self.records}
         by_stream = {readout.stream: readout for readout in self.readouts}
         return [(by_stream[query], record) for (query, _), record in last.items() if query in by_stream]
+
+    def relevances(self, rules: Rules, *, strict: bool) -> dict[int, AttentionMap]:
+        """The relevance of each map, by the number of its operation."""
+        assert self.graph is not None
+        found = self.graph.relevances(rules, strict=strict)
+        self._note_passed()
+        return found
+
+    def input_relevances(self, rules: Rules, *, strict: bool) -> StreamScores:
+        """The relevance of each input: pixels, or embeddings, summed over channels."""
+        assert self.graph is not None
+        found = self.graph.input_relevances(rules, strict=strict)
+        self._note_passed()
+        return found
+
+    def _note_passed(self) -> None:
+        assert self.graph is not None
+        assert self.graph.ruled is not None
+        if self.graph.ruled.passed:
+            self.notes["passed as a gradient"] = ", ".join(sorted(self.graph.ruled.passed))
 
     def start(self) -> dict[str, Rows]:
         """The read-outs as the one row that flow starts from."""
@@ -168,21 +198,31 @@ def trace(
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
         family = family_of(model, inputs)
         batch = len(main_input(inputs)[1])
-        graph = reads in ("last gradient", "gradients")
+        in_graph = reads not in ("last map", "maps", "states")
         # What reads the last map alone lets the blocks before it run on the fused kernels.
-        is_last = reads in ("last map", "last gradient") and not family.attention
+        is_last = reads in ("last map", "last gradient", "last relevance") and not family.attention
         start = max(0, (layers_of(model) or 1) - 1) if is_last else 0
-        kept = {"merge_heads": not graph, "states": reads == "states"}
-        recorder = Recorder(batch, graph=graph, start=start, backward=backward, **kept)
-        output = recorder.run(model, **inputs)
+        precise = reads in RELEVANCE
+        ruled = Ruled(model, batch, precise=precise) if precise or (in_graph and backward == "libra") else None
+        kept = {"merge_heads": not in_graph, "states": reads == "states"}
+        recorder = Recorder(batch, graph=in_graph, start=start, ruled=ruled, **kept)
+        asking = Question(model, inputs, family, _unasked, batch, backward)
+        with leaf_inputs(asking) if reads.startswith("input") else nullcontext((inputs, {})) as (given, leaves):
+            output = recorder.run(model, **given)
         _check_complete(model, recorder, batch)
         answer = asked(target, output, labels_of(model) if labels is None else labels, model, inputs)
-        question = Question(model, inputs, family, answer.score, batch, backward)
+        question = replace(asking, score=answer.score)
         steps = _steps(question, recorder)
-        if graph:
-            steps = _with_gradients(question, steps, recorder, output, last_only=reads == "last gradient")
+        graph = None
+        if precise or reads == "inputs":
+            first = recorder.seen - len(recorder.taps)
+            taps = dict(enumerate(recorder.taps, first))
+            graph = Graph(question.score(output), taps, leaves, batch, ruled)
+        if in_graph and not reads.startswith("input"):
+            with following(ruled, backward):
+                steps = _with_gradients(question, steps, recorder, output, last_only="last" in reads, keep=precise)
         steps, readouts, masks = _read(question, steps, readout)
-    return Trace(question, answer, output, steps, readouts, masks, inputs_at_once)
+    return Trace(question, answer, output, steps, readouts, masks, inputs_at_once, graph)
 
 
 def head_mean(x: AttentionMap) -> Mixing:
@@ -277,7 +317,7 @@ def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
 
 
 def _with_gradients(
-    question: Question, steps: tuple[Step, ...], recorder: Recorder, output: Any, *, last_only: bool
+    question: Question, steps: tuple[Step, ...], recorder: Recorder, output: Any, *, last_only: bool, keep: bool
 ) -> tuple[Step, ...]:
     """The steps with their maps' gradients, up to the last that the answer depends on.
 
@@ -286,11 +326,11 @@ def _with_gradients(
     score, first = question.score(output), recorder.seen - len(recorder.taps)
     records = [record for step in steps for record in step]
     if last_only and not question.family.attention:
-        found = last_gradient(score, recorder.taps, question.batch)
+        found = last_gradient(score, recorder.taps, question.batch, keep=keep)
     else:
         wanted = _last_of_each(records) if last_only else records
         numbers = [record.operation - first for record in wanted]
-        parts = gradients_or_none(score, [recorder.taps[number] for number in numbers], question.batch)
+        parts = gradients_or_none(score, [recorder.taps[number] for number in numbers], question.batch, keep=keep)
         by_number = dict(zip(numbers, parts, strict=True))
         found = [by_number.get(number) for number in range(len(recorder.taps))]
         if not question.family.attention:
@@ -361,6 +401,10 @@ def _read_out(kind: str | int | Tensor, question: Question, mask: TokenMask) -> 
     is_mean = isinstance(kind, str) and "mean" in kind
     prefix = prefix_length(question.model, question.inputs, mask.shape[1]) if is_mean else 0
     return read_out_weights(kind, mask, prefix)
+
+
+def _unasked(output: Any) -> Any:
+    raise AssertionError("The target is settled once the output is known.")
 
 
 def _without_cache(model: nn.Module) -> Inputs:

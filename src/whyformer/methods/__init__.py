@@ -79,4 +79,4 @@ def _members(hint: Any) -> tuple[Any, ...]:
     return (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
 
 
-from whyformer.methods import attention, beyond_intuition, generic, gradient  # noqa: E402, F401  (they register themselves)
+from whyformer.methods import attention, beyond_intuition, generic, gradient, relevance  # noqa: E402, F401  (they register themselves)
