@@ -54,7 +54,7 @@ def attribute(
             f"inputs are tensors by name, such as {{'pixel_values': …}}, not a {type(inputs).__name__}."
         )
     how: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "backward": backward}
-    asked = trace(model, inputs, target, reads=chosen.reads, **how)
+    asked = trace(model, inputs, target, reads=chosen.reading(options), **how)
     return chosen.scores(asked, **options)
 
 
@@ -138,7 +138,7 @@ def explain_pieces(
             subject.model,
             model_inputs(subject, batch),
             score_of(each, subject) if subject.compares else each,
-            reads=chosen.reads,
+            reads=chosen.reading(options),
             readout=readout,
             backward=backward,
             labels=Vocabulary(subject.tokenizer) if subject.writes else None,
@@ -152,7 +152,7 @@ def explain_pieces(
 def _check_backward(method: Method, backward: str) -> None:
     if backward not in get_args(Backward):
         raise WhyformerError(f"backward={backward!r}. Choose from: {', '.join(get_args(Backward))}.")
-    if backward != "gradient" and method.reads in ("last map", "maps"):
+    if backward != "gradient" and method.reads in ("last map", "maps", "last relevance", "input relevance"):
         raise WhyformerError(f"{method.name} reads no gradient: backward={backward!r} has nothing to do there.")
 
 

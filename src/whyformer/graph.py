@@ -8,8 +8,9 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer.axes import AttentionMap, ExampleScores, StreamScores, TokenScores, by_head
+from whyformer.axes import AttentionMap, ExampleScores, StreamScores, by_head
 from whyformer.backward import HiddenGradient
+from whyformer.path import Leaf, by_token
 from whyformer.provenance import Tap
 from whyformer.ruled import Backward, Ruled, following
 from whyformer.rules import RULES, Rules
@@ -24,7 +25,7 @@ class Graph:
 
     score: ExampleScores
     taps: Mapping[int, Tap]
-    leaves: Mapping[str, Tensor]
+    leaves: Mapping[str, Leaf]
     batch: int
     ruled: Ruled | None = None
 
@@ -39,21 +40,32 @@ class Graph:
 
     def input_relevances(self, rules: Rules, *, strict: bool = True) -> StreamScores:
         """The relevance of each input, its channels summed."""
-        found = self._relevance(list(self.leaves.values()), rules, strict=strict)
+        found = self._relevance([leaf.value for leaf in self.leaves.values()], rules, strict=strict)
         return self._by_token(found)
 
     def inputs_times_gradients(self, backward: Backward) -> StreamScores:
         """Each input times its gradient, summed over its channels."""
-        leaves = list(self.leaves.values())
+        leaves = [leaf.value for leaf in self.leaves.values()]
         with following(self.ruled, backward):
             found = torch.autograd.grad(self.score.sum(), leaves, retain_graph=True, allow_unused=True)
         return self._by_token([None if part is None else part * x for part, x in zip(found, leaves, strict=True)])
 
+    def start(self, rules: Rules) -> ExampleScores:
+        """What relevance starts as: the score itself where the ε-rules are followed, else 1."""
+        return self.score.detach() if rules in ("attn_lrp", "cp_lrp") else torch.ones_like(self.score)
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader of relevance must know of how it came about."""
+        assert self.ruled is not None
+        passed = f"Passed as a gradient, for want of a rule: {', '.join(sorted(self.ruled.passed))}."
+        wide = f"The model is in {self.ruled.half}; relevance was computed in float32."
+        return (passed,) * bool(self.ruled.passed) + (wide,) * bool(self.ruled.half)
+
     def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
         assert self.ruled is not None
-        start = self.score.detach() if starts_at_score(rules) else torch.ones_like(self.score)
         with self.ruled.following(RULES[rules], strict=strict):
-            found = torch.autograd.grad(self.score, wanted, start, retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(self.score, wanted, self.start(rules), retain_graph=True, allow_unused=True)
         if all(part is None for part in found):
             raise HiddenGradient
         return list(found)
@@ -61,16 +73,7 @@ class Graph:
     def _by_token(self, found: list[Tensor | None]) -> StreamScores:
         parts = zip(self.leaves.items(), found, strict=True)
         return {
-            stream: by_token(stream, torch.zeros_like(leaf) if part is None else part)
+            stream: by_token(stream, torch.zeros_like(leaf.value) if part is None else part)
             for (stream, leaf), part in parts
         }
 
-
-def starts_at_score(rules: Rules) -> bool:
-    """Whether relevance starts as the score itself, as the ε-rules have it, or as 1."""
-    return rules in ("attn_lrp", "cp_lrp")
-
-
-def by_token(stream: str, x: Tensor) -> TokenScores:
-    """Channels summed: the second axis of pixels, the last of embeddings."""
-    return x.detach().sum(dim=1).flatten(1) if stream == "pixels" else x.detach().sum(dim=-1)

@@ -24,8 +24,8 @@ Backward = Literal["gradient", "libra"]
 KINDS: dict[str, str] = (
     dict.fromkeys("linear addmm conv1d conv2d".split(), "linear")
     | dict.fromkeys("matmul __matmul__ bmm einsum".split(), "product")
-    | dict.fromkeys("add __add__ __radd__ __iadd__ sub __sub__ __rsub__ __isub__".split(), "add")
-    | dict.fromkeys("mul __mul__ __rmul__ __imul__ div __truediv__ __itruediv__ true_divide".split(), "gate")
+    | dict.fromkeys("add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __rsub__ __isub__".split(), "add")
+    | dict.fromkeys("mul mul_ __mul__ __rmul__ __imul__ div div_ __truediv__ __itruediv__ true_divide".split(), "gate")
     | dict.fromkeys("neg __neg__ positive".split(), "scale")
     | dict.fromkeys("mean sum avg_pool2d adaptive_avg_pool2d avg_pool1d adaptive_avg_pool1d".split(), "share")
     | dict.fromkeys("layer_norm rms_norm group_norm batch_norm normalize".split(), "norm")
@@ -41,7 +41,7 @@ PICKING = frozenset(
 )
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
 SWITCHES = frozenset("rsqrt sqrt norm reciprocal std var vector_norm sigmoid".split())
-SIGNS = {"sub": (1.0, -1.0), "__sub__": (1.0, -1.0), "__isub__": (1.0, -1.0), "__rsub__": (-1.0, 1.0)}
+SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__".split(), (1.0, -1.0)) | {"__rsub__": (-1.0, 1.0)}
 HALF = (torch.float16, torch.bfloat16)
 
 
@@ -58,6 +58,8 @@ class Ruled(TorchFunctionMode):
     def __init__(self, model: nn.Module, batch: int, *, precise: bool = True):
         super().__init__()
         self.passed: set[str] = set()
+        dtype = next(model.parameters()).dtype
+        self.half = str(dtype).removeprefix("torch.") if dtype in HALF else None
         self._model, self._batch, self._precise = model, batch, precise
         self._rules: Mapping[str, Rule] = {}
         self._strict = False
@@ -130,8 +132,10 @@ class Ruled(TorchFunctionMode):
         leaves, shape = tree_flatten((args, kwargs))
         places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
         given = [leaves[n] for n in places]
-        inputs = tuple(x.detach().requires_grad_(x.requires_grad) for x in given)
         function = _OUT_OF_PLACE.get(name, func)
+        changes = name in _OUT_OF_PLACE
+        kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(given)]
+        inputs = tuple(x.detach().requires_grad_(x.requires_grad) for x in kept)
 
         def placed(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             filled = list(leaves)
@@ -145,7 +149,7 @@ class Ruled(TorchFunctionMode):
             output = _exact(name, function, own_args, own_kwargs)
         kind, details = self._kind(name, given, args, kwargs)
         operation = Operation(kind, function, placed, inputs, output, self._batch, **details)
-        result: Tensor = _Step.apply(self, operation, *given)
+        result: Tensor = _Step.apply(self, operation, changes, *given)
         self._note(name, given, result, kind)
         return result
 
@@ -235,16 +239,19 @@ class _Step(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, mode: Ruled, operation: Operation, *given: Tensor) -> Tensor:
+    def forward(ctx: Any, mode: Ruled, operation: Operation, changes: bool, *given: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
         ctx.mode, ctx.operation = mode, operation
-        return operation.output.detach()
+        if not changes:
+            return operation.output.detach()
+        ctx.mark_dirty(given[0])
+        return given[0].copy_(operation.output.detach())
 
     @staticmethod
     def backward(ctx: Any, arrived: Tensor | None) -> Any:
         if arrived is None:
-            return None, None, *[None] * len(ctx.operation.inputs)
-        return None, None, *ctx.mode.handed(ctx.operation, arrived)
+            return None, None, None, *[None] * len(ctx.operation.inputs)
+        return None, None, None, *ctx.mode.handed(ctx.operation, arrived)
 
 
 class _Watch(torch.autograd.Function):
@@ -263,11 +270,11 @@ class _Watch(torch.autograd.Function):
         return None, None, arrived
 
 
+# What works in place, as a function that does not.
 _OUT_OF_PLACE = {
-    "__iadd__": torch.add,
-    "__isub__": torch.sub,
-    "__imul__": torch.mul,
-    "__itruediv__": torch.div,
+    name: function
+    for verb, function in {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}.items()
+    for name in (f"{verb}_", f"__i{verb}__", f"__itrue{verb}__")
 }
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, Inputs, Mixing, Rows, StreamScores, TokenMask, TokenScores, by_head
+from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, ExampleScores, Inputs, Mixing, Rows, StreamScores, TokenMask, TokenScores, by_head
 from whyformer.backward import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import FAMILIES, ROW_TO_WRITE, config_of, family_of, main_input, patch_grid
@@ -20,11 +20,13 @@ from whyformer.graph import Graph
 from whyformer.path import (
     TOKENS_AT_ONCE,
     Baseline,
+    Leaf,
     Quadrature,
     Question,
     gradients_at,
     integrated_gradients,
-    leaf_inputs,
+    integrated_inputs,
+    scaled_inputs,
     nodes_and_weights,
 )
 from whyformer.readout import ReadOut, read_out_seen, read_out_weights
@@ -54,6 +56,14 @@ class Reading:
     queries: ReadOut
 
 
+@dataclass
+class Findings:
+    """What a method measured on its way: remarks, and how far its scores are from adding up, as a share of it all."""
+
+    remarks: tuple[str, ...] = ()
+    completeness: ExampleScores | None = None
+
+
 @dataclass(frozen=True)
 class Trace:
     """The records of one forward pass, where its answer is read, and the means to ask again along a path."""
@@ -66,7 +76,7 @@ class Trace:
     masks: dict[str, TokenMask]
     inputs_at_once: int | None = None
     graph: Graph | None = None
-    notes: dict[str, Any] = field(default_factory=dict)  # what a method measured on its way
+    findings: Findings = field(default_factory=Findings)
 
     @property
     def records(self) -> tuple[AttentionRecord, ...]:
@@ -98,21 +108,39 @@ class Trace:
         """The relevance of each map, by the number of its operation."""
         assert self.graph is not None
         found = self.graph.relevances(rules, strict=strict)
-        self._note_passed()
+        self.findings.remarks = self.graph.remarks
         return found
 
     def input_relevances(self, rules: Rules, *, strict: bool) -> StreamScores:
-        """The relevance of each input: pixels, or embeddings, summed over channels."""
+        """The relevance of each input, pixels or embeddings, summed over channels."""
         assert self.graph is not None
         found = self.graph.input_relevances(rules, strict=strict)
-        self._note_passed()
+        self.findings.remarks = self.graph.remarks
+        if rules != "lrp" and "pixels" not in found:  # which doubles; positions and class tokens have their share
+            self.findings.completeness = _incompleteness(found, self.graph.start(rules))
         return found
 
-    def _note_passed(self) -> None:
+    def inputs_times_gradients(self) -> StreamScores:
+        """Each input times its gradient, summed over channels."""
         assert self.graph is not None
-        assert self.graph.ruled is not None
-        if self.graph.ruled.passed:
-            self.notes["passed as a gradient"] = ", ".join(sorted(self.graph.ruled.passed))
+        found = self.graph.inputs_times_gradients(self.question.backward)
+        if self.question.backward == "libra" and "pixels" not in found:
+            self.findings.completeness = _incompleteness(found, self.graph.score.detach())
+        return found
+
+    def integrated_inputs(self, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor) -> StreamScores:
+        """Each input's difference from the baseline times its integrated gradient, summed over channels."""
+        nodes, weights = nodes_and_weights(quadrature, steps)
+        found, total = integrated_inputs(self.question, nodes, weights, baseline, self._at_once)
+        self.findings.completeness = _incompleteness(found, total)
+        return found
+
+    @property
+    def _at_once(self) -> int:
+        """How many inputs run through the model at once when they are repeated."""
+        tokens = sum(mask.shape[1] for mask in self.masks.values())
+        device = self.readout.weights.device.type
+        return self.inputs_at_once or TOKENS_AT_ONCE.get(device, TOKENS_AT_ONCE["cpu"]) // tokens
 
     def start(self) -> dict[str, Rows]:
         """The read-outs as the one row that flow starts from."""
@@ -166,16 +194,13 @@ class Trace:
         clamped per head, head mean (BI Eq. 17). Streams that attend to each other are scaled together, towers apart.
         """
         nodes, weights = nodes_and_weights(quadrature, steps)
-        tokens = sum(mask.shape[1] for mask in self.masks.values())
-        device = self.readout.weights.device.type
-        at_once = self.inputs_at_once or TOKENS_AT_ONCE.get(device, TOKENS_AT_ONCE["cpu"]) // tokens
         found: dict[str, Rows] = {}
         for streams in connected(self.steps):
             inside = [reading for reading in readings if reading.stream in streams]
             if not inside:  # first_block left a tower without any
                 continue
             rows = {reading.record.operation: reading.queries.rows[0] for reading in inside}
-            sums = integrated_gradients(self.question, rows, list(streams), nodes, weights, baseline, at_once)
+            sums = integrated_gradients(self.question, rows, list(streams), nodes, weights, baseline, self._at_once)
             found |= {r.stream: head_mean(sums[r.record.operation].clamp(min=0)) for r in inside}
         return found
 
@@ -207,7 +232,10 @@ def trace(
         kept = {"merge_heads": not in_graph, "states": reads == "states"}
         recorder = Recorder(batch, graph=in_graph, start=start, ruled=ruled, **kept)
         asking = Question(model, inputs, family, _unasked, batch, backward)
-        with leaf_inputs(asking) if reads.startswith("input") else nullcontext((inputs, {})) as (given, leaves):
+        leaves: dict[str, Leaf] = {}
+        streams = [stream.name for stream in family.streams]
+        as_they_are = scaled_inputs(asking, streams, torch.ones(1), "zero", leaves)
+        with as_they_are if reads.startswith("input") else nullcontext(inputs) as given:
             output = recorder.run(model, **given)
         _check_complete(model, recorder, batch)
         answer = asked(target, output, labels_of(model) if labels is None else labels, model, inputs)
@@ -223,6 +251,12 @@ def trace(
                 steps = _with_gradients(question, steps, recorder, output, last_only="last" in reads, keep=precise)
         steps, readouts, masks = _read(question, steps, readout)
     return Trace(question, answer, output, steps, readouts, masks, inputs_at_once, graph)
+
+
+def _incompleteness(found: StreamScores, total: ExampleScores) -> ExampleScores:
+    """How far the scores are from adding up to the total, as a share of it."""
+    added = torch.stack([scores.sum(dim=1) for scores in found.values()]).sum(dim=0)
+    return (added - total).abs() / total.abs()
 
 
 def head_mean(x: AttentionMap) -> Mixing:
