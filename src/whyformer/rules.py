@@ -78,7 +78,11 @@ def same_sign(arrived: Tensor, operation: Operation) -> Handed:
     """TA Eq. 5: shares of the terms x·w that are positive; x⁺W⁺ + x⁻W⁻ = (xW + |x||W|) / 2."""
     x, weight = operation.x, operation.weight
     size, weight_size = x.abs(), weight.abs()
-    factor = ratio(arrived, (operation.unbiased + operation.push(size, weight_size)) / 2)
+    whole = operation.push(size, weight_size)
+    positive = (operation.unbiased + whole) / 2
+    # Where no term is positive, what is left of the difference is rounding: shared out, it would be noise.
+    rounding = 32 * torch.finfo(x.dtype).eps * (whole + operation.output.detach().abs())
+    factor = ratio(arrived, positive.masked_fill(positive <= rounding, 0.0))
     return operation.to_x((x * operation.pull(factor, weight) + size * operation.pull(factor, weight_size)) / 2)
 
 
