@@ -15,22 +15,26 @@ Mix = Callable[[AttentionRecord], Mixing]
 
 
 def joined_by_the_last(
-    steps: list[Step], mixing: Mix, trace: Trace, *, normalise_rows: bool = False
+    steps: list[Step], mixing: Mix, trace: Trace, *, normalise_rows: bool = False, alone: bool = False
 ) -> dict[str, Rows]:
     """R_ss as it flows within the read-out's stream s; R_sq = R_ssᵀ · M_sq · R_qq (GA Eq. 12).
 
-    M_sq is the last attention from s to q, R_ss and R_qq are composed of what ran before it.
+    M_sq is the last attention from s to q, R_ss and R_qq are composed of what ran before it; `alone` leaves these out.
     """
     found = flow(_within(steps), mixing, trace.start(), normalise_rows=normalise_rows)
     for readout, record in trace.last_rows:
         if record.key_stream == readout.stream:
             continue
-        before = [step for step in steps if step[0].operation < record.operation]
-        own, other = (
-            composed(before, mixing, stream, trace, normalise_rows=normalise_rows)
-            for stream in (readout.stream, record.key_stream)
-        )
-        row = readout.weights[:, None, :] @ own.mT @ mixing(record) @ other
+        row = readout.weights[:, None, :]
+        if alone:
+            row = row @ mixing(record)
+        else:
+            before = [step for step in steps if step[0].operation < record.operation]
+            own, other = (
+                composed(before, mixing, stream, trace, normalise_rows=normalise_rows)
+                for stream in (readout.stream, record.key_stream)
+            )
+            row = row @ own.mT @ mixing(record) @ other
         found[record.key_stream] = found.get(record.key_stream, 0.0) + row
     return found
 

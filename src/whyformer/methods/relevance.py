@@ -52,7 +52,7 @@ def transformer_attribution(
     """Relevance weighted by gradient, mean_h (∇A ⊙ R_A)⁺, composed through the blocks (TA Eq. 13-14).
 
     `weight` "attention" puts A in the gradient's place (TA Table 3). `cross` "last" is GA's adaptation to several
-    streams: each by itself, joined by their last attention alone.
+    streams: within the read-out's own as above, of every other one its last attention alone.
     """
     relevances = trace.relevances(rules, strict=strict)
 
@@ -63,7 +63,7 @@ def transformer_attribution(
 
     steps = trace.steps_from(first_block)
     if cross == "last":
-        moved = joined_by_the_last(steps, weighted, trace, normalise_rows=normalise_rows)
+        moved = joined_by_the_last(steps, weighted, trace, normalise_rows=normalise_rows, alone=True)
     else:
         moved = flow(steps, weighted, trace.start(), normalise_rows=normalise_rows)
     return {stream: row[:, 0] for stream, row in moved.items()}
