@@ -62,6 +62,34 @@ def generic_attention_that_drops_layers(
     return {"Rqq": of_queries, "Rqi": between, "Rii": of_image}, zero_rows
 
 
+def partial_lrp_of_the_whole_map(relevance: Tensor) -> Tensor:
+    """Partial LRP but for ViT and BERT: the head mean of the last relevance, NOT clamped, min-max over the matrix."""
+    mean = relevance[0].mean(dim=0)
+    return (mean - mean.min()) / (mean.max() - mean.min())
+
+
+def gradient_times_relevance(last: AttentionRecord, relevance: Tensor) -> Tensor:
+    """TA's ablation as its code has it: the last block's E_h (∇A ⊙ R)⁺, without an identity."""
+    assert last.gradient is not None
+    return (last.gradient * relevance)[0].clamp(min=0).mean(dim=0)
+
+
+def relevance_rollout(relevances: Sequence[Tensor]) -> Tensor:
+    """The product of E_h R⁺ + I, later blocks on the left, without a gradient."""
+    product = torch.eye(relevances[0].shape[-1], dtype=relevances[0].dtype)
+    for relevance in relevances:
+        product = product + relevance[0].clamp(min=0).mean(dim=0) @ product
+    return product
+
+
+def with_own_entry(scores: Tensor, position: int, filled: str) -> Tensor:
+    """The entry of the token that is read, filled with zero or with the least of its row, which sums to 1."""
+    others = torch.cat([scores[:position], scores[position + 1 :]])
+    scores = scores.clone()
+    scores[position] = 0.0 if filled == "zero" else torch.minimum(others.min(), 1 - others.sum())
+    return scores
+
+
 def _gained(relevance: Tensor) -> Tensor:
     return relevance - torch.eye(len(relevance), dtype=relevance.dtype)
 

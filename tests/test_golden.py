@@ -10,6 +10,7 @@ import torch
 
 import authors
 from cases import GOLDEN, Case, assert_near, case
+from test_golden_relevance import KEY as RELEVANCE_KEY
 from whyformer import attribute
 from whyformer.methods.beyond_intuition import carried
 from whyformer.trace import Reading, Trace, trace
@@ -148,7 +149,7 @@ def test_a_padded_batch_of_bert_equals_the_reference_row_by_row():
         assert_near(got, golden.expected[f"{name}/c1/ours_t.first_block1.steps20"], 1e-9)
 
 
-LATER = re.compile(r"(ta|partial_lrp|full_lrp|relevance_rollout|grad_x_relevance_last_block)\..*|logits\.lrp_model")
+RELEVANCE = re.compile(rf"{RELEVANCE_KEY.pattern}|logits\.lrp_model")  # tests/test_golden_relevance.py compares it
 FEEDBACK = re.compile(r"ours\.F(?P<row>_cls_row)?\.steps(?P<steps>\d+)")
 PERCEPTION = re.compile(r"ours_(?P<kind>[ht])\.P\.first_block(?P<first>\d+)")
 NAMES = ("vit_cls", "vit_mean_pool", "vit_dino", "bert")
@@ -199,10 +200,10 @@ def test_the_perception_is_that_of_the_authors_code(name, key):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_array_of_the_authors_is_compared_or_waits_for_relevance_propagation(name):
+def test_every_array_of_the_authors_is_compared(name):
     with np.load(GOLDEN / name / "expected.npz") as stored:
         names = {key.split("/")[-1] for key in stored}
     compared = {key.split("/")[-1] for key in keys_of(name)} | {"logits", "gradcam.whole_map_weights.matrix"}
     compared |= {quirk for case_name, quirk in WRONG_AXIS if case_name == name}
-    patterns = (LATER, FEEDBACK, PERCEPTION)
+    patterns = (RELEVANCE, FEEDBACK, PERCEPTION)
     assert not {key for key in names - compared if not any(pattern.fullmatch(key) for pattern in patterns)}

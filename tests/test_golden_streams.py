@@ -14,6 +14,7 @@ from torch import Tensor
 
 import authors
 from cases import GOLDEN, Case, assert_near, case
+from test_golden_relevance import KEY as RELEVANCE  # whose arrays are compared there
 from whyformer import METHODS, detection
 from whyformer.axes import StreamScores
 from whyformer.readout import ReadOut
@@ -42,14 +43,13 @@ BY_NAME = re.compile(
     r"ours_t\..*|ours\.F.*"
 )
 DROPS_A_LAYER = "in0/q5/c0/ga.rownorm"
-LATER = re.compile(r"(ta|partial_lrp)\..*|ga\.rownorm\.relevance_maps.*")  # they wait for relevance propagation
 # Column means of head 0 in the place of its map: a slip of the public notebook that nobody should reproduce.
 NOT_TARGETED = "reference_bug.rollout.text"
 
 
 @cache
 def stored_keys(name: str) -> tuple[str, ...]:
-    """All keys of a case. CLIP has no float64; elsewhere float32 lacks what waits."""
+    """All keys of a case. CLIP has no float64; elsewhere float32 lacks what needs relevance."""
     wide = GOLDEN / name / "expected_f64.npz"
     with np.load(wide if wide.exists() else GOLDEN / name / "expected.npz") as stored:
         return tuple(stored)
@@ -376,6 +376,6 @@ def test_visualbert_grad_cam_with_whole_map_weights(key, dtype):
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_every_array_of_the_authors_is_compared_or_waits_for_relevance_propagation(name):
+def test_every_array_of_the_authors_is_compared(name):
     left = {key.split("/")[-1] for key in stored_keys(name) if parsed(key) is None} - {NOT_TARGETED}
-    assert not {key for key in left if not BY_NAME.fullmatch(key) and not LATER.fullmatch(key)}
+    assert not {key for key in left if not BY_NAME.fullmatch(key) and not RELEVANCE.fullmatch(key)}
