@@ -25,6 +25,7 @@ def explanation_document(explanation: Explanation, given: str) -> dict[str, Any]
         "model": explanation.model,
         "options": {name: value if _is_plain(value) else repr(value) for name, value in explanation.options.items()},
         "notes": explanation.notes,
+        "completeness": explanation.completeness,
         "parts": parts,
     }
 

@@ -128,7 +128,7 @@ def to_values(arrived: Tensor, operation: Operation) -> Handed:
 
 
 def fixed_denominator(arrived: Tensor, operation: Operation) -> Handed:
-    """CP-LRP: a normalisation is linear, its denominator a constant."""
+    """A normalisation is linear, its denominator a constant: division by it is the identity (AttnLRP Prop. 3.4)."""
     factor = _away_from_zero(arrived, operation.output)
     pulled = operation.gradient_of(libra.with_constant_denominator(operation.function), factor)
     return operation.to(operation.source, operation.inputs[operation.source] * pulled)
@@ -177,6 +177,7 @@ _RELEVANCE: Mapping[str, Rule] = {
     "pixels": bounded,
 }
 _EPSILON: Mapping[str, Rule] = {
+    "norm": fixed_denominator,
     **dict.fromkeys(("linear", "pixels", "share", "add"), epsilon),
     **dict.fromkeys(("product", "mixing", "gate"), halved_epsilon),
 }
@@ -185,7 +186,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
     "dtd": {**_RELEVANCE, "linear": same_sign, "add": balanced},
     "lrp": {**_RELEVANCE, "linear": sign_by_sign},
     "attn_lrp": {**_RELEVANCE, **_EPSILON, "softmax": expanded},
-    "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": nothing, "mixing": to_values, "norm": fixed_denominator},
+    "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": nothing, "mixing": to_values},
 }
 LIBRA: Mapping[str, Rule] = {
     "softmax": nothing,

@@ -106,6 +106,7 @@ def _document(explanation: Explanation, array: ToStored[np.ndarray], picture: To
         "model": explanation.model,
         "options": {name: _storable(value) for name, value in explanation.options.items()},
         "notes": list(explanation.notes),
+        "completeness": explanation.completeness,
         "parts": parts,
     }
 
@@ -123,6 +124,7 @@ def _explanation(document: Any, array: FromStored[np.ndarray], picture: FromStor
         model=document["model"],
         options=document["options"],
         notes=tuple(document["notes"]),
+        completeness=document.get("completeness"),
     )
 
 
