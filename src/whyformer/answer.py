@@ -54,11 +54,13 @@ def answers(
 
 
 def _without_own_entry(scores: StreamScores, asked: Trace) -> StreamScores:
-    """A single position that the answer is read from gets no score of its own."""
+    """A single position that an example's answer is read from gets no score of its own."""
     blanked = dict(scores)
     for readout in asked.readouts:
-        if readout.stream in scores and bool(((readout.weights != 0).sum(dim=1) == 1).all()):
-            blanked[readout.stream] = scores[readout.stream].masked_fill(readout.weights != 0, 0.0)
+        read = readout.weights != 0
+        if readout.stream in scores:
+            is_single = read.sum(dim=1, keepdim=True) == 1
+            blanked[readout.stream] = scores[readout.stream].masked_fill(read & is_single, 0.0)
     return blanked
 
 
