@@ -30,6 +30,7 @@ class Answer:
     name: str
     logits: Tensor | None
     is_sole: bool
+    note: str = ""
 
 
 def answers(
@@ -50,7 +51,8 @@ def answers(
             if layout.size
         }
         index, name = asked.asked.indices[row], asked.asked.names[row]
-        yield Answer(piece, parts, index, name, None if logits is None else logits[row], asked.asked.is_sole)
+        note = asked.asked.notes[row] if asked.asked.notes else ""
+        yield Answer(piece, parts, index, name, None if logits is None else logits[row], asked.asked.is_sole, note)
 
 
 def _without_own_entry(scores: StreamScores, asked: Trace) -> StreamScores:
@@ -127,6 +129,8 @@ def _notes(found: Sequence[Answer], parts: Mapping[str, Part], method: Method) -
             f"The text is longer than the model's limit: explained in {len(found)} overlapping chunks, a token's score "
             "being the mean over the chunks that see it, the answer that of the mean logits."
         )
+    if found[0].note:
+        yield found[0].note
     chunk = found[0].piece.chunk
     if chunk is not None and chunk.is_truncated:
         yield "The text is longer than the model's limit: only its beginning was explained, as asked."

@@ -33,6 +33,14 @@ PICTURES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", 
 UNUSABLE, INTERRUPTED = 2, 130
 PAIR = "The second text, for a model that reads pairs; for one that writes after reading, what it wrote so far."
 TEXT = "The text a picture is compared with, or the question about it; of several, --target names one."
+INPUT = (
+    "a picture, a text or a text file; for a model of regions (mini-lxmert) the .npz file of a picture's regions; for "
+    "one that writes (mini-gpt, mini-t5) the text it goes on from"
+)
+TARGET = (
+    "What is asked about, predicted if not given: a label, by name or index; of a detector the label it found; of "
+    "several --text one of them, itself or counted from 0; of a model that writes the next word, or a token's id"
+)
 Example = Path | str | tuple[Path | str, Path | str | list[str]]
 
 
@@ -91,15 +99,13 @@ def whyformer(
 
 @app.command()
 def explain(
-    inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help="Image files, text files, or texts.")],
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help=f"Each {INPUT}.")],
     model: ModelName = "mini-vit",
     method: Annotated[str, typer.Option(help="See `whyformer methods`.")] = "bi_token",
-    target: Annotated[
-        str, typer.Option(help="The label asked about: its name, its index, or predicted.")
-    ] = "predicted",
+    target: Annotated[str, typer.Option(help=f"{TARGET}.")] = "predicted",
     option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the method.")] = None,
     rather_than: Annotated[
-        str | None, typer.Option(metavar="LABEL", help="Explain the target against this label, not by itself.")
+        str | None, typer.Option(metavar="OTHER", help="Explain the target against this label, word or text.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -146,9 +152,9 @@ def explain(
 
 @app.command()
 def compare(
-    input: Annotated[str, typer.Argument(metavar="INPUT", help="An image file, a text file, or a text.")],
+    input: Annotated[str, typer.Argument(metavar="INPUT", help=f"{INPUT.capitalize()}.")],
     method: Annotated[list[str] | None, typer.Option(help="Methods side by side; all that apply if none.")] = None,
-    target: Annotated[list[str] | None, typer.Option(help="Labels, a row each; the predicted one if none.")] = None,
+    target: Annotated[list[str] | None, typer.Option(help=f"A row each. {TARGET}.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Models, rows of their own; mini-vit if none.")] = None,
     out: Annotated[Path, typer.Option(help="A .html or .png file.")] = Path("comparison.html"),
     pair: Annotated[str | None, typer.Option(help=PAIR)] = None,
@@ -298,6 +304,13 @@ def _example(given: str, pair: str | None, texts: Sequence[str], subject: Loaded
             f"--pair is a second text, and {subject.name} reads pictures: choose a text model with --model."
         )
     if subject.sees_regions:
+        if not given.lower().endswith(".npz"):
+            raise WhyformerError(
+                f"{given!r} is no .npz file: {subject.name} sees regions of a picture, with a box and features each, "
+                "not the picture. docs/models.md shows how to save them."
+            )
+        if len(texts) > 1:
+            raise WhyformerError(f"{subject.name} answers one question at a time: give --text once.")
         return Path(given), texts[0]
     if has_two_senses:
         return _input(given, subject), list(texts)
@@ -327,8 +340,14 @@ def _target(given: str, subject: Loaded) -> str | int:
     """A label's name if there is one of that name, else its index if it is a number."""
     from whyformer.trace import labels_of
 
-    is_name = given.casefold() in {name.casefold() for name in labels_of(subject.model).values()}
-    return int(given) if not is_name and re.fullmatch(r"-?[0-9]{1,18}", given) else given
+    labels = {} if subject.writes else labels_of(subject.model)
+    is_name = given.casefold() in {name.casefold() for name in labels.values()}
+    if is_name or not re.fullmatch(r"-?[0-9]{1,18}", given):
+        return given
+    if subject.writes and 0 <= int(given) < len(subject.tokenizer):
+        meant = subject.tokenizer.decode([int(given)])
+        typer.echo(f"{given} is taken as the id of a token: {meant!r}.", err=True)
+    return int(given)
 
 
 def _question(target: str, rather_than: str | None, query: int | None, subject: Loaded) -> Target:
