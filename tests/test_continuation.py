@@ -4,10 +4,119 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
+import transformers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
+from conftest import WORDS, tokenizer
+from models import LANGUAGE, TRANSLATOR, built
 from whyformer import continuation, explain, load
 from whyformer.errors import WhyformerError
-from whyformer.pieces import spelt
+from whyformer.loading import Loaded
+from whyformer.pieces import Vocabulary, spelt
+
+SPACED = ["<s>", "</s>", "<unk>", "▁the", "▁film", "▁was", "▁great", "▁bad", "ly", "ish", "▁a", "."]
+
+
+def sentence_piece() -> transformers.PreTrainedTokenizerFast:
+    """A tokenizer as Llama and T5 have it: a word's token holds the space before it, which a lone one loses."""
+    parts = Tokenizer(models.WordLevel({piece: index for index, piece in enumerate(SPACED)}, unk_token="<unk>"))
+    parts.pre_tokenizer, parts.decoder = pre_tokenizers.Metaspace(), decoders.Metaspace()
+    names = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "model_max_length": 20}
+    return transformers.PreTrainedTokenizerFast(tokenizer_object=parts, **names)
+
+
+def translator(**settings) -> Loaded:
+    sizes = TRANSLATOR | {"vocab_size": len(WORDS), "max_position_embeddings": 20}
+    model = built("BartForConditionalGeneration", "BartConfig", **sizes)
+    model.generation_config.update(**settings)
+    words = tokenizer()
+    words.model_input_names = ["input_ids", "attention_mask"]
+    return Loaded(model, words, "bart")
+
+
+def llama() -> Loaded:
+    """A language model that never ends."""
+    model = built("LlamaForCausalLM", "LlamaConfig", **LANGUAGE | {"vocab_size": len(SPACED), "eos_token_id": 1})
+    model.generation_config.update(suppress_tokens=[0, 1, 2])
+    return Loaded(model, sentence_piece(), "llama")
+
+
+def most_likely(subject: Loaded, written: list[int], banned: tuple[int, ...] = ()) -> int:
+    source = subject.tokenizer("the film was great", return_tensors="pt")
+    with torch.no_grad():
+        logits = subject.model(**source, decoder_input_ids=torch.tensor([written])).logits[0, -1]
+    logits[list(banned)] = -torch.inf
+    return int(logits.argmax())
+
+
+def greedy(subject: Loaded, written: list[int], count: int, banned: tuple[int, ...] = ()) -> list[str]:
+    """The reference: the likeliest token, one after the other."""
+    found: list[int] = []
+    while len(found) < count:
+        found.append(most_likely(subject, [*written, *found], banned))
+    return [subject.tokenizer.decode([token]) for token in found]
+
+
+def test_a_decoder_writes_by_its_own_generation_settings():
+    plain = translator(eos_token_id=None)
+    free = greedy(plain, [1], 4)
+    assert list(continuation("the film was great", plain, "rollout", tokens=4).tokens) == free
+    ended = translator(eos_token_id=None, forced_eos_token_id=2)
+    assert list(continuation("the film was great", ended, "rollout", tokens=4).tokens) == free
+    banned = tuple({plain.tokenizer.convert_tokens_to_ids(token) for token in free})
+    muted = translator(eos_token_id=None, suppress_tokens=list(banned))
+    found = continuation("the film was great", muted, "rollout", tokens=4)
+    assert list(found.tokens) == greedy(muted, [1], 4, banned)
+    assert not set(found.tokens) & set(free)
+    both = translator(eos_token_id=[2, plain.tokenizer.convert_tokens_to_ids(free[0])])
+    with pytest.raises(WhyformerError, match="bart writes nothing after this: it ends at once"):
+        continuation("the film was great", both, "rollout")
+
+
+def test_a_token_that_a_decoder_must_begin_with_is_given_and_not_explained():
+    forced = translator(eos_token_id=None, decoder_start_token_id=2, forced_bos_token_id=9)
+    found = continuation("the film was great", forced, "rollout", tokens=3)
+    assert list(found.tokens) == greedy(forced, [2, 9], 3)
+    assert [x.parts["target"].tokens if "target" in x.parts else () for x in found.explanations] == [
+        found.tokens[:count] for count in range(3)
+    ]
+    assert explain("the film was great", forced, method="rollout").target == found.tokens[0]
+
+
+def test_words_keep_the_space_they_begin_with_where_the_tokenizer_hides_it():
+    plain = sentence_piece()
+    assert [Vocabulary(plain)[index] for index in (3, 8, 11)] == [" the", "ly", "."]
+    prompt = plain("the film", add_special_tokens=False)["input_ids"]
+    written = [SPACED.index(piece) for piece in ("▁was", "▁bad", "ly", ".")]
+    text, _, offsets = spelt(written, plain, prompt[-1:])
+    assert text == " was badly."
+    assert [text[start:end] for start, end in offsets] == [" was", " bad", "ly", "."]
+    found = continuation("the film", llama(), "rollout", tokens=4)
+    assert found.text == "".join(found.tokens)
+    last = found.explanations[-1].parts["text"].layout
+    assert last.texts[0] == "the film" + "".join(found.tokens[:3])
+    assert [last.texts[0][a:b] for a, b in last.offsets[2:]] == list(found.tokens[:3])
+
+
+def test_more_than_the_model_has_positions_for_is_refused():
+    subject = llama()
+    text = " ".join(["the film was great"] * 4)
+    assert len(continuation(text, subject, "rollout", tokens=5).tokens) == 5
+    reason = (
+        "too long for the 20 tokens that llama takes, 5 of them for what it is to write: shorten it, or ask for fewer"
+    )
+    with pytest.raises(WhyformerError, match=reason):
+        continuation(text, subject, "rollout", tokens=6)
+    cut = continuation(text, subject, "rollout", tokens=6, truncate=True)
+    assert len(cut.tokens) == 6
+    assert cut.matrix().shape == (6, 20)
+    with pytest.raises(WhyformerError, match=r"tokens=14: llama takes 20 with the text before them\. Ask for fewer"):
+        continuation(text, subject, "rollout", tokens=14)
+    writer = translator(eos_token_id=None)
+    assert len(continuation(("the film", "was"), writer, "raw_attention", tokens=19).tokens) == 19
+    with pytest.raises(WhyformerError, match="tokens=20: bart has written 2 tokens and can write 19 more"):
+        continuation(("the film", "was"), writer, tokens=20)
 
 
 def test_tokens_that_are_bytes_of_one_character_all_stand_for_it():

@@ -75,7 +75,7 @@ def two_of(example: Any, what: str) -> tuple[Any, Any]:
 
 def _shown(example: Any) -> str:
     """What was given, in a few words; a path as it was written."""
-    return f"{repr(str(example) if isinstance(example, Path) else example):.60}"
+    return f"{str(example) if isinstance(example, Path) else example!r:.60}"
 
 
 def image_of(example: Any) -> Image.Image:

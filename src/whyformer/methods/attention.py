@@ -19,7 +19,6 @@ from whyformer.record import AttentionRecord
 from whyformer.streams import summed
 from whyformer.trace import Trace, head_mean
 
-
 # What an example is given, each with the mask that says which of it is padding.
 PADDED = {
     "pixel_values": "pixel_mask",
