@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+import json
+import re
+from dataclasses import replace
+from html import escape, unescape
+
 import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from typer.testing import CliRunner
 
 from conftest import WORDS, tokenizer
 from models import LANGUAGE, TRANSLATOR, built
-from whyformer import continuation, explain, load
+from whyformer import Continuation, Explanation, continuation, explain, load
+from whyformer.cli import app
 from whyformer.errors import WhyformerError
 from whyformer.loading import Loaded
 from whyformer.pieces import Vocabulary, spelt
@@ -149,3 +157,100 @@ def test_the_rows_of_a_matrix_are_the_scores_of_each_token_by_the_place_of_what_
             assert np.array_equal(target[number, :number], explanation.parts["target"].scores)
     with pytest.raises(WhyformerError, match=r"No part named .text.\. Known: source, target"):
         found.matrix("text")
+
+
+@pytest.fixture(scope="module")
+def written():
+    return {
+        "mini-gpt": continuation("The film was", "mini-gpt", "generic_attention", tokens=4),
+        "mini-t5": continuation("there is a red circle. what colour is it?", "mini-t5", "rollout", tokens=3),
+    }
+
+
+@pytest.mark.parametrize("model", ["mini-gpt", "mini-t5"])
+@pytest.mark.parametrize("suffix", ["json", "npz"])
+def test_a_continuation_is_read_back_as_it_was_saved(written, model, suffix, tmp_path):
+    path = tmp_path / f"written.{suffix}"
+    written[model].save(path)
+    assert Continuation.load(path) == written[model]
+    with pytest.raises(WhyformerError, match=r"holds a Continuation: read it by Continuation\.load"):
+        Explanation.load(path)
+    written[model].explanations[0].save(path)
+    with pytest.raises(WhyformerError, match=r"holds an Explanation: read it by Explanation\.load"):
+        Continuation.load(path)
+
+
+def test_a_continuation_is_shown_in_a_line_and_a_line_for_each_token(written):
+    found = written["mini-gpt"]
+    assert repr(found) == f"<Continuation ␣{found.text[1:]} by generic_attention on mini-gpt; 4 tokens>"
+    headline, *lines = str(found).splitlines()
+    assert headline == f"␣{found.text[1:]} by generic_attention on mini-gpt"
+    names = ["The", "film", "was", *(token.strip() for token in found.tokens)]
+    for line, one in zip(lines, found.explanations, strict=True):
+        best = int(np.abs(one.scores).argmax())
+        assert line.startswith(one.answer)
+        assert line.partition("← ")[2].startswith(f"{names[best]} {one.scores[best]:.3g}")
+
+
+@pytest.mark.parametrize("model", ["mini-gpt", "mini-t5"])
+def test_the_page_of_a_continuation_is_a_table_with_a_cell_for_each_score(written, model, tmp_path):
+    found = written[model]
+    found.save(tmp_path / "written.html")
+    page = (tmp_path / "written.html").read_text()
+    rows = re.findall(r'<tr><th scope="row" dir="auto">(.*?)</th>(.*?)</tr>', page)
+    assert [unescape(answer) for answer, _ in rows] == [one.answer for one in found.explanations]
+    columns = [unescape(column) for column in re.findall(r'<th scope="col"><span>(.*?)</span>', page)]
+    parts = found.explanations[-1].parts
+    assert len(columns) == sum(part.layout.size for part in parts.values())
+    assert columns[:2] == {"mini-gpt": ["The", "film"], "mini-t5": ["there", "is"]}[model]
+    whole = np.concatenate([found.matrix(name) for name in parts], axis=1)
+    for (_, cells), scores in zip(rows, whole, strict=True):
+        shown = re.findall(r"<td(?: class=\"(?:only|for|against)-(\d+)\")?(?: title=\"(.*?)\")?></td>", cells)
+        levels = [int(level or 0) for level, _ in shown]
+        assert levels == np.rint(100 * np.abs(scores) / np.abs(scores).max()).astype(int).tolist()
+        titled = {index: title for index, (_, title) in enumerate(shown) if title}
+        assert all(title == f"{escape(columns[i])}  {scores[i]:.3g}" for i, title in titled.items())
+    assert found._repr_html_().count("<tr>") == len(rows) + len(parts)
+
+
+def test_a_continuation_is_drawn_with_a_row_for_each_token(written, tmp_path):
+    written["mini-gpt"].save(tmp_path / "written.png")
+    replace(written["mini-gpt"], explanations=written["mini-gpt"].explanations[:2]).save(tmp_path / "shorter.png")
+    with Image.open(tmp_path / "written.png") as whole, Image.open(tmp_path / "shorter.png") as shorter:
+        assert whole.width == shorter.width
+        assert np.array_equal(np.asarray(whole)[: shorter.height - 32], np.asarray(shorter)[:-32])
+        assert whole.height > shorter.height
+
+
+@pytest.mark.parametrize("suffix", ["html", "png", "json", "npz"])
+def test_the_command_writes_and_shows_what_the_library_does(written, suffix, tmp_path):
+    out = tmp_path / f"out.{suffix}"
+    arguments = ["continue", "The film was", "--method", "generic_attention", "--tokens", "4", "--out", str(out)]
+    result = CliRunner().invoke(app, arguments)
+    assert (result.exit_code, result.stdout) == (0, f"{written['mini-gpt']}\nWritten to {out}\n")
+    written["mini-gpt"].save(tmp_path / f"expected.{suffix}")
+    assert out.read_bytes() == (tmp_path / f"expected.{suffix}").read_bytes()
+
+
+def test_the_command_prints_json_for_scripts(written):
+    arguments = ["continue", "The film was", "--method", "generic_attention", "--tokens", "4", "--json"]
+    found = json.loads(CliRunner().invoke(app, arguments).stdout)
+    assert found["text"] == written["mini-gpt"].text
+    assert [one["target"] for one in found["explanations"]] == list(written["mini-gpt"].tokens)
+    scores = found["explanations"][-1]["parts"]["text"]["scores"]
+    assert scores == written["mini-gpt"].explanations[-1].scores.tolist()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "reason"),
+    [
+        (["a film", "--model", "mini-vit"], "mini-vit writes nothing: use `whyformer explain`"),
+        (["a film", "--tokens", "0"], "tokens=0: at least 1."),
+        (["a film", "--out", "film.pdf"], "no format for '.pdf'. Known: .html, .png, .json, .npz."),
+    ],
+)
+def test_what_cannot_be_continued_is_one_line(arguments, reason):
+    result = CliRunner().invoke(app, ["continue", *arguments])
+    assert (result.exit_code, result.stdout) == (2, "")
+    assert reason in result.stderr
+    assert result.stderr.count("\n") == 1

@@ -69,6 +69,10 @@ class OneLineErrors(TyperGroup):
 app = typer.Typer(cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
 
 ModelName = Annotated[str, typer.Option(help="A bundled model, a folder, or a Hugging Face id.")]
+MethodName = Annotated[str, typer.Option(help="See `whyformer methods`.")]
+Options = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the method.")]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")]
+Backwards = Annotated[str, typer.Option(help="How gradients are taken: gradient, or libra (LibraGrad).")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON for scripts, one object a line for each input, and nothing else.")
 ]
@@ -101,9 +105,9 @@ def whyformer(
 def explain(
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help=f"Each {INPUT}.")],
     model: ModelName = "mini-vit",
-    method: Annotated[str, typer.Option(help="See `whyformer methods`.")] = "bi_token",
+    method: MethodName = "bi_token",
     target: Annotated[str, typer.Option(help=f"{TARGET}.")] = "predicted",
-    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the method.")] = None,
+    option: Options = None,
     rather_than: Annotated[
         str | None, typer.Option(metavar="OTHER", help="Explain the target against this label, word or text.")
     ] = None,
@@ -114,10 +118,8 @@ def explain(
     pair: Annotated[str | None, typer.Option(help=PAIR)] = None,
     text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
     query: Annotated[int | None, typer.Option(help="For a detector: the object query whose find is explained.")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")] = False,
-    backward: Annotated[
-        str, typer.Option(help="How gradients are taken: gradient, or libra (LibraGrad).")
-    ] = "gradient",
+    truncate: Truncate = False,
+    backward: Backwards = "gradient",
     as_json: AsJson = False,
 ) -> None:
     """Show which parts of an image or a text the answer rests on."""
@@ -148,6 +150,41 @@ def explain(
         typer.echo(json.dumps(explanation_document(explanation, given)) if as_json else explanation)
     if destination is not None:
         typer.echo(f"Written to {destination.path}", err=as_json)
+
+
+@app.command("continue")
+def continue_(
+    input: Annotated[str, typer.Argument(metavar="INPUT", help="The text, or text file, that the model goes on from.")],
+    model: ModelName = "mini-gpt",
+    tokens: Annotated[int, typer.Option(help="How many tokens it is to write at most.")] = 8,
+    method: MethodName = "bi_token",
+    option: Options = None,
+    out: Annotated[Path | None, typer.Option(help="A .html, .png, .json or .npz file.")] = None,
+    pair: Annotated[str | None, typer.Option(help=PAIR)] = None,
+    truncate: Truncate = False,
+    backward: Backwards = "gradient",
+    as_json: AsJson = False,
+) -> None:
+    """Let a model write, and show which words before it each token rests on."""
+    from whyformer.destination import ONE_FILE, check_file, writing
+    from whyformer.documents import continuation_document
+    from whyformer.writing import continuation
+
+    options = _options(_method(method), option or [])
+    if out is not None:
+        check_file(out, ONE_FILE)
+    subject = _loaded(model)
+    if not subject.writes:
+        raise WhyformerError(f"{subject.name} writes nothing: use `whyformer explain`, or choose another with --model.")
+    example = _example(input, pair, [], subject)
+    settings: dict[str, Any] = {"tokens": tokens, "truncate": truncate, "backward": backward, **options}
+    found = continuation(example, subject, method, **settings)
+    if out is not None:
+        with writing(out):
+            found.save(out)
+    typer.echo(json.dumps(continuation_document(found, input)) if as_json else found)
+    if out is not None:
+        typer.echo(f"Written to {out}", err=as_json)
 
 
 @app.command()

@@ -12,7 +12,6 @@ from whyformer.explanation import WordPieces
 from whyformer.inputs import Chunk, Picture, Piece, chunks_of, covered_box, length_limit
 from whyformer.loading import Loaded
 
-
 LEAST_TEXT = 8  # tokens of a text, with its special ones, that there must be room for
 
 

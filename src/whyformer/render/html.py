@@ -7,11 +7,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from whyformer.continuation import Continuation
 from whyformer.explanation import Explanation
 from whyformer.render.image import Rows, check_grid, row_original
 from whyformer.render.shades import declarations
 from whyformer.render.text import readable, visible
-from whyformer.render.view import ExplanationView, data_uri, explanation_view, used_shades
+from whyformer.render.view import ExplanationView, MatrixView, data_uri, explanation_view, matrix_view, used_shades
 
 CELL_SIDE = 320
 
@@ -24,17 +25,20 @@ _TEMPLATES = Environment(
 )
 
 
-def page(explanations: Sequence[Explanation], title: str = "Whyformer", names: Sequence[str] | None = None) -> str:
+Result = Explanation | Continuation
+
+
+def page(results: Sequence[Result], title: str = "Whyformer", names: Sequence[str] | None = None) -> str:
     """One page with the explanations one under the other, each with the name of its input where names are given."""
-    views = [explanation_view(explanation) for explanation in explanations]
+    views = [_view(result) for result in results]
     shown = [readable(name) for name in names] if names is not None else [""] * len(views)
     named = list(zip(shown, views, strict=True))
     return _rendered("page.html.j2", views, title=readable(title), explanations=named, grid=None)
 
 
-def fragment(explanation: Explanation) -> str:
+def fragment(result: Result) -> str:
     """One explanation to put into another page, such as a notebook; its styles reach nothing outside it."""
-    view = explanation_view(explanation)
+    view = _view(result)
     return _rendered("fragment.html.j2", [view], view=view)
 
 
@@ -56,6 +60,10 @@ def comparison(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[st
     return _rendered("page.html.j2", views, title=readable(title), explanations=[], grid=grid)
 
 
-def _rendered(template: str, views: Iterable[ExplanationView], **context: Any) -> str:
+def _view(result: Result) -> ExplanationView | MatrixView:
+    return matrix_view(result) if isinstance(result, Continuation) else explanation_view(result)
+
+
+def _rendered(template: str, views: Iterable[ExplanationView | MatrixView], **context: Any) -> str:
     shades = {name: declarations(name) for name in used_shades(views)}
     return _TEMPLATES.get_template(template).render(shades=shades, **context)
