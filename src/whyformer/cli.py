@@ -433,7 +433,8 @@ def _stem(given: str, number: int) -> str:
 
 def _shown(given: str) -> str:
     """An input in a line: a file's path, or how the text begins."""
-    return given if os.path.isfile(given) else " ".join(given.split())[:70]
+    text = " ".join(given.split())
+    return given if os.path.isfile(given) else text if len(text) <= 70 else f"{text[:69].rstrip()}…"
 
 
 def _row_title(row: Sequence[Explanation | None], models: int) -> str:

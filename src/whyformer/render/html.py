@@ -45,15 +45,19 @@ def fragment(result: Result) -> str:
 def comparison(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str], title: str = "Whyformer") -> str:
     """One page with a table of explanations; the original once per row, and None for an empty cell."""
     check_grid(rows, row_titles, column_titles)
-    cells = [[cell and explanation_view(cell, CELL_SIDE) for cell in row] for row in rows]
+    cells = [[explanation_view(cell, CELL_SIDE) if cell else None for cell in row] for row in rows]
     views = [cell for row in cells for cell in row if cell]
     originals = [row_original(row, CELL_SIDE) for row in rows]
     grid = {
         "columns": [readable(column) for column in column_titles],
-        "shows_originals": any(originals),
         "notes": [note for note in views[0].notes if all(note in view.notes for view in views)],
         "rows": [
-            {"title": visible(name), "original": picture and data_uri(picture), "cells": row}
+            {
+                "title": visible(name),
+                "original": picture and data_uri(picture),
+                "has_text": any(cell.has_text for cell in row if cell),
+                "cells": row,
+            }
             for name, picture, row in zip(row_titles, originals, cells, strict=True)
         ],
     }

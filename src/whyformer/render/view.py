@@ -84,6 +84,10 @@ class ExplanationView:
     notes: tuple[str, ...]
     parts: tuple[PartView, ...]
 
+    @property
+    def has_text(self) -> bool:
+        return any(part.texts for part in self.parts)
+
 
 @dataclass(frozen=True)
 class MatrixView:
