@@ -413,12 +413,13 @@ def _grid(
 
     cells: list[Explanation | None] = []
     left_out: list[str] = []
-    questions = list(product(subjects, targets, methods))
+    rows = [(subject, example, _target(target, subject)) for (subject, example), target in product(subjects, targets)]
+    questions = list(product(rows, methods))
     terminal = Console(stderr=True)
     shown = track(questions, "Explaining", console=terminal, transient=True, disable=not terminal.is_terminal)
-    for (subject, example), target, method in shown:
+    for (subject, example, target), method in shown:
         try:
-            cells.append(explain(example, subject, _target(target, subject), method))
+            cells.append(explain(example, subject, target, method))
         except UnsupportedModel as reason:
             if are_asked_for:
                 raise
