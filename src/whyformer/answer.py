@@ -52,17 +52,20 @@ def answers(
             if layout.size
         }
         index, name, found = asked.asked.indices[row], asked.asked.names[row], asked.findings
-        completeness = None if found.completeness is None else float(found.completeness[row])
         own = None if logits is None else logits[row]
-        yield Answer(piece, parts, index, name, own, asked.asked.is_sole, completeness, found.remarks)
+        completeness = None if found.completeness is None else float(found.completeness[row])
+        remarks = (*asked.asked.notes[row : row + 1], *found.remarks)
+        yield Answer(piece, parts, index, name, own, asked.asked.is_sole, completeness, remarks)
 
 
 def _without_own_entry(scores: StreamScores, asked: Trace) -> StreamScores:
-    """A single position that the answer is read from gets no score of its own."""
+    """A single position that an example's answer is read from gets no score of its own."""
     blanked = dict(scores)
     for readout in asked.readouts:
-        if readout.stream in scores and bool(((readout.weights != 0).sum(dim=1) == 1).all()):
-            blanked[readout.stream] = scores[readout.stream].masked_fill(readout.weights != 0, 0.0)
+        read = readout.weights != 0
+        if readout.stream in scores:
+            is_single = read.sum(dim=1, keepdim=True) == 1
+            blanked[readout.stream] = scores[readout.stream].masked_fill(read & is_single, 0.0)
     return blanked
 
 
@@ -137,7 +140,7 @@ def _notes(found: Sequence[Answer], parts: Mapping[str, Part], method: Method) -
     chunk = found[0].piece.chunk
     if chunk is not None and chunk.is_truncated:
         yield "The text is longer than the model's limit: only its beginning was explained, as asked."
-    yield from found[0].remarks
+    yield from filter(None, found[0].remarks)
     for name, part in parts.items():
         if not np.any(part.scores):
             yield f"{method.name} found nothing{f' in the {name}' if len(parts) > 1 else ''}: every score is zero."

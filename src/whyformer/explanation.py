@@ -270,7 +270,7 @@ class Explanation:
         """Read back what `save` wrote to a .json or .npz file."""
         from whyformer import storage
 
-        return storage.read(Path(path))
+        return storage.read(Path(path), cls)
 
     def __str__(self) -> str:
         from whyformer.render import terminal
