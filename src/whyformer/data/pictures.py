@@ -52,7 +52,7 @@ def oxford_pets(
 
 
 def photos(folder: str | Path, split: str = "val", *, only_masked: bool = False) -> Examples[Photo]:
-    """The photos pack: index.csv (shard, image, mask, label, split) beside tar files; all, or those with a mask alone."""
+    """The photos pack: index.csv (shard, image, mask, label, split) beside tar files; all, or those with masks."""
     folder = existing(folder, "folder")
     index = folder / "index.csv"
     rows = list(csv.DictReader(io.StringIO(text_in(index))))

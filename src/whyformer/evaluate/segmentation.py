@@ -95,4 +95,4 @@ def _f1(found: PixelMask, truth: PixelTruth, dim: tuple[int, ...]) -> Tensor:
     thing = truth == 1
     hits = (found & thing).sum(dim=dim)
     wrong = ((found & (truth == 0)) | (~found & thing)).sum(dim=dim)
-    return 2.0 * hits / (2 * hits + wrong).clamp(min=1)
+    return 2 * hits.double() / (2 * hits + wrong).clamp(min=1)
