@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 import torch
@@ -131,7 +133,7 @@ def test_groups_part_the_places_by_descending_score():
     found = groups(scores, 4)
     assert (found.sum(dim=0) == 1).all()
     assert set(found.sum(dim=2).flatten().tolist()) <= {2, 3}
-    for more, less in zip(found, found[1:], strict=False):
+    for more, less in pairwise(found):
         for row, above, below in zip(scores, more, less, strict=True):
             assert row[above].min() >= row[below].max()
 
