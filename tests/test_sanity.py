@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from itertools import combinations, pairwise
 
 import numpy as np
@@ -271,6 +273,26 @@ def test_what_cannot_be_compared_is_refused():
         comparison(np.zeros(3), np.zeros(4))
     with pytest.raises(WhyformerError, match="No examples"):
         interval(np.zeros(0))
+
+
+WITHOUT_THE_EXTRA = """
+import sys
+for name in "h5py matplotlib pyarrow pycocotools scipy skimage torchmetrics".split():
+    sys.modules[name] = None
+import pkgutil, torch, whyformer, whyformer.data, whyformer.evaluate
+for module in pkgutil.iter_modules(whyformer.evaluate.__path__, "whyformer.evaluate."):
+    __import__(module.name)
+from whyformer.evaluate.segmentation import average_precision
+try:
+    average_precision(torch.rand(1, 2, 2), torch.ones(1, 2, 2))
+except whyformer.WhyformerError as error:
+    print(error)
+"""
+
+
+def test_everything_can_be_imported_without_the_extra():
+    done = subprocess.run([sys.executable, "-c", WITHOUT_THE_EXTRA], capture_output=True, text=True, check=True)
+    assert done.stdout == "This needs torchmetrics: pip install 'whyformer[eval]'.\n"
 
 
 def test_a_missing_library_is_named_with_the_extra_that_brings_it():
