@@ -173,6 +173,7 @@ def movies(tmp_path):
         row("x", (0, 1), docid="../../secret"),
         json.dumps({"annotation_id": "neg_1.txt"}),
         row("gone.txt"),
+        row("neg_1.txt", ("one", "two")),
     ]
     (tmp_path / "test.jsonl").write_text("\n".join(lines))
     return tmp_path
@@ -196,6 +197,7 @@ def test_eraser_marks_words_of_the_document(movies):
         (5, "'../../secret' is no file inside"),
         (6, "has no classification and no evidences"),
         (7, r"gone.txt' cannot be read"),
+        (8, "'test.jsonl line 8' is not laid out as it should be"),
     ],
 )
 def test_a_bad_annotation_is_named(movies, line, message):
@@ -263,6 +265,9 @@ def test_an_instances_file_that_is_none_is_said_so(coco):
     path = coco / "instances.json"
     path.write_text('{"images": [{"id": 1}], "annotations": [], "categories": []}')
     with pytest.raises(WhyformerError, match=r"Entry 0 of .*instances\.json' has no file_name"):
+        coco_truth(path)
+    path.write_text('{"images": 1, "annotations": [], "categories": []}')
+    with pytest.raises(WhyformerError, match=r"images of the file .*instances\.json' is no list"):
         coco_truth(path)
     path.write_text("[")
     with pytest.raises(WhyformerError, match=r"instances\.json' is no JSON"):

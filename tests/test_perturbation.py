@@ -78,6 +78,10 @@ def test_the_area_over_steps_of_unequal_width():
     assert area(torch.ones(1, 9), VQA_FRACTIONS, "0-1").item() == pytest.approx(1.0)
 
 
+def test_an_area_is_not_refused_for_an_error_of_rounding():
+    assert area(torch.ones(1, 9), np.arange(0.1, 1.0, 0.1).tolist(), "0.1-0.9").item() == pytest.approx(0.8)
+
+
 def twin_removed(row, fraction, removable, *, most_relevant_first=True):
     places = [place for place, may in enumerate(removable) if may]
     places.sort(key=lambda place: -row[place] if most_relevant_first else row[place])

@@ -27,7 +27,7 @@ from whyformer.evaluate.sanity import (
     saco,
     stages,
 )
-from whyformer.evaluate.statistics import comparison, interval
+from whyformer.evaluate.statistics import Interval, comparison, interval
 from whyformer.trace import trace
 
 
@@ -273,6 +273,9 @@ def test_what_cannot_be_compared_is_refused():
         comparison(np.zeros(3), np.zeros(4))
     with pytest.raises(WhyformerError, match="No examples"):
         interval(np.zeros(0))
+    with pytest.raises(WhyformerError, match="1 of 3 examples have no finite value"):
+        interval(np.array([[0.0, 1.0], [np.nan, 1.0], [0.0, 2.0]]))
+    assert interval(np.ones(5)) == Interval(1.0, 1.0, 1.0)
 
 
 WITHOUT_THE_EXTRA = """

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.data.examples import Examples, Instances
-from whyformer.data.files import existing, fields, inside, json_in
+from whyformer.data.files import existing, fields, inside, json_in, rows_of
 from whyformer.examples import image_of
 
 
@@ -15,7 +15,8 @@ def coco_truth(path: str | Path) -> dict[str, Any]:
     """The whole of an instances file, as COCO's own evaluation takes it."""
     path = existing(path, "file")
     truth = json_in(path)
-    images, annotations, _ = fields(truth, ("images", "annotations", "categories"), f"The file {str(path)!r}")
+    where = f"the file {str(path)!r}"
+    images, annotations, _ = (rows_of(truth, name, where) for name in ("images", "annotations", "categories"))
     for part, names in ((images, ("id", "file_name")), (annotations, ("id", "image_id", "category_id", "bbox"))):
         for number, row in enumerate(part):
             fields(row, names, f"Entry {number} of {str(path)!r}")

@@ -10,6 +10,7 @@ import numpy as np
 from PIL import Image
 
 from whyformer.axes import WordTruth
+from whyformer.errors import WhyformerError
 
 Example = TypeVar("Example", covariant=True)
 BACKGROUND, OBJECT, UNKNOWN = 0, 1, 2
@@ -67,7 +68,13 @@ class Examples(Generic[Example]):
         return len(self.names)
 
     def __getitem__(self, number: int) -> Example:
-        return self.read(range(len(self))[number])
+        place = range(len(self))[number]
+        try:
+            return self.read(place)
+        except WhyformerError:
+            raise
+        except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+            raise WhyformerError(f"{self.names[place]!r} is not laid out as it should be: {error}") from error
 
     def __iter__(self) -> Iterator[Example]:
-        return (self.read(number) for number in range(len(self)))
+        return (self[number] for number in range(len(self)))

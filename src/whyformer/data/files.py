@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import tarfile
 import warnings
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cache
 from io import BytesIO
 from pathlib import Path
@@ -21,8 +22,8 @@ from whyformer.examples import image_of
 
 def inside(folder: Path, name: str) -> Path:
     """The file of this name in the folder; a name that leads out of it is refused."""
-    path = folder / name
-    if not name or not path.resolve().is_relative_to(folder.resolve()):
+    path = Path(os.path.normpath(folder / name))
+    if not name or not path.is_relative_to(os.path.normpath(folder)):
         raise WhyformerError(f"{name!r} is no file inside {str(folder)!r}.")
     return path
 
@@ -79,7 +80,7 @@ def picture(content: bytes, name: str) -> Image.Image:
     return image_of(_opened(content, name))
 
 
-def mask(content: bytes, name: str, marks: dict[int, int]) -> np.ndarray:
+def mask(content: bytes, name: str, marks: Mapping[int, int]) -> np.ndarray:
     """The mask that these bytes of a file hold, its values as `marks` translates them; all others are unknown."""
     values = np.asarray(_opened(content, name))
     if values.ndim != 2:
@@ -102,6 +103,14 @@ def fields(row: Any, names: Iterable[str], where: str) -> list[Any]:
     if missing:
         raise WhyformerError(f"{where} has no {' and no '.join(missing)}.")
     return [row[name] for name in names]
+
+
+def rows_of(table: Any, name: str, where: str) -> list[Any]:
+    """The list of this name in a JSON object."""
+    (rows,) = fields(table, (name,), where)
+    if not isinstance(rows, list):
+        raise WhyformerError(f"{name} of {where} is no list.")
+    return rows
 
 
 def _opened(content: bytes, name: str) -> Image.Image:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -34,7 +35,7 @@ def imagenet_segmentation(path: str | Path) -> Examples[Photo]:
 
 
 def oxford_pets(
-    folder: str | Path, *, images: str = "images", masks: str = "annotations/trimaps", marks: dict[int, int] = TRIMAP
+    folder: str | Path, *, images: str = "images", masks: str = "annotations/trimaps", marks: Mapping[int, int] = TRIMAP
 ) -> Examples[Photo]:
     """Pictures and masks of the same names in two folders, as Oxford-IIIT Pet has them: `Siamese_30` is a Siamese.
 
@@ -79,7 +80,7 @@ def _segmented(path: Path, number: int) -> Photo:
     return Photo(name, image_of(image), mask=marks)
 
 
-def _pet(pairs: list[tuple[Path, Path]], marks: dict[int, int], number: int) -> Photo:
+def _pet(pairs: list[tuple[Path, Path]], marks: Mapping[int, int], number: int) -> Photo:
     shown, marked = pairs[number]
     image, found = image_of(shown), mask(bytes_in(marked), str(marked), marks)
     same_size(image, found, str(shown))

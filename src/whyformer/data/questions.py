@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.data.examples import Examples, VisualQuestion
-from whyformer.data.files import existing, fields, inside, json_in
+from whyformer.data.files import existing, fields, inside, json_in, rows_of
 from whyformer.errors import WhyformerError
 from whyformer.examples import image_of
 
@@ -21,8 +21,8 @@ def vqa(
 ) -> Examples[VisualQuestion]:
     """VQA's two files, and the folder of its pictures where a model sees them; `file_name` is of a picture's id."""
     asked_in, answered_in = existing(questions, "file"), existing(annotations, "file")
-    (asked,) = fields(json_in(asked_in), ("questions",), f"The file {str(asked_in)!r}")
-    (answered,) = fields(json_in(answered_in), ("annotations",), f"The file {str(answered_in)!r}")
+    asked = rows_of(json_in(asked_in), "questions", f"the file {str(asked_in)!r}")
+    answered = rows_of(json_in(answered_in), "annotations", f"the file {str(answered_in)!r}")
     by_question = {fields(row, ("question_id",), f"{str(answered_in)!r}")[0]: row for row in answered}
     names = tuple(str(fields(row, ("question_id",), f"{str(asked_in)!r}")[0]) for row in asked)
     folder = None if images is None else existing(images, "folder")

@@ -85,4 +85,7 @@ def _checked(rows: ExampleRows) -> ExampleRows:
     rows = np.asarray(rows)
     if not len(rows):
         raise WhyformerError("No examples: there is no figure of none.")
+    wrong = int((~np.isfinite(rows)).reshape(len(rows), -1).any(axis=1).sum())
+    if wrong:
+        raise WhyformerError(f"{wrong} of {len(rows)} examples have no finite value: leave them out, and say so.")
     return rows
