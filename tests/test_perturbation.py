@@ -13,7 +13,7 @@ from sklearn.metrics import auc
 
 from cases import GOLDEN
 from conftest import tokenizer
-from models import IMAGE, TEXT, built
+from models import IMAGE, STREAM_FAMILIES, TEXT, built
 from whyformer import WhyformerError
 from whyformer.evaluate.answers import answer_scores, answer_table, plain_answer
 from whyformer.evaluate.perturbation import (
@@ -34,6 +34,7 @@ from whyformer.evaluate.perturbation import (
     step_logits,
 )
 from whyformer.evaluate.removal import groups, removable_tokens, removed, removed_pixels
+from whyformer.score import logits_of
 
 EVALUATION = GOLDEN.parent / "golden_evaluation"
 INPUTS, EXPECTED = (dict(np.load(EVALUATION / f"{name}.npz")) for name in ("inputs", "expected"))
@@ -268,3 +269,39 @@ def test_the_soft_accuracy_of_the_answer_given_at_each_step():
     torch.testing.assert_close(table, torch.tensor([[1.0, 0.6, 0.0], [0.0, 0.0, 1.0]]))
     logits = torch.tensor([[[3.0, 1, 0], [0, 0, 1]], [[0, 1, 0], [2, 0, 1]]])
     torch.testing.assert_close(soft_accuracy(logits, table), torch.tensor([[1.0, 0.6], [1.0, 0.0]]))
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda x: removed_pixels(x[:, None], (2, 2), [0.5], unit="token"), "unit='token'. Choose from: pixel, patch."),
+        (lambda x: removed(x, [0.5], rounded="up"), "rounded='up'. Choose from: removed, kept."),
+        (lambda x: removable_tokens(IDS, IDS, [], "none"), "removable='none'. Choose from: content, real, all."),
+        (lambda x: blank("white", [0.5], [0.5]), "colour='white'. Choose from: black, mean."),
+        (lambda x: erased(TEXTS, GONE, "drop", filler=0), "how='drop'. Choose from: pad, mask, delete."),
+        (lambda x: area(x, [0.0, 1.0], "all"), "domain='all'. Choose from: 0-0.9, 0.1-0.9, 0-1, 0-1-zero."),
+    ],
+)
+def test_a_convention_nobody_follows_is_refused(call, message):
+    with pytest.raises(WhyformerError) as caught:
+        call(torch.rand(2, 2))
+    assert str(caught.value) == message
+
+
+@pytest.mark.parametrize("family", ["lxmert", "visual-bert"])
+def test_a_deleted_region_is_as_if_it_had_not_been_seen(family):
+    made, given = STREAM_FAMILIES[family]
+    model, inputs = made().eval(), given()
+    named = [name for name in REGION_INPUTS if name in inputs]
+    regions = inputs[named[0]].shape[1]
+    inputs["visual_attention_mask"] = torch.ones(2, regions, dtype=torch.long)
+    gone = torch.zeros(1, 2, regions, dtype=torch.bool)
+    gone[0, :, 1] = gone[0, 1, 3] = True
+    together = step_logits(lambda x: logits_of(model(**x)), deleted(inputs, gone, REGION_INPUTS))[0]
+    for example in range(2):
+        kept = ~gone[0, example]
+        alone = {name: value[example : example + 1] for name, value in inputs.items()}
+        alone |= {name: alone[name][:, kept] for name in (*named, "visual_attention_mask")}
+        with torch.no_grad():
+            expected = logits_of(model(**alone))[0]
+        torch.testing.assert_close(together[example], expected, atol=1e-5, rtol=1e-5)

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.stats import spearmanr
 
-from models import FAMILIES, inputs_of
+from models import FAMILIES, STREAM_FAMILIES, inputs_of
 from whyformer import UnsupportedModel, WhyformerError, attribute, extras
 from whyformer.evaluate.approximation import approximation_errors
 from whyformer.evaluate.perturbation import curves, step_logits
@@ -223,6 +223,16 @@ def test_the_approximation_is_exact_where_attention_and_mlp_do_nothing():
 def test_a_gated_mlp_is_refused():
     with pytest.raises(UnsupportedModel, match="has no plain MLP of two linear layers"):
         approximation_errors(FAMILIES["modernbert"](), inputs_of("modernbert"), 1)
+
+
+@pytest.mark.parametrize("family", ["clip", "lxmert"])
+def test_the_approximation_of_several_streams_is_refused(family):
+    made, inputs = STREAM_FAMILIES[family]
+    model = made()
+    target = None if family == "clip" else 1
+    score = (lambda output: output.logits_per_image.diagonal()) if target is None else target
+    with pytest.raises(UnsupportedModel, match="has no single residual stream"):
+        approximation_errors(model, inputs(), score)
 
 
 def test_an_interval_holds_the_figure_and_shrinks_with_the_examples():

@@ -12,8 +12,10 @@ import numpy as np
 
 from whyformer.data.examples import Document, Examples
 from whyformer.data.files import existing, fields, inside, text_in
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, check_choice
 
+Post = Literal["bare", "whole"]
+Split = Literal["train", "test"]
 QUOTES = re.compile(r"writes in|writes:|wrote:|says:|said:|^In article|^Quoted from|^\||^>")
 
 
@@ -28,13 +30,13 @@ def eraser(folder: str | Path, split: str = "test") -> Examples[Document]:
     return Examples(tuple(f"{table.name} line {n + 1}" for n in range(len(lines))), partial(_reviewed, table, lines))
 
 
-def newsgroups(
-    folder: str | Path, split: Literal["train", "test"] = "test", *, post: Literal["bare", "whole"] = "bare"
-) -> Examples[Document]:
+def newsgroups(folder: str | Path, split: Split = "test", *, post: Post = "bare") -> Examples[Document]:
     """20 Newsgroups "bydate" (Lang 1995): a folder for each group, a file for each post.
 
     A bare post is without header, signature and quotes, which name the group or its people.
     """
+    check_choice("split", split, Split)
+    check_choice("post", post, Post)
     root = existing(Path(folder) / f"20news-bydate-{split}", "folder")
     paths = sorted(path for path in root.glob("*/*") if path.is_file())
     return Examples(tuple(f"{path.parent.name}/{path.name}" for path in paths), partial(_posted, paths, post))

@@ -28,16 +28,18 @@ def approximation_errors(model: nn.Module, inputs: Inputs, target: Target = "pre
     """
     model = getattr(model, "_orig_mod", model)
     states, gradients = (trace(model, inputs, target, reads=reads) for reads in ("states", "gradients"))
-    mask = states.mask
+    streams = {stream for record in states.records for stream in (record.query_stream, record.key_stream)}
+    if len(streams) > 1 or any(record.key_state is None for record in states.records):
+        raise UnsupportedModel(f"{type(model).__name__} has no single residual stream to follow from block to block.")
     found: dict[str, list[ExampleScores]] = {"rollout": [], "token": [], "head": [], "none": []}
     pairs = zip(states.records, states.records[1:], gradients.records, strict=False)
     for record, following, with_gradient in pairs:
-        if record.query_stream != record.key_stream or record.key_state is None or following.key_state is None:
-            raise UnsupportedModel(f"The test follows one stream of {type(model).__name__} from block to block.")
+        assert record.key_state is not None
+        assert following.key_state is not None
         weight = mlp_weight(model, record).to(record.key_state)
         for name, mixing in MIXINGS.items():
             mixed = mixing(with_gradient if name == "head" else record)
-            found[name].append(block_error(mixed, record.key_state, weight, following.key_state, mask))
+            found[name].append(block_error(mixed, record.key_state, weight, following.key_state, states.mask))
     return {name: torch.stack(errors, dim=1) for name, errors in found.items()}
 
 

@@ -13,6 +13,7 @@ import torch
 from torch.nn import functional as F
 
 from whyformer.axes import ImagePlaces, MaskArray, PatchScores, PixelMask
+from whyformer.errors import check_choice
 from whyformer.evaluate.maps import unit_range, upsampled
 from whyformer.extras import extra
 
@@ -40,6 +41,7 @@ def object_masks(
     The maps cover the padded input, whose upper left `content` is the image, `original` its own (height, width). GA's
     code thresholds the patches, and takes every pixel that a chosen patch still reaches when upsampled ("patches").
     """
+    check_choice("otsu", otsu, Otsu)
     if otsu == "pixels":
         masks = above_otsu(upsampled(scores, padded))
     else:

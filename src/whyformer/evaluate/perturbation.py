@@ -30,7 +30,7 @@ from whyformer.axes import (
     StepLogits,
     StepPixels,
 )
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, check_choice
 
 Explained = Literal["predicted", "target"]
 Colour = Literal["black", "mean"]
@@ -67,11 +67,13 @@ class Curves:
 
 def explained_class(logits: Logits, labels: Labels, which: Explained = "predicted") -> Labels:
     """The class whose explanation is tested: the model's own answer, or the true one."""
+    check_choice("explained", which, Explained)
     return logits.argmax(dim=1) if which == "predicted" else labels
 
 
 def blank(colour: Colour, mean: Sequence[float], std: Sequence[float]) -> Tensor:
     """What a removed pixel becomes in a normalised image: what black was before, or the mean colour (BI on CLIP)."""
+    check_choice("colour", colour, Colour)
     centre, width = (torch.tensor(part)[:, None, None] for part in (mean, std))
     return -centre / width if colour == "black" else torch.zeros_like(centre)
 
@@ -87,6 +89,7 @@ def erased(inputs: Inputs, gone: Removal, how: Erasure = "pad", *, filler: int) 
     They become [PAD] and are masked out ("pad", BI), become [MASK] ("mask"), or are not there, the rest moving up
     ("delete"). `filler` is the id of [PAD], or of [MASK] for "mask".
     """
+    check_choice("how", how, Erasure)
     if how == "delete":
         return deleted(inputs, gone, TEXT_INPUTS, filler=filler)
     ids = inputs["input_ids"]
@@ -158,6 +161,7 @@ def soft_accuracy(logits: StepLogits, scores: Logits) -> Curve:
 
 def area(values: Curve, fractions: Sequence[float], domain: Domain = "0-0.9") -> ExampleScores:
     """The area under each example's curve, by trapezoids, over the named domain; as published, not divided by it."""
+    check_choice("domain", domain, Domain)
     low, high = (0.1 if domain == "0.1-0.9" else 0.0), (0.9 if domain.endswith("0.9") else 1.0)
     ends_at_zero = domain == "0-1-zero"
     barely = 1e-9  # nine times a tenth may be a little more than 0.9

@@ -9,6 +9,7 @@ import torch
 from torch.nn import functional as F
 
 from whyformer.axes import PatchScores, PixelRemoval, Positions, Removal, TokenMask, TokenScores
+from whyformer.errors import check_choice
 from whyformer.evaluate.maps import upsampled
 
 Rounded = Literal["removed", "kept"]
@@ -29,6 +30,7 @@ def removed(
 
     Of n places int(fraction · n) are removed (TA, BI); GA keeps int((1 − fraction) · n) instead: `rounded="kept"`.
     """
+    check_choice("rounded", rounded, Rounded)
     removable = torch.ones_like(scores, dtype=torch.bool) if removable is None else removable
     rank = removal_ranks(scores, removable, most_relevant_first=most_relevant_first)
     sizes = removable.sum(dim=1).tolist()
@@ -53,6 +55,7 @@ def removed_pixels(
     most_relevant_first: bool = True,
 ) -> PixelRemoval:
     """Which pixels are gone at each fraction: of the bilinear map (the papers' code), or whole patches (BI's text)."""
+    check_choice("unit", unit, Unit)
     maps = upsampled(scores, size) if unit == "pixel" else scores
     gone = removed(maps.flatten(1), fractions, most_relevant_first=most_relevant_first).unflatten(2, maps.shape[1:])
     return gone if unit == "pixel" else F.interpolate(gone.float(), size, mode="nearest-exact").bool()
@@ -65,13 +68,11 @@ def removable_tokens(
 
     BI's code lets special tokens go as well ("real"), and on 20 Newsgroups counts the padding in ("all").
     """
-    match which:
-        case "content":
-            return mask.bool() & ~torch.isin(ids, torch.tensor(sorted(special), dtype=ids.dtype, device=ids.device))
-        case "real":
-            return mask.bool()
-        case "all":
-            return torch.ones_like(mask, dtype=torch.bool)
+    check_choice("removable", which, Removable)
+    if which == "all":
+        return torch.ones_like(mask, dtype=torch.bool)
+    is_special = torch.isin(ids, torch.tensor(sorted(special), dtype=ids.dtype, device=ids.device))
+    return mask.bool() if which == "real" else mask.bool() & ~is_special
 
 
 def groups(scores: TokenScores, count: int, *, removable: TokenMask | None = None) -> Removal:

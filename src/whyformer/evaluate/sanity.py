@@ -12,6 +12,7 @@ import torch
 from torch import nn
 
 from whyformer.axes import ExampleScores, GroupValues, Labels, Logits, PixelScores, PixelTruth, Removal, TokenScores
+from whyformer.errors import check_choice
 from whyformer.extras import extra
 
 GROUPS = 10  # of SaCo
@@ -62,6 +63,7 @@ def rank_correlation(first: TokenScores, second: TokenScores) -> ExampleScores:
 
 def other_class(logits: Logits, which: Other = "second") -> Labels:
     """The class to compare the predicted one with: the second most probable, or the least probable."""
+    check_choice("other", which, Other)
     return logits.argsort(dim=1, descending=True)[:, 1 if which == "second" else -1]
 
 

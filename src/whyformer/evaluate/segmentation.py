@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import CountRows, Counts, ExampleScores, PixelMask, PixelScores, PixelTruth, RowScores
+from whyformer.errors import check_choice
 from whyformer.evaluate.maps import unit_range
 from whyformer.extras import extra
 
@@ -77,6 +78,7 @@ def f1(maps: PixelScores, truth: PixelTruth, averaged: Averaged = "thresholds") 
     The mean over THRESHOLDS of the map in [0, 1], as BI prints it ("thresholds"); at the map's mean ("image"); or
     there, for every row of pixels by itself, one without object being 0, as the authors' code has it ("rows").
     """
+    check_choice("averaged", averaged, Averaged)
     if averaged == "thresholds":
         maps = unit_range(maps)
         points = [number / THRESHOLDS for number in range(THRESHOLDS)]
