@@ -69,9 +69,7 @@ def _without_own_entry(scores: StreamScores, asked: Trace) -> StreamScores:
     return blanked
 
 
-def _layouts(
-    piece: Piece, row: int, asked: Trace, *, by_pixel: bool
-) -> Iterator[tuple[str, str, Layout, Tensor]]:
+def _layouts(piece: Piece, row: int, asked: Trace, *, by_pixel: bool) -> Iterator[tuple[str, str, Layout, Tensor]]:
     """The parts of a piece: what each is called, its stream, its layout, and its tokens' positions in the stream."""
     inputs, lengths = asked.question.inputs, {name: mask.shape[1] for name, mask in asked.masks.items()}
     if piece.chunk is not None:

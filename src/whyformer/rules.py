@@ -62,8 +62,7 @@ def balanced(arrived: Tensor, operation: Operation) -> Handed:
     size = totals[0].abs() + totals[1].abs()
     whole = operation.per_example(arrived)
     scaled = (
-        share * ratio(ratio(total.abs(), size) * whole, total)
-        for share, total in zip(shares, totals, strict=True)
+        share * ratio(ratio(total.abs(), size) * whole, total) for share, total in zip(shares, totals, strict=True)
     )
     return operation.reduced(scaled)
 
@@ -99,8 +98,8 @@ def bounded(arrived: Tensor, operation: Operation) -> Handed:
     rising, falling = weight.clamp(min=0), weight.clamp(max=0)
     reach = operation.unbiased - operation.push(low, rising) - operation.push(high, falling)
     factor = arrived / (reach + STABILISER)
-    pulled = (operation.pull(factor, part) for part in (weight, rising, falling))
-    return operation.to_x(sum(side * part for side, part in zip((x, -low, -high), pulled, strict=True)))
+    pulled, lowered, raised = (operation.pull(factor, part) for part in (weight, rising, falling))
+    return operation.to_x(x * pulled - low * lowered - high * raised)
 
 
 def epsilon(arrived: Tensor, operation: Operation) -> Handed:

@@ -11,7 +11,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, ExampleScores, Inputs, Mixing, Rows, StreamScores, TokenMask, TokenScores, by_head
+from whyformer.axes import (
+    HEAD,
+    KEY,
+    QUERY,
+    AttentionMap,
+    ExampleScores,
+    Inputs,
+    Mixing,
+    Rows,
+    StreamScores,
+    TokenMask,
+    TokenScores,
+    by_head,
+)
 from whyformer.backward import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import FAMILIES, ROW_TO_WRITE, config_of, family_of, main_input, patch_grid
@@ -26,8 +39,8 @@ from whyformer.path import (
     gradients_at,
     integrated_gradients,
     integrated_inputs,
-    scaled_inputs,
     nodes_and_weights,
+    scaled_inputs,
 )
 from whyformer.readout import ReadOut, read_out_seen, read_out_weights
 from whyformer.record import AttentionRecord, Recorder
@@ -39,7 +52,15 @@ from whyformer.target import Asked, asked
 
 # What a method reads of a trace. Maps alone are kept as head means; everything else is kept per head.
 Reads = Literal[
-    "last map", "maps", "states", "last gradient", "gradients", "last relevance", "relevances", "inputs", "input relevance"
+    "last map",
+    "maps",
+    "states",
+    "last gradient",
+    "gradients",
+    "last relevance",
+    "relevances",
+    "inputs",
+    "input relevance",
 ]
 # Those that go back by relevance rules: through all blocks in float32 at least.
 RELEVANCE = ("last relevance", "relevances", "input relevance")
@@ -129,9 +150,7 @@ class Trace:
             self.findings.completeness = _incompleteness(found, self.graph.score.detach())
         return found
 
-    def integrated_inputs(
-        self, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor | None
-    ) -> StreamScores:
+    def integrated_inputs(self, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor | None) -> StreamScores:
         """Each input's difference from the baseline times its integrated gradient, summed over channels.
 
         Without a baseline it is grey for pixels and padding for text: at embeddings of zero a normalisation jumps, and
