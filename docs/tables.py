@@ -58,7 +58,8 @@ def gpu() -> str:
     precisions = report["throughput"]
     rows = []
     for label in ["plain forward", *report["least"]]:
-        rates = [f"{precisions[name][label]['images_per_second']:,.0f}" for name in precisions]
+        found = [precisions[name].get(label, {}).get("images_per_second") for name in precisions]
+        rates = ["–" if rate is None else f"{rate:,.0f}" for rate in found]
         rows.append([label, *rates, shown(report["authors"].get(label))])
     return table([f"images/s, {report['card']}", *precisions, "the papers' code"], rows)
 

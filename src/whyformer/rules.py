@@ -29,11 +29,6 @@ def ratio(a: Tensor, b: Tensor) -> Tensor:
     return (a / (b + STABILISER)).masked_fill_(b == 0, 0.0)
 
 
-def gradient(arrived: Tensor, operation: Operation) -> Handed:
-    """The operation's own gradient."""
-    return operation.gradient(arrived)
-
-
 def unchanged(arrived: Tensor, operation: Operation) -> Handed:
     """All of it to the one input that carries relevance."""
     return operation.to(operation.source, arrived)
@@ -147,6 +142,12 @@ def constant_gate(arrived: Tensor, operation: Operation) -> Handed:
     return operation.to(operation.source, torch.where(x == 0, plain, arrived * (operation.output.detach() / x)))
 
 
+def constant_factor(arrived: Tensor, operation: Operation) -> Handed:
+    """LibraGrad: the gradient of a product with a denominator or a gate that is a constant."""
+    handed = operation.gradient(arrived)
+    return [part if number == operation.source else None for number, part in enumerate(handed)]
+
+
 def half_gradient(arrived: Tensor, operation: Operation) -> Handed:
     """LibraGrad: of a product of two activations, each gets half of its gradient."""
     return [None if part is None else part / 2 for part in operation.gradient(arrived)]
@@ -188,6 +189,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
     "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": nothing, "mixing": to_values},
 }
 LIBRA: Mapping[str, Rule] = {
+    "scale": constant_factor,
     "softmax": nothing,
     "denominator": nothing,
     "norm": constant_spread,
