@@ -139,6 +139,8 @@ def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[s
     if name in ("conv1d", "conv2d"):
         return _convolution(name, len(inputs) > 2, kwargs)
     if weight == 1:
+    if name == "einsum":
+        return _einsum(weight, kwargs["equation"])
         return Linear(0, 1, torch.matmul, lambda s, w, _: s @ w.mT)
     return Linear(1, 0, lambda x, w: w @ x, lambda s, w, _: w.mT @ s)
 
@@ -147,6 +149,22 @@ def _convolution(name: str, is_biased: bool, how: dict[str, Any]) -> Linear:
     function = getattr(F, name)
 
     def pull(factor: Tensor, weight: Tensor, size: torch.Size) -> Tensor:
+    def push(x: Tensor, weight: Tensor) -> Tensor:
+        z: Tensor = function(x, weight, **how)
+        return z
+
+    return Linear(0, 1, push, _pulled_by_gradient(push), 2 if is_biased else None, bias_axis=1)
+
+
+def _einsum(weight: int, equation: str) -> Linear:
+    def push(x: Tensor, w: Tensor) -> Tensor:
+        z: Tensor = torch.einsum(equation, *((w, x) if weight == 0 else (x, w)))
+        return z
+
+    return Linear(1 - weight, weight, push, _pulled_by_gradient(push))
+
+
+def _pulled_by_gradient(push: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, torch.Size], Tensor]:
         x = factor.new_zeros(size).requires_grad_()
         with torch.enable_grad():
             z = function(x, weight, **how)
