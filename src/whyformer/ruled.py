@@ -32,7 +32,7 @@ KINDS: dict[str, str] = (
     | dict.fromkeys("gelu relu silu tanh hardswish mish elu leaky_relu relu6 celu selu".split(), "activation")
     | dict.fromkeys("sigmoid softplus".split(), "curve")  # which are not 0 at 0
     | dict.fromkeys(["softmax"], "softmax")
-    | dict.fromkeys("rsqrt sqrt norm reciprocal std var vector_norm".split(), "denominator")
+    | dict.fromkeys("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm".split(), "denominator")
 )
 PICKING = frozenset(
     "cat concat concatenate stack hstack vstack gather index_select take_along_dim where roll flip pad tril triu "
@@ -40,7 +40,7 @@ PICKING = frozenset(
     "alpha_dropout feature_dropout dropout1d dropout2d masked_scatter index_put one_hot".split()
 )
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
-SWITCHES = frozenset("rsqrt sqrt norm reciprocal std var vector_norm sigmoid".split())
+SWITCHES = frozenset("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm sigmoid".split())
 SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__".split(), (1.0, -1.0)) | {"__rsub__": (-1.0, 1.0)}
 HALF = (torch.float16, torch.bfloat16)
 
