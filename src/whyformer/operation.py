@@ -46,6 +46,7 @@ class Operation:
     map: int = 0
     form: Linear | None = None
     signs: tuple[float, ...] = (1.0, 1.0)
+    axis: int = -1  # which a softmax runs over
 
     def gradient(self, arrived: Tensor) -> Handed:
         """The gradient of each input that is in the graph."""

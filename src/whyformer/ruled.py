@@ -185,6 +185,8 @@ class Ruled(TorchFunctionMode):
             signs = SIGNS.get(name, (1.0, 1.0))
             alpha = kwargs.get("alpha", 1)
             return ("scale", {"source": source}) if len(given) == 1 else ("add", {"signs": (signs[0], signs[1] * alpha)})
+        if kind == "softmax":
+            return kind, {"source": source, "axis": args[1] if len(args) > 1 else kwargs["dim"]}
         if kind == "gate":
             return self._product_kind(name, given, source)
         return kind, {"source": source}

@@ -120,7 +120,7 @@ def halved_epsilon(arrived: Tensor, operation: Operation) -> Handed:
 def expanded(arrived: Tensor, operation: Operation) -> Handed:
     """AttnLRP Prop. 3.1, the softmax s of x expanded at x: x ⊙ (R − s ΣR); masked entries are no input."""
     scores, weights = operation.inputs[operation.source], operation.output
-    handed = scores * (arrived - weights * arrived.sum(dim=-1, keepdim=True))
+    handed = scores * (arrived - weights * arrived.sum(dim=operation.axis, keepdim=True))
     return operation.to(operation.source, handed.masked_fill(scores == -math.inf, 0.0))
 
 
