@@ -152,6 +152,11 @@ def constant_gate(arrived: Tensor, operation: Operation) -> Handed:
     return operation.to(operation.source, torch.where(x == 0, plain, arrived * (operation.output.detach() / x)))
 
 
+def scaled(arrived: Tensor, operation: Operation) -> Handed:
+    """LibraGrad: the gradient of what is scaled; a denominator or a gate of its own that scales it is a constant."""
+    return [part if n == operation.source else None for n, part in enumerate(operation.gradient(arrived))]
+
+
 def half_gradient(arrived: Tensor, operation: Operation) -> Handed:
     """LibraGrad: of a product of two activations, each gets half of its gradient."""
     return [None if part is None else part / 2 for part in operation.gradient(arrived)]
@@ -195,6 +200,7 @@ LIBRA: Mapping[str, Rule] = {
     "softmax": nothing,
     "denominator": nothing,
     "norm": constant_spread,
+    "scale": scaled,
     "activation": constant_gate,
     "gate": half_gradient,
 }
