@@ -39,7 +39,7 @@ def rms_norm(
     return normed if weight is None else normed * weight
 
 
-def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12) -> Tensor:
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
     """`F.normalize` whose length is a constant."""
     length: Tensor = torch.linalg.vector_norm(x.detach(), p, dim, keepdim=True)
     return x / length.clamp(min=eps)

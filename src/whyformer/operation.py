@@ -46,6 +46,7 @@ class Operation:
     map: int = 0
     form: Linear | None = None
     signs: tuple[float, ...] = (1.0, 1.0)
+    axis: int = -1  # which a softmax runs over
 
     def gradient(self, arrived: Tensor) -> Handed:
         """The gradient of each input that is in the graph."""
@@ -138,6 +139,8 @@ def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[s
         return Linear(1, 2, torch.matmul, lambda s, w, _: s @ w.mT, 0)
     if name in ("conv1d", "conv2d"):
         return _convolution(name, len(inputs) > 2, kwargs)
+    if name == "einsum":
+        return _einsum(weight, kwargs["equation"])
     if weight == 1:
         return Linear(0, 1, torch.matmul, lambda s, w, _: s @ w.mT)
     return Linear(1, 0, lambda x, w: w @ x, lambda s, w, _: w.mT @ s)
@@ -146,10 +149,26 @@ def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[s
 def _convolution(name: str, is_biased: bool, how: dict[str, Any]) -> Linear:
     function = getattr(F, name)
 
+    def push(x: Tensor, weight: Tensor) -> Tensor:
+        z: Tensor = function(x, weight, **how)
+        return z
+
+    return Linear(0, 1, push, _pulled_by_gradient(push), 2 if is_biased else None, bias_axis=1)
+
+
+def _einsum(weight: int, equation: str) -> Linear:
+    def push(x: Tensor, w: Tensor) -> Tensor:
+        z: Tensor = torch.einsum(equation, *((w, x) if weight == 0 else (x, w)))
+        return z
+
+    return Linear(1 - weight, weight, push, _pulled_by_gradient(push))
+
+
+def _pulled_by_gradient(push: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, torch.Size], Tensor]:
     def pull(factor: Tensor, weight: Tensor, size: torch.Size) -> Tensor:
         x = factor.new_zeros(size).requires_grad_()
         with torch.enable_grad():
-            z = function(x, weight, **how)
+            z = push(x, weight)
         return torch.autograd.grad(z, x, factor)[0]
 
-    return Linear(0, 1, lambda x, w: function(x, w, **how), pull, 2 if is_biased else None, bias_axis=1)
+    return pull

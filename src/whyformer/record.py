@@ -93,8 +93,9 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name == "__get__":
-            return func(*args, **kwargs)
+        if name == "__get__":  # of a parameter, weight.T is as little in the graph as the weight
+            found = func(*args, **kwargs)
+            return found.detach() if isinstance(found, Tensor) and isinstance(args[0], nn.Parameter) else found
         handler = HANDLERS.get(name)
         if handler is not None:
             return handler(self, func, args, kwargs)

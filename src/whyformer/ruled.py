@@ -32,7 +32,7 @@ KINDS: dict[str, str] = (
     | dict.fromkeys("gelu relu silu tanh hardswish mish elu leaky_relu relu6 celu selu".split(), "activation")
     | dict.fromkeys("sigmoid softplus".split(), "curve")  # which are not 0 at 0
     | dict.fromkeys(["softmax"], "softmax")
-    | dict.fromkeys("rsqrt sqrt norm reciprocal std var vector_norm".split(), "denominator")
+    | dict.fromkeys("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm".split(), "denominator")
 )
 PICKING = frozenset(
     "cat concat concatenate stack hstack vstack gather index_select take_along_dim where roll flip pad tril triu "
@@ -40,7 +40,7 @@ PICKING = frozenset(
     "alpha_dropout feature_dropout dropout1d dropout2d masked_scatter index_put one_hot".split()
 )
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
-SWITCHES = frozenset("rsqrt sqrt norm reciprocal std var vector_norm sigmoid".split())
+SWITCHES = frozenset("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm sigmoid".split())
 SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__".split(), (1.0, -1.0)) | {"__rsub__": (-1.0, 1.0)}
 HALF = (torch.float16, torch.bfloat16)
 
@@ -64,6 +64,7 @@ class Ruled(TorchFunctionMode):
         self._rules: Mapping[str, Rule] = {}
         self._strict = False
         self._weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+        self._widened = WeakIdKeyDictionary()  # weights of half precision as they are computed with
         self._scales = WeakIdKeyDictionary()  # tensors that say how much something else counts
         self._maps = WeakIdKeyDictionary()  # what a softmax gave
         self._roots = WeakIdKeyDictionary()  # what a tensor is an elementwise function of, and whether a linear one
@@ -116,14 +117,20 @@ class Ruled(TorchFunctionMode):
     def _wide(self, values: Any) -> Any:
         if not self._precise:
             return values
-        return tree_map(lambda x: x.float() if isinstance(x, Tensor) and x.dtype in HALF else x, values)
+        return tree_map(lambda x: self._float(x) if isinstance(x, Tensor) and x.dtype in HALF else x, values)
+
+    def _float(self, x: Tensor) -> Tensor:
+        wide = x.float()
+        if self._is_of_the_model(x):
+            self._widened[wide] = True
+        return wide
 
     def _carry(self, args: tuple[Any, ...], result: Any) -> None:
         """What is moved or picked stays what it was."""
         first = next((x for x in args if isinstance(x, Tensor)), None)
         if first is None or not isinstance(result, Tensor):
             return
-        for known in (self._scales, self._maps):
+        for known in (self._scales, self._maps, self._widened):
             if first in known:
                 known[result] = True
 
@@ -163,8 +170,9 @@ class Ruled(TorchFunctionMode):
             if len(given) != 2:
                 raise UnsupportedModel(f"A product of {len(given)} tensors ({name}) has no relevance rule.")
             weight = next((n for n, x in enumerate(given) if self._is_weight(x)), None)
-            if weight is not None and name != "einsum":
-                return "linear", {"form": linear_form(name, given, weight, {})}
+            if weight is not None:
+                how = {"equation": args[0]} if name == "einsum" else {}
+                return "linear", {"form": linear_form(name, given, weight, how)}
             found = next((n for n, x in enumerate(given) if x in self._maps), None)
             return ("product", {}) if found is None else ("mixing", {"map": found})
         if kind == "linear":
@@ -177,6 +185,8 @@ class Ruled(TorchFunctionMode):
             first, second = SIGNS.get(name, (1.0, 1.0))
             signs = (first, second * kwargs.get("alpha", 1))
             return ("scale", {"source": source}) if len(given) == 1 else ("add", {"signs": signs})
+        if kind == "softmax":
+            return kind, {"source": source, "axis": args[1] if len(args) > 1 else kwargs["dim"]}
         if kind == "gate":
             return self._product_kind(name, given, source)
         return kind, {"source": source}
@@ -224,7 +234,10 @@ class Ruled(TorchFunctionMode):
         return watched
 
     def _is_weight(self, x: Tensor) -> bool:
-        return not x.requires_grad and x.untyped_storage().data_ptr() in self._weights
+        return not x.requires_grad and self._is_of_the_model(x)
+
+    def _is_of_the_model(self, x: Tensor) -> bool:
+        return x in self._widened or x.untyped_storage().data_ptr() in self._weights
 
 
 def following(ruled: Ruled | None, backward: Backward) -> AbstractContextManager[None]:

@@ -72,7 +72,11 @@ def same_sign(arrived: Tensor, operation: Operation) -> Handed:
     """TA Eq. 5: shares of the terms x·w that are positive; x⁺W⁺ + x⁻W⁻ = (xW + |x||W|) / 2."""
     x, weight = operation.x, operation.weight
     size, weight_size = x.abs(), weight.abs()
-    factor = ratio(arrived, (operation.unbiased + operation.push(size, weight_size)) / 2)
+    whole = operation.push(size, weight_size)
+    terms = (operation.unbiased + whole) / 2
+    # Where no term is positive, what is left of the difference is rounding: shared out, it would be noise.
+    rounding = operation.output.detach().abs().add_(whole).mul_(32 * torch.finfo(x.dtype).eps)
+    factor = (arrived / (terms + STABILISER)).masked_fill_(terms <= rounding, 0.0)
     return operation.to_x((x * operation.pull(factor, weight) + size * operation.pull(factor, weight_size)) / 2)
 
 
@@ -110,7 +114,7 @@ def halved_epsilon(arrived: Tensor, operation: Operation) -> Handed:
 def expanded(arrived: Tensor, operation: Operation) -> Handed:
     """AttnLRP Prop. 3.1, the softmax s of x expanded at x: x ⊙ (R − s ΣR); masked entries are no input."""
     scores, weights = operation.inputs[operation.source], operation.output
-    handed = scores * (arrived - weights * arrived.sum(dim=-1, keepdim=True))
+    handed = scores * (arrived - weights * arrived.sum(dim=operation.axis, keepdim=True))
     return operation.to(operation.source, handed.masked_fill(scores == -math.inf, 0.0))
 
 
