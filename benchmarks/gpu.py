@@ -3,7 +3,8 @@
     python benchmarks/gpu.py --out benchmarks/results/gpu.json [--model FOLDER --images FILE.npy]
 
 ViT-B/16 at 224 px with random weights, best of batches of 64 to 512; relevance in strict float32. With a trained model
-and its pixel values (float32 [image, channel, height, width]) it also measures how well bfloat16 maps agree with float32 ones.
+and its pixel values (float32 [image, channel, height, width]) it also measures how well
+bfloat16 maps agree with float32 ones.
 """
 
 from __future__ import annotations
