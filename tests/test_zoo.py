@@ -13,6 +13,7 @@ from typer.testing import CliRunner
 
 from whyformer import METHODS, attribute, explain, explain_batch, load
 from whyformer.cli import app
+from whyformer.demo import shown
 from whyformer.loading import ZOO, bundled
 
 CAT = ZOO / "cat.jpg"
@@ -91,6 +92,10 @@ def test_the_demo_shows_every_method(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
     assert result.exit_code == 0
     page = (tmp_path / "demo" / "index.html").read_text()
+    *lines, last = result.stdout.splitlines()  # no terminal: a line for each row
+    assert [line.rpartition(" · ")[2] for line in lines] == [name for name, _, _ in shown()]
+    assert lines[0].startswith(f"1 of {len(lines)}: cat (0.9")
+    assert last == f"Written to {tmp_path / 'demo' / 'index.html'}: open it in a browser."
     assert all(method in page for method in METHODS)
     assert "cat (0.9" in page
     assert "http://" not in page

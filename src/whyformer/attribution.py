@@ -99,7 +99,7 @@ def explain_batch(
     check_options(method_named(method), options)
     subject = loaded(model, processor)
     settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward, **options}
-    if subject.compares:
+    if subject.compares and not callable(target):
         pairs = pairs_of(subject, list(examples), target, truncate=truncate)
         found = explain_pieces(subject, [pair.piece for pair in pairs], pairs, method, **settings)
         return [
@@ -137,7 +137,7 @@ def explain_pieces(
         asked = trace(
             subject.model,
             model_inputs(subject, batch),
-            score_of(each, subject) if subject.compares else each,
+            score_of(each, subject) if subject.compares and not callable(each) else each,
             reads=chosen.reading(options),
             readout=readout,
             backward=backward,
@@ -202,7 +202,8 @@ def _token(label: Any, subject: Loaded) -> Any:
         ids = subject.tokenizer(text, add_special_tokens=False)["input_ids"]
         if len(ids) == 1 and ids[0] != subject.tokenizer.unk_token_id:
             return ids[0]
-    pieces = ", ".join(subject.tokenizer.tokenize(label)[:6])
+    ids = subject.tokenizer(label, add_special_tokens=False)["input_ids"]
+    pieces = ", ".join(repr(Vocabulary(subject.tokenizer)[index]) for index in ids[:6])
     raise WhyformerError(f"{label!r} is not one token of {subject.name} but several ({pieces}): ask about the first.")
 
 

@@ -76,4 +76,3 @@ class Graph:
             stream: by_token(stream, torch.zeros_like(leaf.value) if part is None else part)
             for (stream, leaf), part in parts
         }
-

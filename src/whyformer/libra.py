@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -44,7 +45,12 @@ def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: 
     return x / length.clamp(min=eps)
 
 
-_CONSTANT = {F.layer_norm: layer_norm, torch.layer_norm: layer_norm, F.rms_norm: rms_norm, F.normalize: normalize}
+_CONSTANT: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    F.layer_norm: layer_norm,
+    torch.layer_norm: layer_norm,
+    F.rms_norm: rms_norm,
+    F.normalize: normalize,
+}
 
 
 def with_constant_denominator(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:

@@ -175,7 +175,7 @@ def scaled_inputs(
         if leaves is None:
             return point
         point = point.detach().to(torch.promote_types(point.dtype, torch.float32)).requires_grad_()
-        leaves[stream] = Leaf(point, _between(start, end, torch.ones(1)).detach() - _between(start, end, torch.zeros(1)))
+        leaves[stream] = Leaf(point, (end - _between(start, end, torch.zeros(1))).detach())
         return point
 
     names: dict[nn.Module, list[str]] = {}

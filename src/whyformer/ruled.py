@@ -139,7 +139,7 @@ class Ruled(TorchFunctionMode):
         leaves, shape = tree_flatten((args, kwargs))
         places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
         given = [leaves[n] for n in places]
-        function = _OUT_OF_PLACE.get(name, func)
+        function: Function = _OUT_OF_PLACE.get(name, func)
         changes = name in _OUT_OF_PLACE
         kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(given)]
         inputs = tuple(x.detach().requires_grad_(x.requires_grad) for x in kept)
@@ -182,9 +182,9 @@ class Ruled(TorchFunctionMode):
             }
             return "pixels" if is_pixels else "linear", {"form": linear_form(name, given, 1, how)}
         if kind == "add":
-            signs = SIGNS.get(name, (1.0, 1.0))
-            alpha = kwargs.get("alpha", 1)
-            return ("scale", {"source": source}) if len(given) == 1 else ("add", {"signs": (signs[0], signs[1] * alpha)})
+            first, second = SIGNS.get(name, (1.0, 1.0))
+            signs = (first, second * kwargs.get("alpha", 1))
+            return ("scale", {"source": source}) if len(given) == 1 else ("add", {"signs": signs})
         if kind == "softmax":
             return kind, {"source": source, "axis": args[1] if len(args) > 1 else kwargs["dim"]}
         if kind == "gate":
@@ -213,7 +213,7 @@ class Ruled(TorchFunctionMode):
             self._maps[result] = True
         roots = [self._roots.get(x, (x, True)) for x in live]
         same = all(root is roots[0][0] for root, _ in roots)
-        if same and kind in ("scale", "add", "gate") or name in ELEMENTWISE:
+        if (same and kind in ("scale", "add", "gate")) or name in ELEMENTWISE:
             is_linear = len(live) == 1 and roots[0][1] and name not in ELEMENTWISE
             self._roots[result] = (roots[0][0], is_linear)
 
@@ -284,10 +284,9 @@ class _Watch(torch.autograd.Function):
 
 
 # What works in place, as a function that does not.
-_OUT_OF_PLACE = {
-    name: function
-    for verb, function in {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}.items()
-    for name in (f"{verb}_", f"__i{verb}__", f"__itrue{verb}__")
+_IN_PLACE: dict[str, Function] = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+_OUT_OF_PLACE: dict[str, Function] = {
+    name: function for verb, function in _IN_PLACE.items() for name in (f"{verb}_", f"__i{verb}__", f"__itrue{verb}__")
 }
 
 

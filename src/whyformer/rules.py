@@ -29,11 +29,6 @@ def ratio(a: Tensor, b: Tensor) -> Tensor:
     return (a / (b + STABILISER)).masked_fill_(b == 0, 0.0)
 
 
-def gradient(arrived: Tensor, operation: Operation) -> Handed:
-    """The operation's own gradient."""
-    return operation.gradient(arrived)
-
-
 def unchanged(arrived: Tensor, operation: Operation) -> Handed:
     """All of it to the one input that carries relevance."""
     return operation.to(operation.source, arrived)
@@ -62,8 +57,7 @@ def balanced(arrived: Tensor, operation: Operation) -> Handed:
     size = totals[0].abs() + totals[1].abs()
     whole = operation.per_example(arrived)
     scaled = (
-        share * ratio(ratio(total.abs(), size) * whole, total)
-        for share, total in zip(shares, totals, strict=True)
+        share * ratio(ratio(total.abs(), size) * whole, total) for share, total in zip(shares, totals, strict=True)
     )
     return operation.reduced(scaled)
 
@@ -79,10 +73,10 @@ def same_sign(arrived: Tensor, operation: Operation) -> Handed:
     x, weight = operation.x, operation.weight
     size, weight_size = x.abs(), weight.abs()
     whole = operation.push(size, weight_size)
-    positive = (operation.unbiased + whole) / 2
+    terms = (operation.unbiased + whole) / 2
     # Where no term is positive, what is left of the difference is rounding: shared out, it would be noise.
-    rounding = 32 * torch.finfo(x.dtype).eps * (whole + operation.output.detach().abs())
-    factor = ratio(arrived, positive.masked_fill(positive <= rounding, 0.0))
+    rounding = operation.output.detach().abs().add_(whole).mul_(32 * torch.finfo(x.dtype).eps)
+    factor = (arrived / (terms + STABILISER)).masked_fill_(terms <= rounding, 0.0)
     return operation.to_x((x * operation.pull(factor, weight) + size * operation.pull(factor, weight_size)) / 2)
 
 
@@ -103,8 +97,8 @@ def bounded(arrived: Tensor, operation: Operation) -> Handed:
     rising, falling = weight.clamp(min=0), weight.clamp(max=0)
     reach = operation.unbiased - operation.push(low, rising) - operation.push(high, falling)
     factor = arrived / (reach + STABILISER)
-    pulled = (operation.pull(factor, part) for part in (weight, rising, falling))
-    return operation.to_x(sum(side * part for side, part in zip((x, -low, -high), pulled, strict=True)))
+    pulled, lowered, raised = (operation.pull(factor, part) for part in (weight, rising, falling))
+    return operation.to_x(x * pulled - low * lowered - high * raised)
 
 
 def epsilon(arrived: Tensor, operation: Operation) -> Handed:
@@ -132,7 +126,7 @@ def to_values(arrived: Tensor, operation: Operation) -> Handed:
 
 
 def fixed_denominator(arrived: Tensor, operation: Operation) -> Handed:
-    """CP-LRP: a normalisation is linear, its denominator a constant."""
+    """A normalisation is linear, its denominator a constant: division by it is the identity (AttnLRP Prop. 3.4)."""
     factor = _away_from_zero(arrived, operation.output)
     pulled = operation.gradient_of(libra.with_constant_denominator(operation.function), factor)
     return operation.to(operation.source, operation.inputs[operation.source] * pulled)
@@ -152,9 +146,10 @@ def constant_gate(arrived: Tensor, operation: Operation) -> Handed:
     return operation.to(operation.source, torch.where(x == 0, plain, arrived * (operation.output.detach() / x)))
 
 
-def scaled(arrived: Tensor, operation: Operation) -> Handed:
-    """LibraGrad: the gradient of what is scaled; a denominator or a gate of its own that scales it is a constant."""
-    return [part if n == operation.source else None for n, part in enumerate(operation.gradient(arrived))]
+def constant_factor(arrived: Tensor, operation: Operation) -> Handed:
+    """LibraGrad: the gradient of a product with a denominator or a gate that is a constant."""
+    handed = operation.gradient(arrived)
+    return [part if number == operation.source else None for number, part in enumerate(handed)]
 
 
 def half_gradient(arrived: Tensor, operation: Operation) -> Handed:
@@ -186,6 +181,7 @@ _RELEVANCE: Mapping[str, Rule] = {
     "pixels": bounded,
 }
 _EPSILON: Mapping[str, Rule] = {
+    "norm": fixed_denominator,
     **dict.fromkeys(("linear", "pixels", "share", "add"), epsilon),
     **dict.fromkeys(("product", "mixing", "gate"), halved_epsilon),
 }
@@ -194,13 +190,13 @@ RULES: dict[str, Mapping[str, Rule]] = {
     "dtd": {**_RELEVANCE, "linear": same_sign, "add": balanced},
     "lrp": {**_RELEVANCE, "linear": sign_by_sign},
     "attn_lrp": {**_RELEVANCE, **_EPSILON, "softmax": expanded},
-    "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": nothing, "mixing": to_values, "norm": fixed_denominator},
+    "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": nothing, "mixing": to_values},
 }
 LIBRA: Mapping[str, Rule] = {
+    "scale": constant_factor,
     "softmax": nothing,
     "denominator": nothing,
     "norm": constant_spread,
-    "scale": scaled,
     "activation": constant_gate,
     "gate": half_gradient,
 }

@@ -11,7 +11,20 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, ExampleScores, Inputs, Mixing, Rows, StreamScores, TokenMask, TokenScores, by_head
+from whyformer.axes import (
+    HEAD,
+    KEY,
+    QUERY,
+    AttentionMap,
+    ExampleScores,
+    Inputs,
+    Mixing,
+    Rows,
+    StreamScores,
+    TokenMask,
+    TokenScores,
+    by_head,
+)
 from whyformer.backward import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import FAMILIES, ROW_TO_WRITE, config_of, family_of, main_input, patch_grid
@@ -26,8 +39,8 @@ from whyformer.path import (
     gradients_at,
     integrated_gradients,
     integrated_inputs,
-    scaled_inputs,
     nodes_and_weights,
+    scaled_inputs,
 )
 from whyformer.readout import ReadOut, read_out_seen, read_out_weights
 from whyformer.record import AttentionRecord, Recorder
@@ -39,10 +52,19 @@ from whyformer.target import Asked, asked
 
 # What a method reads of a trace. Maps alone are kept as head means; everything else is kept per head.
 Reads = Literal[
-    "last map", "maps", "states", "last gradient", "gradients", "last relevance", "relevances", "inputs", "input relevance"
+    "last map",
+    "maps",
+    "states",
+    "last gradient",
+    "gradients",
+    "last relevance",
+    "relevances",
+    "inputs",
+    "input relevance",
 ]
 # Those that go back by relevance rules: through all blocks in float32 at least.
 RELEVANCE = ("last relevance", "relevances", "input relevance")
+COARSE = 0.1  # of the score may be missing from integrated gradients before a remark is made
 # What the padding masks of streams are called among a model's inputs.
 MASKS = {"target": "decoder_attention_mask", "image": "visual_attention_mask", "audio": "none"}
 
@@ -128,11 +150,23 @@ class Trace:
             self.findings.completeness = _incompleteness(found, self.graph.score.detach())
         return found
 
-    def integrated_inputs(self, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor) -> StreamScores:
-        """Each input's difference from the baseline times its integrated gradient, summed over channels."""
+    def integrated_inputs(self, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor | None) -> StreamScores:
+        """Each input's difference from the baseline times its integrated gradient, summed over channels.
+
+        Without a baseline it is grey for pixels and padding for text: at embeddings of zero a normalisation jumps, and
+        no number of steps adds up.
+        """
+        if baseline is None:
+            has_pixels = any(stream.scaled is None for stream in self.question.family.streams)
+            pads = getattr(config_of(self.question.model), "pad_token_id", None) is not None
+            baseline = "padding" if pads and not has_pixels else "zero"
         nodes, weights = nodes_and_weights(quadrature, steps)
         found, total = integrated_inputs(self.question, nodes, weights, baseline, self._at_once)
-        self.findings.completeness = _incompleteness(found, total)
+        self.findings.completeness = missing = _incompleteness(found, total)
+        if float(missing.max()) > COARSE:
+            self.findings.remarks = (
+                f"The scores miss the answer's by up to {float(missing.max()):.0%}: {steps} steps are too few here.",
+            )
         return found
 
     @property
