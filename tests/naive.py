@@ -180,7 +180,7 @@ def softmax_expanded(arrived: Tensor, function: Function, x: Tensor) -> list[Ten
 
 
 def norm_with_constant_denominator(arrived: Tensor, function: Function, x: Tensor) -> list[Tensor]:
-    """CP-LRP: the ε-rule for the affine function that a normalisation is once its denominator is fixed.
+    """AttnLRP, CP-LRP: the ε-rule for the affine function that a normalisation is once its denominator is fixed.
 
     The denominator is told apart by trying: `function(x, at)` normalises x by the denominator of `at`.
     """
@@ -223,6 +223,7 @@ RELEVANCE: dict[str, Twin] = {
 EPSILON_RULES: dict[str, Twin] = RELEVANCE | {
     "linear": epsilon,
     "pixels": epsilon,
+    "norm": norm_with_constant_denominator,
     "share": epsilon,
     "add": partial(added, off_zero),
     "product": partial(bilinear, off_zero, 0.5),
@@ -234,7 +235,7 @@ TWINS: dict[str, dict[str, Twin]] = {
     "dtd": RELEVANCE | {"linear": positive_terms, "add": added_in_balance},
     "lrp": RELEVANCE | {"linear": each_sign},
     "attn_lrp": EPSILON_RULES | {"softmax": softmax_expanded},
-    "cp_lrp": EPSILON_RULES | {"softmax": none, "mixing": only_values, "norm": norm_with_constant_denominator},
+    "cp_lrp": EPSILON_RULES | {"softmax": none, "mixing": only_values},
     "libra": dict.fromkeys(
         ("linear", "pixels", "share", "add", "product", "mixing", "scale", "curve", "moving"), gradient
     )
