@@ -160,8 +160,105 @@ def test_the_bi_methods_on_text_equal_their_naive_twins(method, family):
         torch.testing.assert_close(row[:length], expected, rtol=1e-7, atol=1e-10)
 
 
-def test_every_method_but_the_control_has_a_twin_here():
-    assert set(METHODS) == set(TWINS) | {"bi_head", "bi_token", "random"}
+# Of relevance the propagation itself has its twins in tests/test_rules.py; here it is given.
+
+
+def twin_partial_lrp(asked: Trace, relevances: dict[int, Tensor], example: int) -> Tensor:
+    heads = [torch.relu(head) for head in relevances[asked.last.operation][example]]
+    return through_read_out(sum(heads) / len(heads), asked.readout.weights[example])
+
+
+def twin_transformer_attribution(asked: Trace, relevances: dict[int, Tensor], example: int) -> Tensor:
+    mixings = []
+    for record in asked.records:
+        pairs = zip(record.gradient[example], relevances[record.operation][example], strict=True)
+        products = [torch.relu(gradient * relevance) for gradient, relevance in pairs]
+        mixings.append(sum(products) / len(products))
+    weights = asked.readout.weights[example]
+    return through_read_out(composed(mixings), weights) - weights
+
+
+RELEVANCE_TWINS = {"partial_lrp": twin_partial_lrp, "transformer_attribution": twin_transformer_attribution}
+
+
+@pytest.mark.parametrize("family", CASES)
+@pytest.mark.parametrize("rules", ["z_plus", "dtd", "lrp", "attn_lrp"])
+@pytest.mark.parametrize("method", RELEVANCE_TWINS)
+def test_a_method_that_reads_relevance_equals_its_naive_twin(method, rules, family):
+    model, inputs = double(family)
+    asked = trace(model, inputs, 2, reads="relevances")
+    relevances = asked.relevances(rules, strict=True)
+    (scores,) = attribute(model, inputs, 2, method, rules=rules).values()
+    for example, row in enumerate(scores):
+        expected = RELEVANCE_TWINS[method](asked, relevances, example)
+        torch.testing.assert_close(row, expected, rtol=1e-9, atol=1e-9 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("rows", ["readout", "mean"])
+@pytest.mark.parametrize("family", CASES)
+def test_attention_gradient_equals_its_naive_twin(family, rows):
+    model, inputs = double(family)
+    asked = trace(model, inputs, 2)
+    (scores,) = attribute(model, inputs, 2, "attention_gradient", rows=rows).values()
+    for example, row in enumerate(scores):
+        real = asked.mask[example]
+        weights = asked.readout.weights[example] if rows == "readout" else real / real.sum()
+        found = torch.zeros_like(row)
+        for record in asked.records:
+            for head in record.gradient[example]:
+                found += (
+                    through_read_out(torch.relu(head), weights) / len(record.gradient[example]) / len(asked.records)
+                )
+        torch.testing.assert_close(row[real], found[real], rtol=1e-9, atol=1e-12)
+
+
+def gradient_at_pixels(model, pixels: Tensor, target: int) -> Tensor:
+    pixels = pixels.clone().requires_grad_()
+    return torch.autograd.grad(model(pixel_values=pixels).logits[:, target].sum(), pixels)[0]
+
+
+def gradient_at_embeddings(model, inputs, scale: float, target: int) -> tuple[Tensor, Tensor]:
+    """The output of the embedding module, and the gradient at `scale` times it."""
+    kept = []
+
+    def scaled(module, args, output):
+        kept.extend([output.detach(), (output.detach() * scale).requires_grad_()])
+        return kept[1]
+
+    hook = model.base_model.embeddings.register_forward_hook(scaled)
+    score = model(**inputs).logits[:, target].sum()
+    hook.remove()
+    return kept[0], torch.autograd.grad(score, kept[1])[0]
+
+
+@pytest.mark.parametrize("family", ["vit", "beit mean", "dinov2"])
+def test_methods_of_the_pixels_equal_their_naive_twins(family):
+    model, inputs = double(family)
+    pixels = inputs["pixel_values"]
+    got = attribute(model, inputs, 2, "input_x_gradient")["pixels"]
+    expected = (pixels * gradient_at_pixels(model, pixels, 2)).sum(dim=1).flatten(1)
+    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6 * float(expected.abs().max()))
+    got = attribute(model, inputs, 2, "integrated_gradients", steps=3)["pixels"]
+    slopes = [gradient_at_pixels(model, pixels * (step + 0.5) / 3, 2) for step in range(3)]
+    expected = (pixels * sum(slopes) / 3).sum(dim=1).flatten(1)
+    torch.testing.assert_close(got, expected, rtol=1e-6, atol=1e-6 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("family", ["bert", "roberta", "distilbert", "albert"])
+def test_methods_of_the_embeddings_equal_their_naive_twins(family):
+    model, inputs = double(family)
+    embedded, slope = gradient_at_embeddings(model, inputs, 1.0, 2)
+    got = attribute(model, inputs, 2, "input_x_gradient")["text"]
+    torch.testing.assert_close(got, (embedded * slope).sum(dim=-1), rtol=1e-9, atol=1e-10)
+    slopes = [gradient_at_embeddings(model, inputs, (step + 0.5) / 3, 2)[1] for step in range(3)]
+    got = attribute(model, inputs, 2, "integrated_gradients", steps=3, baseline="zero")["text"]
+    torch.testing.assert_close(got, (embedded * sum(slopes) / 3).sum(dim=-1), rtol=1e-9, atol=1e-10)
+
+
+def test_every_method_but_the_control_has_a_twin():
+    propagated = {"lrp"}  # in tests/test_rules.py, and against the authors' code in tests/test_golden_relevance.py
+    inputs = {"attention_gradient", "input_x_gradient", "integrated_gradients"}
+    assert set(METHODS) == set(TWINS) | set(RELEVANCE_TWINS) | inputs | propagated | {"bi_head", "bi_token", "random"}
 
 
 def test_first_block_leaves_earlier_blocks_out():
