@@ -30,7 +30,7 @@ class Graph:
     ruled: Ruled | None = None
 
     def relevances(self, rules: Rules, *, strict: bool = True) -> dict[int, AttentionMap]:
-        """The relevance of each map that the score depends on."""
+        """The relevance of each map that the score depends on; the graph is used up."""
         found = self._relevance([tap.map for tap in self.taps.values()], rules, strict=strict)
         return {
             operation: by_head(part, self.batch)
@@ -39,7 +39,7 @@ class Graph:
         }
 
     def input_relevances(self, rules: Rules, *, strict: bool = True) -> StreamScores:
-        """The relevance of each input, its channels summed."""
+        """The relevance of each input, its channels summed; the graph is used up."""
         found = self._relevance([leaf.value for leaf in self.leaves.values()], rules, strict=strict)
         return self._by_token(found)
 
@@ -47,7 +47,7 @@ class Graph:
         """Each input times its gradient, summed over its channels."""
         leaves = [leaf.value for leaf in self.leaves.values()]
         with following(self.ruled, backward):
-            found = torch.autograd.grad(self.score.sum(), leaves, retain_graph=True, allow_unused=True)
+            found = torch.autograd.grad(self.score.sum(), leaves, allow_unused=True)
         return self._by_token([None if part is None else part * x for part, x in zip(found, leaves, strict=True)])
 
     def start(self, rules: Rules) -> ExampleScores:
@@ -64,8 +64,8 @@ class Graph:
 
     def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
         assert self.ruled is not None
-        with self.ruled.following(RULES[rules], strict=strict):
-            found = torch.autograd.grad(self.score, wanted, self.start(rules), retain_graph=True, allow_unused=True)
+        with self.ruled.following(RULES[rules], strict=strict, keep=False):
+            found = torch.autograd.grad(self.score, wanted, self.start(rules), allow_unused=True)
         if all(part is None for part in found):
             raise HiddenGradient
         return list(found)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any
 
 import torch
@@ -81,7 +80,7 @@ class Operation:
     def weight(self) -> Tensor:
         return self.inputs[self.linear.weight].detach()
 
-    @cached_property
+    @property
     def unbiased(self) -> Tensor:
         """The output of a linear operation, less its bias."""
         if self.linear.bias is None:

@@ -130,8 +130,8 @@ def integrated_inputs(
 
 
 def by_token(stream: str, x: Tensor) -> TokenScores:
-    """Channels summed: the second axis of pixels, the last of embeddings."""
-    return x.detach().sum(dim=1).flatten(1) if stream == "pixels" else x.detach().sum(dim=-1)
+    """Channels summed: the second axis of pixels and of sound, the last of embeddings."""
+    return x.detach().sum(dim=1).flatten(1) if stream in ("pixels", "frames") else x.detach().sum(dim=-1)
 
 
 def _scores_at(
@@ -184,7 +184,7 @@ def scaled_inputs(
         if stream.scaled is None:
             name, pixels = main_input(inputs)
             start = _pixel_baseline(baseline, pixels)
-            inputs[name] = between("pixels" if pixels.dim() == 4 else stream.name, start, pixels)
+            inputs[name] = between("pixels" if pixels.dim() == 4 else "frames", start, pixels)
         else:
             module = scaled_module(question.model, stream.scaled)
             names.setdefault(module, []).append(stream.name)

@@ -62,11 +62,12 @@ class Ruled(TorchFunctionMode):
         self.half = str(dtype).removeprefix("torch.") if dtype in HALF else None
         self._model, self._batch, self._precise = model, batch, precise
         self._rules: Mapping[str, Rule] = {}
-        self._strict = False
+        self._strict = self.frees = False
         self._weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         self._widened = WeakIdKeyDictionary()  # weights of half precision as they are computed with
         self._scales = WeakIdKeyDictionary()  # tensors that say how much something else counts
         self._maps = WeakIdKeyDictionary()  # what a softmax gave
+        self._origins = WeakIdKeyDictionary()  # what a tensor was moved about and scaled from
         self._roots = WeakIdKeyDictionary()  # what a tensor is an elementwise function of, and whether a linear one
         if precise and torch.backends.cuda.matmul.allow_tf32 and next(model.parameters()).is_cuda:
             raise WhyformerError(
@@ -74,13 +75,16 @@ class Ruled(TorchFunctionMode):
             )
 
     @contextmanager
-    def following(self, rules: Mapping[str, Rule], *, strict: bool = False) -> Iterator[None]:
-        """Backward passes in here obey these rules; strict ones refuse an operation that has none."""
-        self._rules, self._strict = rules, strict
+    def following(self, rules: Mapping[str, Rule], *, strict: bool = False, keep: bool = True) -> Iterator[None]:
+        """Backward passes in here obey these rules; strict ones refuse an operation that has none.
+
+        Unless they are to `keep` the graph, they free what an operation has kept as soon as they are past it.
+        """
+        self._rules, self._strict, self.frees = rules, strict, not keep
         try:
             yield
         finally:
-            self._rules, self._strict = {}, False
+            self._rules, self._strict, self.frees = {}, False, False
 
     def handed(self, operation: Operation, arrived: Tensor) -> Any:
         """What the operation hands back to its inputs, by the rules that are being followed."""
@@ -127,12 +131,17 @@ class Ruled(TorchFunctionMode):
 
     def _carry(self, args: tuple[Any, ...], result: Any) -> None:
         """What is moved or picked stays what it was."""
-        first = next((x for x in args if isinstance(x, Tensor)), None)
-        if first is None or not isinstance(result, Tensor):
+        given = [x for x in tree_flatten(args)[0] if isinstance(x, Tensor) and x.is_floating_point()]
+        results = [x for x in tree_flatten(result)[0] if isinstance(x, Tensor)]
+        origins = [self._origins.get(x, x) for x in given]
+        if not given:
             return
-        for known in (self._scales, self._maps, self._widened):
-            if first in known:
-                known[result] = True
+        for moved in results:
+            for known in (self._scales, self._maps, self._widened):
+                if given[0] in known:
+                    known[moved] = True
+            if all(origin is origins[0] for origin in origins):
+                self._origins[moved] = origins[0]
 
     def _ruled(self, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
@@ -184,7 +193,10 @@ class Ruled(TorchFunctionMode):
         if kind == "add":
             first, second = SIGNS.get(name, (1.0, 1.0))
             signs = (first, second * kwargs.get("alpha", 1))
-            return ("scale", {"source": source}) if len(given) == 1 else ("add", {"signs": signs})
+            if len(given) == 1:
+                return "scale", {"source": source}
+            parts = [self._origins.get(x, x) for x in given]
+            return "rotation" if parts[0] is parts[1] else "add", {"signs": signs}
         if kind == "softmax":
             return kind, {"source": source, "axis": args[1] if len(args) > 1 else kwargs["dim"]}
         if kind == "gate":
@@ -211,6 +223,8 @@ class Ruled(TorchFunctionMode):
             self._scales[result] = True
         if kind == "softmax" or (kind == "scale" and live[0] in self._maps):
             self._maps[result] = True
+        if kind in ("scale", "rotation"):
+            self._origins[result] = self._origins.get(live[0], live[0])
         roots = [self._roots.get(x, (x, True)) for x in live]
         same = all(root is roots[0][0] for root, _ in roots)
         if (same and kind in ("scale", "add", "gate")) or name in ELEMENTWISE:
@@ -264,7 +278,10 @@ class _Step(torch.autograd.Function):
     def backward(ctx: Any, arrived: Tensor | None) -> Any:
         if arrived is None:
             return None, None, None, *[None] * len(ctx.operation.inputs)
-        return None, None, None, *ctx.mode.handed(ctx.operation, arrived)
+        handed = ctx.mode.handed(ctx.operation, arrived)
+        if ctx.mode.frees:
+            ctx.operation = None
+        return None, None, None, *handed
 
 
 class _Watch(torch.autograd.Function):

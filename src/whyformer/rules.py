@@ -175,6 +175,7 @@ _RELEVANCE: Mapping[str, Rule] = {
     "denominator": nothing,
     "share": proportional,
     "add": proportional,
+    "rotation": proportional,
     "product": halved,
     "mixing": halved,
     "gate": halved,
@@ -182,7 +183,7 @@ _RELEVANCE: Mapping[str, Rule] = {
 }
 _EPSILON: Mapping[str, Rule] = {
     "norm": fixed_denominator,
-    **dict.fromkeys(("linear", "pixels", "share", "add"), epsilon),
+    **dict.fromkeys(("linear", "pixels", "share", "add", "rotation"), epsilon),
     **dict.fromkeys(("product", "mixing", "gate"), halved_epsilon),
 }
 RULES: dict[str, Mapping[str, Rule]] = {

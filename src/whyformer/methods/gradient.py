@@ -51,7 +51,8 @@ def attention_gradient(trace: Trace, *, rows: Literal["readout", "mean"] = "read
     for record in trace.records:
         assert record.gradient is not None
         if record.query_stream in weights:
-            positive = record.gradient.clamp(min=0).mean(HEAD).to(trace.readout.weights.dtype)
+            is_read = record.map > 0  # not padding, nor a token still to come
+            positive = (record.gradient.clamp(min=0) * is_read).mean(HEAD).to(trace.readout.weights.dtype)
             row = torch.einsum("bqk,bq->bk", positive, weights[record.query_stream].to(positive.dtype))
             found.setdefault(record.key_stream, []).append(row)
     return {stream: torch.stack(parts).mean(dim=0) for stream, parts in found.items()}
