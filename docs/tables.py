@@ -6,6 +6,7 @@ python docs/tables.py --check   # exit 1 if one is out of date
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -18,6 +19,8 @@ from cards import CARDS, card_rows, metrics
 
 from whyformer.loading import ZOO
 from whyformer.methods import METHODS
+from whyformer.ruled import KINDS
+from whyformer.rules import LIBRA, RULES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -39,6 +42,38 @@ def methods() -> str:
         options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
         rows.append([f"`{name}`", method.summary, method.reads, options or "–"])
     return table(["method", "what it is", "reads", "options"], rows)
+
+
+# Kinds of operation that are told by what they read, not by their names alone.
+KIND_NOTES = {
+    "linear": "and products with a weight",
+    "pixels": "`conv2d` of three channels",
+    "product": "of two activations",
+    "mixing": "a product with what a softmax gave: attention times values",
+    "add": "of two tensors",
+    "rotation": "a sum of two tensors that are one, moved about and scaled: rotary embeddings",
+    "gate": "of two activations",
+    "scale": "and divisions; products with a constant, a denominator or a gate of the other factor; sums with a number",
+}
+
+
+def rules() -> str:
+    """Which rule each kind of operation gets in each rule set."""
+    sets = {**RULES, '`backward="libra"`': LIBRA}
+    rows = []
+    for kind in dict.fromkeys(kind for found in RULES.values() for kind in found):
+        names = (name for name, of in KINDS.items() if of == kind and not name.endswith("_") and "div" not in name)
+        parts = [", ".join(f"`{name}`" for name in names), KIND_NOTES.get(kind, "")]
+        cells = [f"`{found[kind].__name__}`" if kind in found else "gradient" for found in sets.values()]
+        rows.append([kind, " ".join(filter(None, parts)), *cells])
+    return table(["kind", "operations", *(name if "`" in name else f"`{name}`" for name in sets)], rows)
+
+
+def rule_texts() -> str:
+    """What each rule hands back."""
+    found = dict.fromkeys(rule for rules in (*RULES.values(), LIBRA) for rule in rules.values())
+    texts = [(rule.__name__, (inspect.getdoc(rule) or "").partition("\n")[0].replace("|", r"\|")) for rule in found]
+    return table(["rule", "what it hands back"], [[f"`{name}`", text] for name, text in texts])
 
 
 def cost() -> str:
@@ -198,6 +233,8 @@ def memory() -> str:
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "methods": methods,
+    "rules": rules,
+    "rule-texts": rule_texts,
     "measured": measured,
     "cost": cost,
     "gpu": gpu,
