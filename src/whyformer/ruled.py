@@ -45,7 +45,7 @@ SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__".split(), (1.0, -1.0)) | {"__rs
 HALF = (torch.float16, torch.bfloat16)
 
 
-class NoRule(WhyformerError):
+class NoRule(UnsupportedModel):
     """Relevance reached an operation that has no rule."""
 
 
