@@ -138,7 +138,7 @@ class Ruled(TorchFunctionMode):
             return
         for moved in results:
             for known in (self._scales, self._maps, self._widened):
-                if given[0] in known:
+                if all(x in known for x in given):
                     known[moved] = True
             if all(origin is origins[0] for origin in origins):
                 self._origins[moved] = origins[0]
