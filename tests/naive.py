@@ -208,6 +208,7 @@ RELEVANCE: dict[str, Twin] = {
     "pixels": z_b,
     "share": proportional,
     "add": partial(added, safely),
+    "rotation": partial(added, safely),
     "product": partial(bilinear, safely, 0.5),
     "mixing": partial(bilinear, safely, 0.5),
     "gate": partial(bilinear, safely, 0.5),
@@ -226,6 +227,7 @@ EPSILON_RULES: dict[str, Twin] = RELEVANCE | {
     "norm": norm_with_constant_denominator,
     "share": epsilon,
     "add": partial(added, off_zero),
+    "rotation": partial(added, off_zero),
     "product": partial(bilinear, off_zero, 0.5),
     "mixing": partial(bilinear, off_zero, 0.5),
     "gate": partial(bilinear, off_zero, 0.5),
@@ -237,7 +239,7 @@ TWINS: dict[str, dict[str, Twin]] = {
     "attn_lrp": EPSILON_RULES | {"softmax": softmax_expanded},
     "cp_lrp": EPSILON_RULES | {"softmax": none, "mixing": only_values},
     "libra": dict.fromkeys(
-        ("linear", "pixels", "share", "add", "product", "mixing", "scale", "curve", "moving"), gradient
+        ("linear", "pixels", "share", "add", "rotation", "product", "mixing", "scale", "curve", "moving"), gradient
     )
     | {
         "norm": gradient_with_constant_denominator,

@@ -173,7 +173,7 @@ def mixed(twins: Twins, arrived: Tensor, scores: Tensor, value: Tensor) -> list[
 
 def rotated(twins: Twins, arrived: Tensor, x: Tensor) -> list[Tensor]:
     """The sum of x·cos and of its turned halves ·sin, each scaled by a constant."""
-    kept, turned = twins["add"](arrived, torch.add, x * ANGLES.cos(), rotate_half(x) * ANGLES.sin())
+    kept, turned = twins["rotation"](arrived, torch.add, x * ANGLES.cos(), rotate_half(x) * ANGLES.sin())
     (kept,) = twins["scale"](kept, lambda y: y * ANGLES.cos(), x)
     (turned,) = twins["scale"](turned, lambda y: y * ANGLES.sin(), rotate_half(x))
     (second,) = twins["scale"](turned[..., :2], torch.neg, x[..., 2:])

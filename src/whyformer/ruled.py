@@ -45,7 +45,7 @@ SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__".split(), (1.0, -1.0)) | {"__rs
 HALF = (torch.float16, torch.bfloat16)
 
 
-class NoRule(UnsupportedModel):
+class NoRule(WhyformerError):
     """Relevance reached an operation that has no rule."""
 
 
@@ -137,9 +137,11 @@ class Ruled(TorchFunctionMode):
         if not given:
             return
         for moved in results:
-            for known in (self._scales, self._maps, self._widened):
-                if all(x in known for x in given):
+            for known in (self._scales, self._maps):
+                if given[0] in known:
                     known[moved] = True
+            if given[0] in self._widened and _is_view(moved, given[0]):  # what is computed from weights is none
+                self._widened[moved] = True
             if all(origin is origins[0] for origin in origins):
                 self._origins[moved] = origins[0]
 
@@ -315,6 +317,10 @@ def _exact(name: str, function: Function, args: Any, kwargs: Any) -> Tensor:
         return single
     result: Tensor = function(*args, **kwargs)
     return result
+
+
+def _is_view(x: Tensor, of: Tensor) -> bool:
+    return x.untyped_storage().data_ptr() == of.untyped_storage().data_ptr()
 
 
 def _in_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
