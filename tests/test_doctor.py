@@ -2,7 +2,7 @@
 
 import importlib
 import json
-from dataclasses import asdict
+from dataclasses import asdict, replace
 
 import pytest
 import torch
@@ -156,15 +156,17 @@ def test_a_model_that_answers_otherwise_when_recorded_is_unwell(vit):
 
 
 def test_a_method_that_fails_is_a_problem(vit, monkeypatch):
-    def failing(model, inputs, method):
-        if method == "rollout":
-            raise WhyformerError("It broke.")
-        if method == "random":
-            raise TypeError("Got unsupported ScalarType")
-        scores = attribute(model, inputs, method=method)
-        return {name: values * torch.nan for name, values in scores.items()} if method == "grad_cam" else scores
+    def broken(trace):
+        raise WhyformerError("It broke.")
 
-    monkeypatch.setattr(doctor_module, "attribute", failing)
+    def confused(trace):
+        raise TypeError("Got unsupported ScalarType")
+
+    def endless(trace):
+        return {"image": torch.full((1, 17), torch.nan)}
+
+    for name, scores in {"rollout": broken, "random": confused, "grad_cam": endless}.items():
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], scores=scores))
     found = doctor(vit)
     assert found.problems == (
         "rollout fails: It broke.",

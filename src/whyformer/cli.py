@@ -234,7 +234,7 @@ def methods(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([method_document(method) for method in METHODS.values()], indent=1))
         return
-    table = Table("method", "what it gives", "reads", Column("options", no_wrap=True))
+    table = Table(Column("method", no_wrap=True), "what it gives", "reads", Column("options", no_wrap=True))
     for method in METHODS.values():
         shown = "\n".join(f"{name}={parameter.default}" for name, parameter in method.options.items())
         table.add_row(method.name, escape(method.summary), method.reads, shown)

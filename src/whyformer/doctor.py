@@ -37,7 +37,7 @@ class Checkup:
     Maps are [head query key], one per record. `streams` are all that carry tokens to the answer, each with its number
     of tokens; `stream` is the one it is read in, or the first of two. Shares are of raw_attention there: the first
     token's of all tokens, the first content token's of the content. A method that applies has None, any other the
-    reason why not.
+    reason why not. Completeness is how far a method's scores are from adding up, as a share of what they should.
     """
 
     model: str
@@ -62,6 +62,7 @@ class Checkup:
     first_token_share: float
     first_content_share: float
     methods: Mapping[str, str | None]
+    completeness: Mapping[str, float]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
 
@@ -93,7 +94,7 @@ def checkup(subject: Loaded) -> Checkup:
     content = _content(piece, seen)
     scores = attribute(model, inputs, method="raw_attention")
     raw = scores.get(seen.readout.stream, torch.zeros_like(seen.readout.weights))[0].abs()  # a pool reads only others
-    methods, failures = _methods(model, inputs)
+    methods, completeness, failures = _methods(model, inputs)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
     first_content = _share(raw[list(content)])
     return Checkup(
@@ -119,6 +120,7 @@ def checkup(subject: Loaded) -> Checkup:
         first_token_share=_share(raw),
         first_content_share=first_content,
         methods=methods,
+        completeness=completeness,
         problems=(*_logit_problems(difference, largest, plain), *failures),
         notes=(*_record_notes(recorder, model), *_collapse_notes(first_content, len(content))),
     )
@@ -154,14 +156,18 @@ def _answer(output: Any) -> Tensor:
     return found
 
 
-def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], list[str]]:
-    """For each method None or the reason why it does not apply, and what went wrong with those that do."""
+def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], dict[str, float], list[str]]:
+    """For each method None or the reason why it does not apply, its completeness, and what went wrong."""
     reasons: dict[str, str | None] = {}
+    completeness: dict[str, float] = {}
     failures = []
-    for name in METHODS:
+    for name, method in METHODS.items():
         try:
-            scores = attribute(model, inputs, method=name)
+            asked = trace(model, inputs, reads=method.reads)
+            scores = method.scores(asked)
             reasons[name] = None
+            if asked.findings.completeness is not None:
+                completeness[name] = float(asked.findings.completeness.max())
             if not all(bool(torch.isfinite(values).all()) for values in scores.values()):
                 failures.append(f"{name} gives scores that are not finite.")
         except UnsupportedModel as reason:
@@ -169,7 +175,7 @@ def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], l
         except Exception as failure:  # Whatever it is, the other findings are worth having.
             reasons[name] = str(failure)
             failures.append(f"{name} fails: {failure}")
-    return reasons, failures
+    return reasons, completeness, failures
 
 
 def _logit_problems(difference: float, largest: float, logits: Logits) -> list[str]:
@@ -284,6 +290,7 @@ def _findings(found: Checkup) -> dict[str, str]:
         "register tokens": str(found.register_tokens or "none"),
         "read-out": found.readout,
         "logits": f"{found.logit_difference:.1e} off the plain model's (largest {found.largest_logit:.2g})",
+        "adding up": ", ".join(f"{name} but for {share:.1%}" for name, share in found.completeness.items()),
         "first token": f"{first:.0%} of raw_attention in the {found.stream}; "
         f"first content token: {first_content:.0%} of the content's",
     }

@@ -48,7 +48,7 @@ def attention_gradient(trace: Trace, *, rows: Literal["readout", "mean"] = "read
     if rows == "mean":
         weights = {stream: mask / mask.sum(dim=1, keepdim=True) for stream, mask in trace.masks.items()}
     found: dict[str, list[Tensor]] = {}
-    for record in trace.records:
+    for record in (record for step in trace.steps_from(0) for record in step):
         assert record.gradient is not None
         if record.query_stream in weights:
             is_read = record.map > 0  # not padding, nor a token still to come
