@@ -98,7 +98,8 @@ def gradients_at(
         scores = [question.score(part) for part in _parts(output, question.batch, copies)]
         if any(len(score) != question.batch for score in scores):
             raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
-        return gradients(torch.cat(scores), [recorder.taps[operation - start] for operation in operations], batch)
+        taps = [recorder.taps[operation - start] for operation in operations]
+        return [gradient() for gradient in gradients(torch.cat(scores), taps, batch)]
 
 
 @contextmanager
