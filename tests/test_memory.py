@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_leaves
 from models import FAMILIES, STREAM_FAMILIES, built, inputs_of, masked, word_pieces
 from whyformer import UnsupportedModel, attribute, record
 from whyformer.kernels import Attention
+from whyformer.path import TOKENS_AT_ONCE, inputs_at_once
 from whyformer.record import AttentionRecord, Recorder
 from whyformer.trace import trace
 
@@ -179,3 +180,11 @@ def test_six_blocks_more_do_not_keep_six_maps_more(method):
     # Head means are a quarter of a map of four heads; the rest is activations.
     assert many - few < 6 * (0.25 if method in ("rollout", "bi_token") else 0.0) + 1
     assert many < 7
+
+
+def test_long_inputs_run_fewer_at_once():
+    tokens = TOKENS_AT_ONCE["cuda"]
+    assert inputs_at_once(128, "cuda") == tokens // 128
+    assert inputs_at_once(256, "cuda") == tokens // 256
+    assert inputs_at_once(4096, "cuda") == tokens // 4096 // 16
+    assert inputs_at_once(10**6, "cpu") == 0  # one at a time, in effect

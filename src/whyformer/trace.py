@@ -17,11 +17,11 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import FAMILIES, ROW_TO_WRITE, config_of, family_of, main_input, patch_grid
 from whyformer.flow import Step, flow
 from whyformer.path import (
-    TOKENS_AT_ONCE,
     Baseline,
     Quadrature,
     Question,
     gradients_at,
+    inputs_at_once,
     integrated_gradients,
     nodes_and_weights,
 )
@@ -137,8 +137,7 @@ class Trace:
         """
         nodes, weights = nodes_and_weights(quadrature, steps)
         tokens = sum(mask.shape[1] for mask in self.masks.values())
-        device = self.readout.weights.device.type
-        at_once = self.inputs_at_once or TOKENS_AT_ONCE.get(device, TOKENS_AT_ONCE["cpu"]) // tokens
+        at_once = self.inputs_at_once or inputs_at_once(tokens, self.readout.weights.device.type)
         found: dict[str, Rows] = {}
         for streams in connected(self.steps):
             inside = [reading for reading in readings if reading.stream in streams]
