@@ -319,11 +319,10 @@ def _read(
         if kind is not None:
             kinds[stream.name] = kind
             continue
-        last = _last_with_gradient(question, [r for step in steps for r in step if r.query_stream == stream.name])
-        assert last.gradient is not None
-        seen[stream.name] = last.gradient
+        own = [r for step in steps for r in step if r.query_stream == stream.name]
+        operation, seen[stream.name] = _last_with_gradient(question, own)
         if not question.family.attention:
-            steps = tuple(step for step in steps if step[0].operation <= last.operation)
+            steps = tuple(step for step in steps if step[0].operation <= operation)
     masks = _masks(question.inputs, steps)
     dtype = torch.promote_types(steps[-1][-1].source.dtype, torch.float32)
     weights = {name: read_out_seen(gradient) for name, gradient in seen.items()}
@@ -331,14 +330,18 @@ def _read(
     return steps, tuple(ReadOut(name, values.to(dtype)) for name, values in weights.items()), masks
 
 
-def _last_with_gradient(question: Question, records: list[AttentionRecord]) -> AttentionRecord:
-    """The last record that the answer depends on; where gradients were not asked for, by a pass of its own."""
+def _last_with_gradient(question: Question, records: list[AttentionRecord]) -> tuple[int, AttentionMap]:
+    """The last operation that the answer depends on, with the gradient of its map.
+
+    Where gradients were not asked for, it is found by a pass of its own.
+    """
     for record in reversed(records):
-        if record.gradient is not None:
-            return record
+        gradient = record.gradient
+        if gradient is not None:
+            return record.operation, gradient
         with suppress(HiddenGradient):
             (found,) = gradients_at(question, [record.operation])
-            return record.having(gradient=found)
+            return record.operation, found
     raise HiddenGradient
 
 

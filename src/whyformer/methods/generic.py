@@ -35,8 +35,9 @@ def generic_attention(
     """
 
     def weighted(record: AttentionRecord) -> Mixing:
-        assert record.gradient is not None
-        product = record.gradient * record.map
+        gradient = record.gradient
+        assert gradient is not None
+        product = gradient * record.map
         return head_mean(product.clamp(min=0)) if clamp == "before" else head_mean(product).clamp(min=0)
 
     steps = trace.steps_from(first_block)
