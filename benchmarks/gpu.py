@@ -2,8 +2,9 @@
 
     python benchmarks/gpu.py --out benchmarks/results/gpu.json [--model FOLDER --images FILE.npy]
 
-ViT-B/16 at 224 px with random weights, best of batches of 64 to 512. With a trained model and its pixel values
-(float32 [image, channel, height, width]) it also measures how well bfloat16 maps agree with float32 ones.
+ViT-B/16 at 224 px with random weights, best of batches of 64 to 512; relevance in strict float32. With a trained model
+and its pixel values (float32 [image, channel, height, width]) it also measures how well
+bfloat16 maps agree with float32 ones.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ ROWS: list[tuple[str, str, dict[str, object], dict[str, int], float | None]] = [
     ("bi_head, 10 steps", "bi_head", {}, {}, None),
     ("grad_cam", "grad_cam", {}, {}, None),
     ("raw_attention", "raw_attention", {}, {}, None),
+]
+# Relevance runs in strict float32 alone.
+RELEVANCE: list[tuple[str, str, dict[str, object], dict[str, int], float | None]] = [
+    ("partial_lrp", "partial_lrp", {}, {}, None),
+    ("lrp", "lrp", {}, {}, None),
+    ("transformer_attribution", "transformer_attribution", {}, {"fp32": 180}, 5.7),
 ]
 BATCHES = (64, 128, 256, 512)
 
@@ -72,7 +79,8 @@ def throughput(precision: str) -> dict[str, dict[str, float]]:
         def forward(pixels: torch.Tensor) -> None:
             model(pixel_values=pixels)
 
-        for label, method, options, *_ in [("plain forward", None, {}), *ROWS]:
+        rows = RELEVANCE if precision == "fp32" else ROWS
+        for label, method, options, *_ in [("plain forward", None, {}), *rows]:
             best = {"images_per_second": 0.0}
             for batch in BATCHES:
                 pixels = torch.randn(batch, 3, 224, 224, device="cuda", dtype=dtype)
@@ -150,7 +158,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/gpu.json"))
     parser.add_argument("--model", type=Path)
     parser.add_argument("--images", type=Path)
-    parser.add_argument("--precision", nargs="+", default=["tf32", "bf16"])
+    parser.add_argument("--precision", nargs="+", default=["tf32", "bf16", "fp32"])
     arguments = parser.parse_args()
     report = {
         "card": torch.cuda.get_device_name(),
@@ -159,8 +167,8 @@ def main() -> None:
         "model": "ViT-B/16, 224 px, random weights",
         "memory": memory(),
         "throughput": {precision: throughput(precision) for precision in arguments.precision},
-        "least": {label: least for label, _, _, least, _ in ROWS},
-        "authors": {label: authors for label, *_, authors in ROWS if authors},
+        "least": {label: least for label, _, _, least, _ in ROWS + RELEVANCE},
+        "authors": {label: authors for label, *_, authors in ROWS + RELEVANCE if authors},
     }
     if arguments.model and arguments.images:
         report["bf16_agreement"] = agreement(arguments.model, arguments.images)

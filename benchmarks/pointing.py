@@ -4,7 +4,8 @@
 
 For each bundled model of two senses, of sentences or of objects, and each method: how often the token with the highest
 score is one the answer depends on. A patch counts if any pixel of the object lies in it, a word piece if its word names
-the object. Only scenes that the model answers rightly are counted. `chance` is what a blind finger hits.
+the object or says what is asked of it. Only scenes that the model answers rightly are counted. `chance` is what a blind
+finger hits.
 """
 
 from __future__ import annotations

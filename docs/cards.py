@@ -64,6 +64,7 @@ ASKED: list[Row] = [
 ]
 CARDS: dict[str, list[Row]] = {
     "mini-vit": PHOTOS + LOOKING,
+    "mini-vit-mae": PHOTOS,
     "mini-bert": [
         ("accuracy on the 25,000 IMDB test reviews", percent("imdb_test_accuracy")),
         ("accuracy on the 199 ERASER test reviews, first 512 pieces", percent("eraser_test_accuracy")),

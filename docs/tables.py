@@ -58,7 +58,8 @@ def gpu() -> str:
     precisions = report["throughput"]
     rows = []
     for label in ["plain forward", *report["least"]]:
-        rates = [f"{precisions[name][label]['images_per_second']:,.0f}" for name in precisions]
+        found = [precisions[name].get(label, {}).get("images_per_second") for name in precisions]
+        rates = ["–" if rate is None else f"{rate:,.0f}" for rate in found]
         rows.append([label, *rates, shown(report["authors"].get(label))])
     return table([f"images/s, {report['card']}", *precisions, "the papers' code"], rows)
 
@@ -142,7 +143,8 @@ def scenes_speed() -> str:
 
 def pointing() -> str:
     """How often each method points at what the answer depends on."""
-    rows = result("pointing")["rows"]
+    report = result("pointing")
+    rows = report["rows"]
     places = list(dict.fromkeys((row["model"], row["part"]) for row in rows))
     cells = {(row["model"], row["part"], row["method"], row["backward"]): f"{row['accuracy']:.0f}" for row in rows}
     chances = {(row["model"], row["part"]): f"{row['chance']:.0f}" for row in rows}
@@ -153,7 +155,20 @@ def pointing() -> str:
             balanced = cells.get((*place, method, "libra"))
             line.append(cells[*place, method, "gradient"] + (f" ({balanced})" if balanced else ""))
         body.append([method, *line])
-    return table(["%", *(f"{model}, {part}" for model, part in places)], body)
+    return table([f"% of {report['scenes']} scenes", *(f"{model}, {part}" for model, part in places)], body)
+
+
+def saturated() -> str:
+    """What another backward pass does for models whose attention is saturated."""
+    rows = result("pointing")["rows"]
+    cells = {(row["model"], row["part"], row["method"], row["backward"]): f"{row['accuracy']:.0f}" for row in rows}
+    places = [("mini-lxmert", "image"), ("mini-t5", "source")]
+    body = []
+    for method in ("bi_token", "bi_head", "generic_attention"):
+        pairs = ((cells[*place, method, backward] for backward in ("gradient", "libra")) for place in places)
+        body.append([f"`{method}`", *(cell for pair in pairs for cell in pair)])
+    names = [f"{model}, {part}" for model, part in places]
+    return table(["", *(f"{name}{how}" for name in names for how in ("", ", `libra`"))], body)
 
 
 def shown(value: float | None) -> str:
@@ -203,6 +218,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "one-sense": one_sense,
     "scenes-speed": scenes_speed,
     "pointing": pointing,
+    "saturated": saturated,
     **{name: partial(card, name) for name in CARDS},
 }
 

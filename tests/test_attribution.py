@@ -7,6 +7,7 @@ import pytest
 import torch
 import transformers
 from PIL import Image
+from tokenizers.processors import TemplateProcessing
 
 from conftest import MOODS, WORDS, change_weights, labelled, saved, tokenizer
 from models import FAMILIES, TEXT, built, image_inputs, text_inputs
@@ -43,6 +44,17 @@ def test_a_text_is_explained_by_its_word_pieces_without_special_tokens(critic, m
         probability = critic.model(**encoded).logits.softmax(dim=1)[0, 2]
     assert explanation.probability == pytest.approx(float(probability), abs=1e-6)
     assert (explanation.target, explanation.method, explanation.model) == ("dull", method, "tiny-bert")
+
+
+def test_whether_an_answer_is_read_at_one_token_is_decided_for_each_text(critic):
+    plain = tokenizer()
+    plain.backend_tokenizer.post_processor = TemplateProcessing(single="$A", pair="$A $B")
+    texts = ["film", "the film was", "great"]
+    together = explain_batch(texts, critic.model, "dull", "rollout", processor=plain, readout="mean")
+    for text, batched in zip(texts, together, strict=True):
+        alone = explain(text, critic.model, "dull", "rollout", processor=plain, readout="mean")
+        np.testing.assert_allclose(batched.scores, alone.scores, rtol=1e-5)
+        assert bool(alone.scores.any()) is (len(alone.tokens) > 1)
 
 
 def test_words_are_made_of_their_pieces(critic):

@@ -16,6 +16,7 @@ from whyformer import WhyformerError, explain, load
 from whyformer.cli import app
 from whyformer.inputs import Picture, Piece, collated
 from whyformer.loading import Loaded
+from whyformer.scenes import example
 
 
 def refusal(tmp_path, *arguments):
@@ -93,6 +94,17 @@ def test_a_picture_is_not_read_as_text(tmp_path, bert, photo):
 
 def test_a_second_text_is_not_for_pictures(tmp_path, vit, photo):
     assert "--pair is a second text" in refusal(tmp_path, "explain", photo, "--pair", "a", "--model", vit)
+
+
+def test_a_picture_is_no_file_of_regions(tmp_path, photo):
+    asked = ["--model", "mini-lxmert", "--text", "what colour is the circle?"]
+    line = refusal(tmp_path, "explain", photo, *asked)
+    assert f"'{photo}' is no .npz file: mini-lxmert sees regions of a picture" in line
+    assert "Path(" not in line
+    assert "whyformer.Regions" not in line
+    example(3).regions.save(tmp_path / "scene.npz")
+    twice = refusal(tmp_path, "explain", tmp_path / "scene.npz", *asked, "--text", "what size is it?")
+    assert twice == "whyformer: mini-lxmert answers one question at a time: give --text once."
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,24 @@ def test_a_label_is_explained_against_another(vit, photo):
     assert "Why 'dog' rather than itself?" in refused.stderr
 
 
+def test_a_number_asked_of_a_model_that_writes_is_a_token_and_said_to_be_one(tmp_path):
+    arguments = ["explain", "The film was", "--model", "mini-gpt", "--method", "raw_attention", "--target", "500"]
+    result = CliRunner().invoke(app, [*arguments, "--json"])
+    expected = explain("The film was", "mini-gpt", 500, "raw_attention")
+    assert json.loads(result.stdout)["target"] == expected.target
+    assert result.stderr == f"500 is taken as the id of a token: {expected.target!r}.\n"
+    methods = ["--method", "raw_attention", "--method", "rollout"]
+    out = ["--model", "mini-gpt", "--target", "500", "--out", str(tmp_path / "c.html")]
+    assert CliRunner().invoke(app, ["compare", "The film was", *methods, *out]).stderr == result.stderr
+
+
+def test_help_says_what_each_kind_of_model_takes():
+    for command in ("explain", "compare"):
+        words = " ".join(run(command, "--help").replace("│", " ").split())
+        for said in (".npz file of a picture's regions", "the label it found", "several --text one", "a token's id"):
+            assert said in words
+
+
 def test_a_switch_of_a_method_is_read_as_true_or_false(vit, photo):
     command = ["explain", photo, "--model", vit, "--method", "rollout", "--json", "--option"]
     for text, value in {"true": True, "False": False}.items():

@@ -64,8 +64,37 @@ def test_the_tokens_before_the_patches_are_told_apart(family, special, registers
 
 def test_a_family_outside_the_table_is_taken_by_structure():
     found = checkup(subject("mpnet (by structure)"))
-    assert found.family == "by structure"
-    assert found.readout == f"1 of {found.tokens} tokens, by the gradient"
+    assert found.family == "mpnet, which needs no row of its own: one stream, read where the gradient says"
+    assert found.readout == f"token 1 of {found.tokens}, by the gradient"
+
+
+@pytest.mark.parametrize(
+    ("model", "streams", "read", "answers"),
+    [
+        ("mini-lxmert", ["text", "image"], "text", "a label, 24: red, pink, yellow, green, cyan, blue …"),
+        ("mini-clip", ["image", "text"], "image", "how alike a picture and a text are"),
+        ("mini-detr", ["image", "queries"], "queries", "a label of a detected object, 48: red circle"),
+        ("mini-t5", ["source", "target"], "target", "the next token of a text"),
+        ("mini-gpt", ["text"], "text", "the next token of a text"),
+    ],
+)
+def test_every_stream_is_shown_with_its_tokens(model, streams, read, answers):
+    found = doctor(load(model, device="cpu"))
+    assert (sorted(found.streams), found.stream) == (sorted(streams), read)
+    assert found.streams[read] == found.tokens
+    shapes = {size for _, *sizes in found.maps for size in sizes}
+    assert set(found.streams.values()) == shapes
+    lines = {line[:18].strip(): line[19:] for line in str(found).splitlines()}
+    assert lines["streams"] == ", ".join(f"{name} ({count} tokens)" for name, count in found.streams.items())
+    assert lines["answers with"].startswith(answers)
+    assert lines["first token"].split(";")[0].endswith(f"of raw_attention in the {read}")
+    if model == "mini-gpt":
+        assert lines["family"] == "llama, which needs no row of its own: one stream, read where the gradient says"
+        assert lines["read-out"] == f"token {found.tokens} of {found.tokens}, by the gradient"
+    if model == "mini-clip":
+        image, text = found.readout.split("; ")
+        assert image == f"image: token 1 of {found.tokens}, by the gradient"
+        assert text.startswith("text: token ")
 
 
 def test_the_first_tokens_share_is_that_of_raw_attention(vit):

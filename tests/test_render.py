@@ -330,6 +330,17 @@ def test_a_comparison_shows_the_original_once_a_row_and_shared_notes_once():
     assert "".join(page.text).count("cropped") == 1
 
 
+def test_a_comparison_names_every_cell_by_its_method_and_lets_them_wrap():
+    page = html.comparison([[both(), None], [written("a"), written("b")]], ["r1", "r2"], ["bi_head", "rollout"])
+    rows = re.findall(r'<section class="row">(.*?)</section>', page, re.DOTALL)
+    captions = [re.findall(r"<figcaption[^>]*>(.*?)</figcaption>", row) for row in rows]
+    assert captions == [["original", "bi_<wbr>head", "rollout"], ["bi_<wbr>head", "rollout"]]
+    assert ["cells with-text" in row for row in rows] == [True, True]
+    assert "cells with-text" not in html.comparison([[picture()]], ["r"], ["c"])
+    assert "repeat(auto-fit, minmax(" in page
+    assert "<table" not in page
+
+
 def test_a_fragment_styles_nothing_outside_itself():
     style = re.search(r"<style>(.*)</style>", html.fragment(both()), re.DOTALL).group(1)
     selectors = [rule.split("{")[0].strip() for rule in style.split("}") if "{" in rule]

@@ -169,7 +169,7 @@ def test_spaces_that_would_be_missed_are_shown():
 def test_a_token_with_a_space_is_seen_in_every_headline():
     shown = translated()
     assert '<h2 dir="auto">␣house (0.93)</h2>' in html.page([shown])
-    assert '<th scope="row" dir="auto">␣house</th>' in html.comparison([[shown]], [shown.target], ["bi_token"])
+    assert '<h2 dir="auto">␣house</h2>' in html.comparison([[shown]], [shown.target], ["bi_token"])
     assert terminal.plain(shown).startswith("␣house (0.93) by bi_token")
     assert coloured(shown).startswith("␣house (0.93) by bi_token")
 

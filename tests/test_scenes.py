@@ -168,11 +168,13 @@ def test_questions_are_answered_as_a_reader_would(scenes, seed):
         assert sorted(about.things[number].nonzero()[:, 0].tolist()) == sorted(things)
 
 
-def test_the_truth_of_a_question_is_the_words_that_name_its_objects(scenes):
+def test_the_truth_of_a_question_is_the_words_that_name_its_objects_and_what_is_asked_of_them(scenes):
     about = questions(scenes, drawn(2))
     for question, marked in zip(texts(about.words), texts(about.words * about.truth), strict=True):
-        words = [word for word in question.rstrip("?").split() if word in COLOURS + SHAPES]
+        asked_for = ("colour", "shape", "size", "row", "column", "left", "above")
+        words = [word for word in question.rstrip("?").split() if word in COLOURS + SHAPES + asked_for]
         assert marked.split() == words
+    assert set(about.kind.tolist()) == set(range(len(KINDS)))
 
 
 def test_every_kind_is_asked_and_no_answer_is_likelier_than_another():

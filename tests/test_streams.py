@@ -274,11 +274,33 @@ def test_the_models_own_similarities_are_a_target_like_the_pairs_they_are_of(met
         torch.testing.assert_close(ours[stream], theirs[stream])
 
 
-@pytest.mark.parametrize("method", ["rollout", "generic_attention", "bi_head", "bi_token"])
-def test_a_first_block_that_only_the_encoder_has_leaves_nothing_of_the_source(method):
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("rollout", {}), ("rollout", {"cross": "last"}), ("generic_attention", {}), ("bi_head", {}), ("bi_token", {})],
+)
+def test_a_first_block_that_only_the_encoder_has_leaves_nothing_of_the_source(method, options):
     deeper = built("T5ForConditionalGeneration", "T5Config", **T5 | {"num_layers": 3, "num_decoder_layers": 2})
-    scores = attribute(deeper, STREAM_FAMILIES["t5"][1](), method=method, first_block=2)
+    scores = attribute(deeper, STREAM_FAMILIES["t5"][1](), method=method, first_block=2, **options)
     assert not any(values.any() for values in scores.values())
+
+
+def test_the_noise_of_one_stream_is_not_that_of_another_under_the_next_seed():
+    model, inputs = STREAM_FAMILIES["t5"][0](), STREAM_FAMILIES["t5"][1]()
+    inputs |= {"decoder_input_ids": inputs["input_ids"], "decoder_attention_mask": inputs["attention_mask"]}
+    drawn = [attribute(model, inputs, 1, "random", seed=seed) for seed in range(3)]
+    rows = torch.stack([scores[stream][0] for scores in drawn for stream in ("source", "target")])
+    assert len(rows.unique(dim=0)) == len(rows) == 6
+
+
+def test_the_noise_of_an_example_depends_on_all_it_is_given_and_not_on_its_company():
+    model, inputs = STREAM_FAMILIES["lxmert"][0](), STREAM_FAMILIES["lxmert"][1]()
+    inputs["input_ids"][1], inputs["attention_mask"][1] = inputs["input_ids"][0], inputs["attention_mask"][0]
+    first, second = attribute(model, inputs, 1, "random")["text"]
+    assert not torch.equal(first, second), "one question about two pictures"
+    detector, seen = STREAM_FAMILIES["detr"][0](), photos()
+    alone = {"pixel_values": seen["pixel_values"][1:, :, :32, :64], "pixel_mask": seen["pixel_mask"][1:, :32, :64]}
+    together = attribute(detector, seen, 1, "random")["queries"][1]
+    assert torch.equal(together, attribute(detector, alone, 1, "random")["queries"][0])
 
 
 def test_a_tower_that_a_first_block_leaves_out_is_shown_without_a_score():

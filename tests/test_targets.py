@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from models import STREAM_FAMILIES
-from whyformer import explain, explain_batch, load
+from whyformer import detection, explain, explain_batch, load
 from whyformer.errors import WhyformerError
 from whyformer.scenes import example
 
@@ -58,3 +58,48 @@ def test_the_probability_of_a_detector_that_judges_each_label_by_itself_is_its_s
     with torch.no_grad():
         pixels = subject.processor(images=image, return_tensors="pt")["pixel_values"]
         assert found.probability == pytest.approx(float(model(pixels).logits.sigmoid().max()), abs=1e-5)
+
+
+def test_a_text_that_is_not_among_those_given_is_spoken_of_as_a_text():
+    pair = (example(3).image, ["a red circle", "a blue square"])
+    with pytest.raises(WhyformerError, match=r"No text 'a red circel' among those .* Did you mean 'a red circle'"):
+        explain(pair, "mini-clip", "a red circel")
+    with pytest.raises(WhyformerError, match="No text with index 2: the picture is compared with 2, from 0 on"):
+        explain(pair, "mini-clip", 2)
+    with pytest.raises(WhyformerError, match="A target is a text or its index, 'predicted', a contrast or a score"):
+        explain(pair, "mini-clip", 1.5)
+    for target in ("A BLUE square", 1):
+        assert explain(pair, "mini-clip", target, "raw_attention").target == "a blue square"
+
+
+def test_a_pair_of_picture_and_text_takes_a_score_of_ones_own():
+    pairs = [(example(number).image, "a red circle") for number in (3, 4)]
+
+    def alike(output):
+        return output.logits_per_image.diagonal()
+
+    found = explain_batch(pairs, "mini-clip", alike, "generic_attention")
+    for ours, theirs in zip(found, explain_batch(pairs, "mini-clip", method="generic_attention"), strict=True):
+        assert (ours.target, ours.probability) == ("alike", None)
+        assert same_scores(theirs, ours)
+
+
+def test_words_of_several_tokens_are_shown_as_they_are_read():
+    with pytest.raises(WhyformerError, match=r"is not one token of mini-gpt but several \('.*'\)") as refused:
+        explain("The film was", "mini-gpt", "incomprehensibility")
+    assert "Ġ" not in str(refused.value)
+    shown = str(refused.value).partition("(")[2].partition(")")[0]
+    assert "".join(part.strip("'") for part in shown.split(", ")).startswith("incomprehens")
+
+
+def test_a_query_that_found_nothing_says_so():
+    subject, image = load("mini-detr", device="cpu"), example(3).image
+    with torch.no_grad():
+        pixels = subject.processor(images=image, return_tensors="pt")["pixel_values"]
+        shares = subject.model(pixels).logits[0].softmax(dim=-1)
+    empty = shares.argmax(dim=-1) == shares.shape[-1] - 1
+    assert 0 < int(empty.sum()) < len(empty)
+    for query, is_empty in enumerate(empty.tolist()):
+        notes = explain(image, subject, detection(query), "raw_attention").notes
+        answer = f"it answers 'no object' ({shares[query, -1]:.2f}) rather than any label"
+        assert notes == ((f"Object query {query} found nothing: {answer}.",) if is_empty else ())

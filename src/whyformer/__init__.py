@@ -1,7 +1,7 @@
 """Whyformer tells why a Transformer answered as it did."""
 
 from whyformer.attribution import attribute, explain, explain_batch
-from whyformer.continuation import Continuation, continuation
+from whyformer.continuation import Continuation
 from whyformer.doctor import doctor
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.examples import Regions
@@ -10,6 +10,7 @@ from whyformer.families import FAMILIES, Family, Stream
 from whyformer.loading import Loaded, load
 from whyformer.methods import METHODS, method
 from whyformer.score import box_side, contrast, detection, logit, similarity
+from whyformer.writing import continuation
 
 __all__ = [
     "FAMILIES",

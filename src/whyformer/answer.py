@@ -30,6 +30,8 @@ class Answer:
     name: str
     logits: Tensor | None
     is_sole: bool
+    completeness: float | None = None
+    remarks: tuple[str, ...] = ()
 
 
 def answers(
@@ -46,23 +48,28 @@ def answers(
     for row, piece in enumerate(batch):
         parts = {
             name: Part(layout, scores[stream][row, positions].cpu().numpy())
-            for name, stream, layout, positions in _layouts(piece, row, asked)
+            for name, stream, layout, positions in _layouts(piece, row, asked, by_pixel="pixels" in scores)
             if layout.size
         }
-        index, name = asked.asked.indices[row], asked.asked.names[row]
-        yield Answer(piece, parts, index, name, None if logits is None else logits[row], asked.asked.is_sole)
+        index, name, found = asked.asked.indices[row], asked.asked.names[row], asked.findings
+        own = None if logits is None else logits[row]
+        completeness = None if found.completeness is None else float(found.completeness[row])
+        remarks = (*asked.asked.notes[row : row + 1], *found.remarks)
+        yield Answer(piece, parts, index, name, own, asked.asked.is_sole, completeness, remarks)
 
 
 def _without_own_entry(scores: StreamScores, asked: Trace) -> StreamScores:
-    """A single position that the answer is read from gets no score of its own."""
+    """A single position that an example's answer is read from gets no score of its own."""
     blanked = dict(scores)
     for readout in asked.readouts:
-        if readout.stream in scores and bool(((readout.weights != 0).sum(dim=1) == 1).all()):
-            blanked[readout.stream] = scores[readout.stream].masked_fill(readout.weights != 0, 0.0)
+        read = readout.weights != 0
+        if readout.stream in scores:
+            is_single = read.sum(dim=1, keepdim=True) == 1
+            blanked[readout.stream] = scores[readout.stream].masked_fill(read & is_single, 0.0)
     return blanked
 
 
-def _layouts(piece: Piece, row: int, asked: Trace) -> Iterator[tuple[str, str, Layout, Tensor]]:
+def _layouts(piece: Piece, row: int, asked: Trace, *, by_pixel: bool) -> Iterator[tuple[str, str, Layout, Tensor]]:
     """The parts of a piece: what each is called, its stream, its layout, and its tokens' positions in the stream."""
     inputs, lengths = asked.question.inputs, {name: mask.shape[1] for name, mask in asked.masks.items()}
     if piece.chunk is not None:
@@ -71,9 +78,12 @@ def _layouts(piece: Piece, row: int, asked: Trace) -> Iterator[tuple[str, str, L
     if piece.written is not None:
         yield "target", "target", piece.written.layout, torch.tensor(piece.written.positions, dtype=torch.long)
     if piece.picture is not None:
-        stream = "image" if "image" in lengths else "text"
-        layout = _grid(piece.picture, row, asked, lengths[stream])
-        yield "image", stream, layout, torch.arange(lengths[stream] - layout.size, lengths[stream])
+        height, width = inputs["pixel_values"].shape[-2:]
+        stream = "pixels" if by_pixel else "image" if "image" in lengths else "text"
+        length = height * width if by_pixel else lengths[stream]
+        grid = (height, width) if by_pixel else patch_grid(asked.question.model, (height, width), length)
+        layout = _grid(piece.picture, row, asked, grid)
+        yield "image", stream, layout, torch.arange(length - layout.size, length)
     if piece.regions is not None:
         corners = [(float(a), float(b), float(c), float(d)) for a, b, c, d in piece.regions.boxes]
         boxes = Boxes(piece.regions.image, tuple(corners))
@@ -82,16 +92,15 @@ def _layouts(piece: Piece, row: int, asked: Trace) -> Iterator[tuple[str, str, L
         yield "image", stream, boxes, torch.arange(first, first + boxes.size)
 
 
-def _grid(picture: Picture, row: int, asked: Trace, tokens: int) -> Patches:
+def _grid(picture: Picture, row: int, asked: Trace, grid: tuple[int, int]) -> Patches:
     inputs = asked.question.inputs
     height, width = inputs["pixel_values"].shape[-2:]
-    rows, columns = patch_grid(asked.question.model, (height, width), tokens)
     left, top, right, bottom = picture.box
     if "pixel_mask" in inputs:  # a picture smaller than the others of its batch lies at the top left of its pixels
         seen = inputs["pixel_mask"][row].bool()
         right *= width / int(seen.any(dim=0).sum())
         bottom *= height / int(seen.any(dim=1).sum())
-    return Patches(picture.image, rows, columns, (left, top, right, bottom), _outline(picture, row, asked))
+    return Patches(picture.image, *grid, (left, top, right, bottom), _outline(picture, row, asked))
 
 
 def _outline(picture: Picture, row: int, asked: Trace) -> Box | None:
@@ -116,6 +125,7 @@ def explanation_of(found: Sequence[Answer], subject: Loaded, method: Method, opt
         model=subject.name,
         options={name: parameter.default for name, parameter in method.options.items()} | dict(options),
         notes=tuple(_notes(found, parts, method)),
+        completeness=max((part.completeness for part in found if part.completeness is not None), default=None),
     )
 
 
@@ -128,6 +138,7 @@ def _notes(found: Sequence[Answer], parts: Mapping[str, Part], method: Method) -
     chunk = found[0].piece.chunk
     if chunk is not None and chunk.is_truncated:
         yield "The text is longer than the model's limit: only its beginning was explained, as asked."
+    yield from filter(None, found[0].remarks)
     for name, part in parts.items():
         if not np.any(part.scores):
             yield f"{method.name} found nothing{f' in the {name}' if len(parts) > 1 else ''}: every score is zero."

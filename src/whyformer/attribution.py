@@ -21,7 +21,7 @@ from whyformer.inputs import Piece, black, model_inputs
 from whyformer.loading import Loaded, loaded
 from whyformer.methods import Method, check_options, method_named
 from whyformer.pieces import Vocabulary, pieces_of
-from whyformer.record import Backward
+from whyformer.ruled import Backward
 from whyformer.score import Contrast, Detection, Target, logits_of, one_each
 from whyformer.trace import trace
 
@@ -54,7 +54,7 @@ def attribute(
             f"inputs are tensors by name, such as {{'pixel_values': …}}, not a {type(inputs).__name__}."
         )
     how: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "backward": backward}
-    asked = trace(model, inputs, target, reads=chosen.reads, **how)
+    asked = trace(model, inputs, target, reads=chosen.reading(options), **how)
     return chosen.scores(asked, **options)
 
 
@@ -99,7 +99,7 @@ def explain_batch(
     check_options(method_named(method), options)
     subject = loaded(model, processor)
     settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward, **options}
-    if subject.compares:
+    if subject.compares and not callable(target):
         pairs = pairs_of(subject, list(examples), target, truncate=truncate)
         found = explain_pieces(subject, [pair.piece for pair in pairs], pairs, method, **settings)
         return [
@@ -137,8 +137,8 @@ def explain_pieces(
         asked = trace(
             subject.model,
             model_inputs(subject, batch),
-            score_of(each, subject) if subject.compares else each,
-            reads=chosen.reads,
+            score_of(each, subject) if subject.compares and not callable(each) else each,
+            reads=chosen.reading(options),
             readout=readout,
             backward=backward,
             labels=Vocabulary(subject.tokenizer) if subject.writes else None,
@@ -152,7 +152,7 @@ def explain_pieces(
 def _check_backward(method: Method, backward: str) -> None:
     if backward not in get_args(Backward):
         raise WhyformerError(f"backward={backward!r}. Choose from: {', '.join(get_args(Backward))}.")
-    if backward != "gradient" and method.reads in ("last map", "maps"):
+    if backward != "gradient" and method.reads in ("last map", "maps", "last relevance", "input relevance"):
         raise WhyformerError(f"{method.name} reads no gradient: backward={backward!r} has nothing to do there.")
 
 
@@ -202,7 +202,8 @@ def _token(label: Any, subject: Loaded) -> Any:
         ids = subject.tokenizer(text, add_special_tokens=False)["input_ids"]
         if len(ids) == 1 and ids[0] != subject.tokenizer.unk_token_id:
             return ids[0]
-    pieces = ", ".join(subject.tokenizer.tokenize(label)[:6])
+    ids = subject.tokenizer(label, add_special_tokens=False)["input_ids"]
+    pieces = ", ".join(repr(Vocabulary(subject.tokenizer)[index]) for index in ids[:6])
     raise WhyformerError(f"{label!r} is not one token of {subject.name} but several ({pieces}): ask about the first.")
 
 

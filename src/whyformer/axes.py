@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from jaxtyping import Bool, Float, Int
+import numpy as np
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 HEAD, QUERY, KEY = 1, 2, 3
@@ -20,6 +21,37 @@ TokenScores = Float[Tensor, "batch token"]
 TokenMask = Bool[Tensor, "batch token"]
 Logits = Float[Tensor, "batch label"]
 ExampleScores = Float[Tensor, "batch"]
+Labels = Int[Tensor, "batch"]
+
+Pixels = Float[Tensor, "batch channel height width"]
+PatchScores = Float[Tensor, "batch row column"]
+PixelScores = Float[Tensor, "batch height width"]
+RowScores = Float[Tensor, "batch height"]
+PixelMask = Bool[Tensor, "batch height width"]
+PixelTruth = Int[Tensor, "batch height width"]
+
+# A protocol asks again about every example at several steps: more and more of it gone, or one group at a time.
+Removal = Bool[Tensor, "step batch place"]
+PixelRemoval = Bool[Tensor, "step batch height width"]
+StepPixels = Float[Tensor, "step batch channel height width"]
+StepLogits = Float[Tensor, "step batch label"]
+Curve = Float[Tensor, "batch step"]
+GroupValues = Float[Tensor, "batch group"]
+BlockErrors = Float[Tensor, "batch block"]
+Channels = Float[Tensor, "channel channel"]
+Counts = Int[Tensor, "batch count"]
+
+# Of one example at a time, or of a whole data set.
+WordScores = Float[np.ndarray, "word"]
+WordTruth = Bool[np.ndarray, "word"]
+WordPlaces = Int[np.ndarray, "picked"]
+WordCounts = Int[np.ndarray, "*any 3"]  # hits, words picked, words marked
+WordFigures = Float[np.ndarray, "*any 3"]  # precision, recall, F1
+CountRows = Shaped[np.ndarray, "image count"]
+ImagePlaces = Int[np.ndarray, "drawn"]
+ExampleRows = Shaped[np.ndarray, "example *any"]
+ImageArray = Float[np.ndarray, "channel height width"]
+MaskArray = Bool[np.ndarray, "height width"]
 
 StreamScores = dict[str, TokenScores]
 Inputs = dict[str, Any]

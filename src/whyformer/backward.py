@@ -33,16 +33,20 @@ def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[Gr
     return [gradient for gradient in found if gradient is not None]
 
 
-def gradients_or_none(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[Gradient | None]:
-    """As `gradients`, with None for maps that the scores do not depend on."""
-    found = zip(taps, _backward(scores, taps), strict=True)
+def gradients_or_none(
+    scores: ExampleScores, taps: Sequence[Tap], batch: int, *, keep: bool = False
+) -> list[Gradient | None]:
+    """As `gradients`, with None for maps that the scores do not depend on. `keep` keeps the graph for another pass."""
+    found = zip(taps, _backward(scores, taps, retain_graph=keep), strict=True)
     return [None if gradient is None else tap.gradient(gradient, batch) for tap, gradient in found]
 
 
-def last_gradient(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[Gradient | None]:
+def last_gradient(
+    scores: ExampleScores, taps: Sequence[Tap], batch: int, *, keep: bool = False
+) -> list[Gradient | None]:
     """The gradient of the last map that the scores depend on, and None for those before it."""
     for count in range(len(taps), 0, -1):
-        (found,) = _backward(scores, taps[count - 1 : count], retain_graph=count > 1)
+        (found,) = _backward(scores, taps[count - 1 : count], retain_graph=keep or count > 1)
         if found is not None:
             return [None] * (count - 1) + [taps[count - 1].gradient(found, batch)]
     raise HiddenGradient

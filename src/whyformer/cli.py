@@ -33,6 +33,14 @@ PICTURES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", 
 UNUSABLE, INTERRUPTED = 2, 130
 PAIR = "The second text, for a model that reads pairs; for one that writes after reading, what it wrote so far."
 TEXT = "The text a picture is compared with, or the question about it; of several, --target names one."
+INPUT = (
+    "a picture, a text or a text file; for a model of regions (mini-lxmert) the .npz file of a picture's regions; for "
+    "one that writes (mini-gpt, mini-t5) the text it goes on from"
+)
+TARGET = (
+    "What is asked about, predicted if not given: a label, by name or index; of a detector the label it found; of "
+    "several --text one of them, itself or counted from 0; of a model that writes the next word, or a token's id"
+)
 Example = Path | str | tuple[Path | str, Path | str | list[str]]
 
 
@@ -61,6 +69,10 @@ class OneLineErrors(TyperGroup):
 app = typer.Typer(cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
 
 ModelName = Annotated[str, typer.Option(help="A bundled model, a folder, or a Hugging Face id.")]
+MethodName = Annotated[str, typer.Option(help="See `whyformer methods`.")]
+Options = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the method.")]
+Truncate = Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")]
+Backwards = Annotated[str, typer.Option(help="How gradients are taken: gradient, or libra (LibraGrad).")]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON for scripts, one object a line for each input, and nothing else.")
 ]
@@ -91,15 +103,13 @@ def whyformer(
 
 @app.command()
 def explain(
-    inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help="Image files, text files, or texts.")],
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help=f"Each {INPUT}.")],
     model: ModelName = "mini-vit",
-    method: Annotated[str, typer.Option(help="See `whyformer methods`.")] = "bi_token",
-    target: Annotated[
-        str, typer.Option(help="The label asked about: its name, its index, or predicted.")
-    ] = "predicted",
-    option: Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the method.")] = None,
+    method: MethodName = "bi_token",
+    target: Annotated[str, typer.Option(help=f"{TARGET}.")] = "predicted",
+    option: Options = None,
     rather_than: Annotated[
-        str | None, typer.Option(metavar="LABEL", help="Explain the target against this label, not by itself.")
+        str | None, typer.Option(metavar="OTHER", help="Explain the target against this label, word or text.")
     ] = None,
     out: Annotated[
         Path | None,
@@ -108,10 +118,8 @@ def explain(
     pair: Annotated[str | None, typer.Option(help=PAIR)] = None,
     text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
     query: Annotated[int | None, typer.Option(help="For a detector: the object query whose find is explained.")] = None,
-    truncate: Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")] = False,
-    backward: Annotated[
-        str, typer.Option(help="How gradients are taken: gradient, or libra (LibraGrad).")
-    ] = "gradient",
+    truncate: Truncate = False,
+    backward: Backwards = "gradient",
     as_json: AsJson = False,
 ) -> None:
     """Show which parts of an image or a text the answer rests on."""
@@ -144,11 +152,46 @@ def explain(
         typer.echo(f"Written to {destination.path}", err=as_json)
 
 
+@app.command("continue")
+def continue_(
+    input: Annotated[str, typer.Argument(metavar="INPUT", help="The text, or text file, that the model goes on from.")],
+    model: ModelName = "mini-gpt",
+    tokens: Annotated[int, typer.Option(help="How many tokens it is to write at most.")] = 8,
+    method: MethodName = "bi_token",
+    option: Options = None,
+    out: Annotated[Path | None, typer.Option(help="A .html, .png, .json or .npz file.")] = None,
+    pair: Annotated[str | None, typer.Option(help=PAIR)] = None,
+    truncate: Truncate = False,
+    backward: Backwards = "gradient",
+    as_json: AsJson = False,
+) -> None:
+    """Let a model write, and show which words before it each token rests on."""
+    from whyformer.destination import ONE_FILE, check_file, writing
+    from whyformer.documents import continuation_document
+    from whyformer.writing import continuation
+
+    options = _options(_method(method), option or [])
+    if out is not None:
+        check_file(out, ONE_FILE)
+    subject = _loaded(model)
+    if not subject.writes:
+        raise WhyformerError(f"{subject.name} writes nothing: use `whyformer explain`, or choose another with --model.")
+    example = _example(input, pair, [], subject)
+    settings: dict[str, Any] = {"tokens": tokens, "truncate": truncate, "backward": backward, **options}
+    found = continuation(example, subject, method, **settings)
+    if out is not None:
+        with writing(out):
+            found.save(out)
+    typer.echo(json.dumps(continuation_document(found, input)) if as_json else found)
+    if out is not None:
+        typer.echo(f"Written to {out}", err=as_json)
+
+
 @app.command()
 def compare(
-    input: Annotated[str, typer.Argument(metavar="INPUT", help="An image file, a text file, or a text.")],
+    input: Annotated[str, typer.Argument(metavar="INPUT", help=f"{INPUT.capitalize()}.")],
     method: Annotated[list[str] | None, typer.Option(help="Methods side by side; all that apply if none.")] = None,
-    target: Annotated[list[str] | None, typer.Option(help="Labels, a row each; the predicted one if none.")] = None,
+    target: Annotated[list[str] | None, typer.Option(help=f"A row each. {TARGET}.")] = None,
     model: Annotated[list[str] | None, typer.Option(help="Models, rows of their own; mini-vit if none.")] = None,
     out: Annotated[Path, typer.Option(help="A .html or .png file.")] = Path("comparison.html"),
     pair: Annotated[str | None, typer.Option(help=PAIR)] = None,
@@ -298,6 +341,13 @@ def _example(given: str, pair: str | None, texts: Sequence[str], subject: Loaded
             f"--pair is a second text, and {subject.name} reads pictures: choose a text model with --model."
         )
     if subject.sees_regions:
+        if not given.lower().endswith(".npz"):
+            raise WhyformerError(
+                f"{given!r} is no .npz file: {subject.name} sees regions of a picture, with a box and features each, "
+                "not the picture. docs/models.md shows how to save them."
+            )
+        if len(texts) > 1:
+            raise WhyformerError(f"{subject.name} answers one question at a time: give --text once.")
         return Path(given), texts[0]
     if has_two_senses:
         return _input(given, subject), list(texts)
@@ -327,8 +377,14 @@ def _target(given: str, subject: Loaded) -> str | int:
     """A label's name if there is one of that name, else its index if it is a number."""
     from whyformer.trace import labels_of
 
-    is_name = given.casefold() in {name.casefold() for name in labels_of(subject.model).values()}
-    return int(given) if not is_name and re.fullmatch(r"-?[0-9]{1,18}", given) else given
+    labels = {} if subject.writes else labels_of(subject.model)
+    is_name = given.casefold() in {name.casefold() for name in labels.values()}
+    if is_name or not re.fullmatch(r"-?[0-9]{1,18}", given):
+        return given
+    if subject.writes and 0 <= int(given) < len(subject.tokenizer):
+        meant = subject.tokenizer.decode([int(given)])
+        typer.echo(f"{given} is taken as the id of a token: {meant!r}.", err=True)
+    return int(given)
 
 
 def _question(target: str, rather_than: str | None, query: int | None, subject: Loaded) -> Target:
@@ -357,12 +413,13 @@ def _grid(
 
     cells: list[Explanation | None] = []
     left_out: list[str] = []
-    questions = list(product(subjects, targets, methods))
+    rows = [(subject, example, _target(target, subject)) for (subject, example), target in product(subjects, targets)]
+    questions = list(product(rows, methods))
     terminal = Console(stderr=True)
     shown = track(questions, "Explaining", console=terminal, transient=True, disable=not terminal.is_terminal)
-    for (subject, example), target, method in shown:
+    for (subject, example, target), method in shown:
         try:
-            cells.append(explain(example, subject, _target(target, subject), method))
+            cells.append(explain(example, subject, target, method))
         except UnsupportedModel as reason:
             if are_asked_for:
                 raise
@@ -377,7 +434,8 @@ def _stem(given: str, number: int) -> str:
 
 def _shown(given: str) -> str:
     """An input in a line: a file's path, or how the text begins."""
-    return given if os.path.isfile(given) else " ".join(given.split())[:70]
+    text = " ".join(given.split())
+    return given if os.path.isfile(given) else text if len(text) <= 70 else f"{text[:69].rstrip()}…"
 
 
 def _row_title(row: Sequence[Explanation | None], models: int) -> str:

@@ -1,22 +1,14 @@
-"""Every token of a text that a model writes, each explained by what came before it."""
+"""The result of letting a model write: why each token of what it wrote."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
 
 import numpy as np
-import torch
-from torch import nn
 
-from whyformer.attribution import explain_pieces
 from whyformer.errors import WhyformerError
-from whyformer.explanation import Explanation, WordPieces
-from whyformer.inputs import Chunk, Piece, model_inputs
-from whyformer.loading import Loaded, loaded
-from whyformer.pieces import pieces_of, spelt, written_of
+from whyformer.explanation import Explanation
 
 
 @dataclass(frozen=True)
@@ -26,10 +18,22 @@ class Continuation:
     text: str
     explanations: tuple[Explanation, ...]
 
+    def __post_init__(self) -> None:
+        if not self.explanations:
+            raise WhyformerError("A continuation has at least one token, but explanations is empty.")
+
     @property
     def tokens(self) -> tuple[str, ...]:
         """The tokens written."""
         return tuple(explanation.target for explanation in self.explanations)
+
+    @property
+    def headline(self) -> str:
+        """The continuation in a line: `␣a great film by bi_token on mini-gpt`."""
+        from whyformer.render.text import visible
+
+        first = self.explanations[0]
+        return f"{visible(self.text)} by {visible(first.method)} on {visible(first.model)}"
 
     def matrix(self, part: str | None = None) -> np.ndarray:
         """Scores [written token, token before it]; tokens that were not yet there have 0.
@@ -45,64 +49,28 @@ class Continuation:
         widest = max(map(len, rows))
         return np.stack([np.pad(row, (0, widest - len(row))) for row in rows])
 
+    def save(self, path: str | Path) -> None:
+        """Write to a .html, .png, .json or .npz file; an error leaves the folder as it was."""
+        from whyformer import storage
 
-def continuation(
-    example: Any,
-    model: str | Path | nn.Module | Loaded = "mini-gpt",
-    method: str = "bi_token",
-    *,
-    tokens: int = 8,
-    processor: Any = None,
-    truncate: bool = False,
-    **settings: Any,
-) -> Continuation:
-    """What the model writes next, token by token, each the likeliest, and an Explanation of each.
+        storage.write(self, Path(path))
 
-    `settings` are those of `explain_batch`, and the options of the method.
-    """
-    subject = loaded(model, processor)
-    if not subject.writes:
-        raise WhyformerError(f"{subject.name} writes nothing: use explain.")
-    if tokens < 1:
-        raise WhyformerError(f"tokens={tokens}: at least 1.")
-    (piece,) = pieces_of(subject, [example], truncate=truncate)
-    written = _written(subject, piece, tokens)
-    if not written:
-        raise WhyformerError(f"{subject.name} writes nothing after this: it ends at once.")
-    pieces = [_after(subject, piece, number, written[:number]) for number in range(len(written))]
-    explanations = explain_pieces(subject, pieces, list(written), method, **settings)
-    return Continuation(subject.tokenizer.decode(written), tuple(explanations))
+    @classmethod
+    def load(cls, path: str | Path) -> Continuation:
+        """Read back what `save` wrote to a .json or .npz file."""
+        from whyformer import storage
 
+        return storage.read(Path(path), cls)
 
-def _written(subject: Loaded, piece: Piece, tokens: int) -> list[int]:
-    """The likeliest next tokens, up to the end of the text."""
-    inputs = model_inputs(subject, [piece])
-    before = inputs["decoder_input_ids" if subject.has_decoder else "input_ids"].shape[1]
-    with torch.no_grad():
-        made = cast(Any, subject.model).generate(**inputs, max_new_tokens=tokens, do_sample=False, num_beams=1)
-    ids: list[int] = made[0, before:].tolist()
-    end = subject.tokenizer.eos_token_id
-    return ids[: ids.index(end)] if end in ids else ids
+    def __str__(self) -> str:
+        from whyformer.render import terminal
 
+        return terminal.shown(self)
 
-def _after(subject: Loaded, piece: Piece, number: int, ids: Sequence[int]) -> Piece:
-    """The piece when these tokens have been written."""
-    if subject.has_decoder:
-        assert piece.written is not None
-        before = piece.written.encoding["input_ids"][1:]
-        return Piece(number, chunk=piece.chunk, written=written_of([*before, *ids], subject))
-    assert piece.chunk is not None
-    chunk = piece.chunk
-    layout = chunk.layout
-    text, names, offsets = spelt(list(ids), subject.tokenizer)
-    start, first = len(layout.texts[0]), len(chunk.encoding["input_ids"])
-    longer = WordPieces(
-        (layout.texts[0] + text,),
-        layout.tokens + names,
-        (0,) * (layout.size + len(ids)),
-        layout.offsets + tuple((start + a, start + b) for a, b in offsets),
-    )
-    encoding = {"input_ids": [*chunk.encoding["input_ids"], *ids]}
-    encoding["attention_mask"] = [1] * len(encoding["input_ids"])
-    positions = chunk.positions + tuple(range(first, first + len(ids)))
-    return Piece(number, chunk=Chunk(encoding, positions, tuple((0, n) for n in range(longer.size)), longer))
+    def __repr__(self) -> str:
+        return f"<Continuation {self.headline}; {len(self.explanations)} tokens>"
+
+    def _repr_html_(self) -> str:
+        from whyformer.render import html
+
+        return html.fragment(self)

@@ -33,6 +33,7 @@ def shown() -> Iterator[tuple[str, Any, Target]]:
     scene = example(SCENE)
     yield "mini-vit", CAT, "predicted"
     yield "mini-vit", CAT, contrast("cat", "dog")
+    yield "mini-vit-mae", CAT, "predicted"
     yield "mini-bert", REVIEW, "predicted"
     yield "mini-news", POST, "predicted"
     yield "mini-clip", (scene.image, scene.caption), "predicted"
@@ -47,17 +48,18 @@ def shown() -> Iterator[tuple[str, Any, Target]]:
 def write_report(folder: Path) -> Path:
     """Explain every bundled example by every method that applies, and write the page that shows them."""
     folder.mkdir(parents=True, exist_ok=True)
-    terminal = Console(stderr=True)
+    terminal = Console()
     rows: list[list[Explanation | None]] = []
     titles: list[str] = []
     steps = list(shown())
-    for name, given, target in track(
-        steps, "Explaining", console=terminal, transient=True, disable=not terminal.is_terminal
-    ):
+    watched = track(steps, "Explaining", console=terminal, transient=True, disable=not terminal.is_terminal)
+    for number, (name, given, target) in enumerate(watched, start=1):
         subject = loaded(name)
         row = [_explained(given, subject, target, method) for method in METHODS]
         rows.append(row)
         titles.append(next(f"{cell.answer} · {name}" for cell in row if cell is not None))
+        if not terminal.is_terminal:  # a log shows no bar
+            print(f"{number} of {len(steps)}: {titles[-1]}", flush=True)
     report = folder / "index.html"
     with whole_file(report) as unfinished:
         page = html.comparison(rows, titles, list(METHODS), "Why these answers?")

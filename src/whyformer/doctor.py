@@ -35,19 +35,23 @@ COLLAPSE = 0.5  # of the score on one token hides all others
 class Checkup:
     """What the model is, how it is seen, and what is wrong with that.
 
-    Maps are [head query key], one per record. Shares are of raw_attention: the first token's of all tokens, the first
-    content token's of the content. A method that applies has None, any other the reason why not.
+    Maps are [head query key], one per record. `streams` are all that carry tokens to the answer, each with its number
+    of tokens; `stream` is the one it is read in, or the first of two. Shares are of raw_attention there: the first
+    token's of all tokens, the first content token's of the content. A method that applies has None, any other the
+    reason why not.
     """
 
     model: str
     architecture: str
     family: str
+    answers: str
     labels: tuple[str, ...]
     precision: str
     attention: str
     layers: int | None
     records: int
     maps: tuple[tuple[int, int, int], ...]
+    streams: Mapping[str, int]
     stream: str
     tokens: int
     grid: tuple[int, int] | None
@@ -97,12 +101,14 @@ def checkup(subject: Loaded) -> Checkup:
         model=subject.name,
         architecture=type(model).__name__,
         family=_family_name(model, inputs),
+        answers=_kind_of_answer(subject),
         labels=() if subject.writes or subject.compares else tuple(labels_of(model).values()),
         precision=str(plain.dtype).removeprefix("torch."),
         attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
         layers=layers_of(model),
         records=len(recorder.taps),
         maps=tuple(_map_shape(tap.map.shape) for tap in recorder.taps),
+        streams={name: mask.shape[1] for name, mask in seen.masks.items()},
         stream=seen.readout.stream,
         tokens=len(raw),
         grid=_grid(seen),
@@ -232,34 +238,53 @@ def _prefix(seen: Trace) -> int:
 
 def _family_name(model: nn.Module, inputs: Inputs) -> str:
     kind = getattr(getattr(model, "config", None), "model_type", "")
-    return kind if FAMILIES.get(kind) is family_of(model, inputs) else "by structure"
+    if FAMILIES.get(kind) is family_of(model, inputs):
+        return kind
+    return f"{kind or 'unknown'}, which needs no row of its own: one stream, read where the gradient says"
+
+
+def _kind_of_answer(subject: Loaded) -> str:
+    if subject.writes:
+        return "the next token of a text"
+    if subject.compares:
+        return "how alike a picture and a text are"
+    return "a label of a detected object" if hasattr(config_of(subject.model), "num_queries") else "a label"
 
 
 def _readout_name(seen: Trace) -> str:
-    kind = seen.question.family.readout
-    if kind is None:
-        read = int((seen.readout.weights[0] != 0).sum())
-        return f"{read} of {seen.readout.weights.shape[1]} tokens, by the gradient"
-    return kind(seen.question.model) if callable(kind) else kind
+    """Where the answer is read, in each stream that it is read in."""
+    given = {stream.name: stream.readout for stream in seen.question.family.streams if stream.is_read}
+    names = []
+    for readout in seen.readouts:
+        kind, read = given[readout.stream], (readout.weights[0] != 0).nonzero()[:, 0].tolist()
+        name = kind(seen.question.model) if callable(kind) else kind
+        count = readout.weights.shape[1]
+        found = f"token {read[0] + 1} of {count}" if len(read) == 1 else f"{len(read)} of {count} tokens"
+        names.append(name or f"{found}, by the gradient")
+    if len(names) == 1:
+        return names[0]
+    return "; ".join(f"{readout.stream}: {name}" for readout, name in zip(seen.readouts, names, strict=True))
 
 
 def _findings(found: Checkup) -> dict[str, str]:
     shapes = {shape: found.maps.count(shape) for shape in found.maps}
     labels = ", ".join(found.labels[:6]) + (" …" if len(found.labels) > 6 else "")
+    streams = ", ".join(f"{name} ({tokens} tokens)" for name, tokens in found.streams.items())
     first, first_content = found.first_token_share, found.first_content_share
     return {
         "model": f"{found.model} ({found.architecture})",
         "family": found.family,
-        "labels": f"{len(found.labels)}: {labels}",
+        "answers with": f"{found.answers}{f', {len(found.labels)}: {labels}' if found.labels else ''}",
         "precision": found.precision,
         "attention": found.attention,
-        "records": f"{found.records} for {'?' if found.layers is None else found.layers} layers",
+        "records": f"{found.records}{'' if found.layers is None else f' for {found.layers} layers'}",
         "maps": ", ".join(f"{count} × {list(shape)} (head, query, key)" for shape, count in shapes.items()),
-        "stream": f"{found.stream}, {found.tokens} tokens",
+        "streams": streams,
         "grid": "none" if found.grid is None else f"{found.grid[0]}×{found.grid[1]} patches",
         "special tokens": ", ".join(found.special_tokens) or "none",
         "register tokens": str(found.register_tokens or "none"),
         "read-out": found.readout,
         "logits": f"{found.logit_difference:.1e} off the plain model's (largest {found.largest_logit:.2g})",
-        "first token": f"{first:.0%} of raw_attention; first content token: {first_content:.0%} of the content's",
+        "first token": f"{first:.0%} of raw_attention in the {found.stream}; "
+        f"first content token: {first_content:.0%} of the content's",
     }

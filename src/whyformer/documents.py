@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, assert_never
 
+from whyformer.continuation import Continuation
 from whyformer.explanation import Boxes, Explanation, Layout, Patches, WordPieces
 from whyformer.methods import Method
 
@@ -25,8 +26,15 @@ def explanation_document(explanation: Explanation, given: str) -> dict[str, Any]
         "model": explanation.model,
         "options": {name: value if _is_plain(value) else repr(value) for name, value in explanation.options.items()},
         "notes": explanation.notes,
+        "completeness": explanation.completeness,
         "parts": parts,
     }
+
+
+def continuation_document(continuation: Continuation, given: str) -> dict[str, Any]:
+    """The continuation for scripts: what was written, and each token's explanation."""
+    each = [explanation_document(explanation, given) for explanation in continuation.explanations]
+    return {"input": given, "text": continuation.text, "explanations": each}
 
 
 def _places(layout: Layout) -> dict[str, Any]:

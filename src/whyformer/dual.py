@@ -15,7 +15,7 @@ from whyformer.examples import two_of
 from whyformer.inputs import Piece, model_inputs
 from whyformer.loading import Loaded
 from whyformer.pieces import picture_of, whole_text
-from whyformer.score import Contrast, Label, Score, Target, label_index, one_each, similarity
+from whyformer.score import Contrast, Label, Score, Target, one_each, similarity, text_index
 from whyformer.target import scale_of
 
 
@@ -52,10 +52,10 @@ def _pair(number: int, example: Any, subject: Loaded, target: Label | Contrast, 
         inputs = model_inputs(subject, pieces)
         output = subject.model(**inputs | {"pixel_values": inputs["pixel_values"][:1]})
     shares = output.logits_per_image[0].softmax(dim=0)
-    names = dict(enumerate(map(str, texts)))
+    names = list(map(str, texts))
 
     def index_of(label: Any) -> int:
-        return int(shares.argmax()) if label == "predicted" else label_index(label, names, len(texts))
+        return int(shares.argmax()) if label == "predicted" else text_index(label, names)
 
     if isinstance(target, Contrast):
         chosen, other = index_of(target.label), index_of(target.other)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any, get_args
+
 
 class WhyformerError(ValueError):
     """The input, the target, the options or the model cannot be used as asked; the message says why and the way out."""
@@ -9,3 +11,9 @@ class WhyformerError(ValueError):
 
 class UnsupportedModel(WhyformerError):
     """The model does something the asked-for method cannot follow."""
+
+
+def check_choice(name: str, value: str, choices: Any) -> None:
+    """Refuse a value that is not among the Literal's."""
+    if value not in get_args(choices):
+        raise WhyformerError(f"{name}={value!r}. Choose from: {', '.join(get_args(choices))}.")

@@ -62,15 +62,20 @@ def regions_of(example: Any) -> Regions:
         return Regions.load(example)
     raise WhyformerError(
         "This model sees regions of a picture, not the picture: give whyformer.Regions(image, boxes, features), or the "
-        f".npz file they were saved to, not {example!r:.60}."
+        f".npz file they were saved to, not {_shown(example)}."
     )
 
 
 def two_of(example: Any, what: str) -> tuple[Any, Any]:
     """The example as a pair."""
     if not isinstance(example, (tuple, list)) or len(example) != 2:
-        raise WhyformerError(f"This model is given {what}, not {example!r:.60}.")
+        raise WhyformerError(f"This model is given {what}, not {_shown(example)}.")
     return example[0], example[1]
+
+
+def _shown(example: Any) -> str:
+    """What was given, in a few words; a path as it was written."""
+    return f"{str(example) if isinstance(example, Path) else example!r:.60}"
 
 
 def image_of(example: Any) -> Image.Image:

@@ -222,6 +222,7 @@ class Explanation:
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
+    completeness: float | None = None  # how far the scores are from adding up to the answer's, where they should
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -269,7 +270,7 @@ class Explanation:
         """Read back what `save` wrote to a .json or .npz file."""
         from whyformer import storage
 
-        return storage.read(Path(path))
+        return storage.read(Path(path), cls)
 
     def __str__(self) -> str:
         from whyformer.render import terminal

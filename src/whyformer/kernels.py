@@ -117,13 +117,16 @@ class Attention:
         value = _by_query_head(self.value, self.query) if self.enable_gqa else self.value
         return of_mixed @ value.mT.to(of_mixed)
 
-    def detached(self, *names: str) -> Attention:
-        """The same call with these arguments outside the graph."""
-        return replace(self, **{name: x.detach() for name in names if (x := getattr(self, name)) is not None})
+    def detached(self) -> Attention:
+        """The same call outside the graph."""
+        tensors: dict[str, Any] = {name: x.detach() for name, x in self._tensors().items()}
+        return replace(self, **tensors)
+
+    def _tensors(self) -> dict[str, Tensor]:
+        return {name: x for name, x in vars(self).items() if isinstance(x, Tensor)}
 
     def _version(self) -> int:
-        parts = (self.query, self.key, self.value, self.attn_mask)
-        return sum(x._version for x in parts if x is not None and not x.is_inference())
+        return sum(x._version for x in self._tensors().values() if not x.is_inference())
 
     def _check_unchanged(self) -> None:
         if self._version() != self.version:

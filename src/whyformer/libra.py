@@ -1,9 +1,4 @@
-"""LibraGrad's backward pass (CVPR 2025): forward as ever, but what only scales is a constant to the gradient.
-
-The softmax's output, a normalisation's denominator and an activation's gate g(x) in x·g(x) get no gradient, and each
-factor of a gated product gets half of its own. Input times gradient then adds up to the score, biases apart. Without
-it the gradient along what a normalisation divides out is zero, however much the answer rests on it.
-"""
+"""Normalisations whose denominator is a constant to the gradient, as LibraGrad (CVPR 2025) and CP-LRP take it."""
 
 from __future__ import annotations
 
@@ -12,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
 
 def layer_norm(
@@ -20,6 +16,7 @@ def layer_norm(
     weight: Tensor | None = None,
     bias: Tensor | None = None,
     eps: float = 1e-5,
+    cudnn_enable: bool = True,
 ) -> Tensor:
     """`F.layer_norm` whose standard deviation is a constant."""
     axes = tuple(range(-len(normalized_shape), 0))
@@ -42,14 +39,20 @@ def rms_norm(
     return normed if weight is None else normed * weight
 
 
-def gated(func: Callable[..., Tensor], x: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-    """x·g(x) whose gate is a constant; where x is 0, the gate is that of the smallest numbers."""
-    with torch.no_grad():
-        nonzero = torch.where(x == 0, torch.finfo(x.dtype).tiny ** 0.5, x)
-        gate = func(nonzero, *args, **kwargs) / nonzero
-    return x * gate
+def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
+    """`F.normalize` whose length is a constant."""
+    length: Tensor = torch.linalg.vector_norm(x.detach(), p, dim, keepdim=True)
+    return x / length.clamp(min=eps)
 
 
-def product(first: Tensor, second: Tensor) -> Tensor:
-    """The product of two activations, each of which gets half of the gradient."""
-    return (first * second.detach() + first.detach() * second) / 2
+_CONSTANT: dict[Callable[..., Any], Callable[..., Tensor]] = {
+    F.layer_norm: layer_norm,
+    torch.layer_norm: layer_norm,
+    F.rms_norm: rms_norm,
+    F.normalize: normalize,
+}
+
+
+def with_constant_denominator(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """The same normalisation with a constant denominator; batch norms have one already."""
+    return _CONSTANT.get(norm, norm)

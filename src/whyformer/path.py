@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, fields, is_dataclass, replace
 from threading import get_ident
@@ -13,11 +13,12 @@ import torch
 from torch import Tensor, nn
 from transformers.utils import ModelOutput
 
-from whyformer.axes import QUERY, AttentionMap, Inputs, Positions
+from whyformer.axes import QUERY, AttentionMap, ExampleScores, Inputs, Positions, StreamScores, TokenScores
 from whyformer.backward import gradients
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import NOTHING, ROW_TO_WRITE, Family, config_of, main_input, scaled_module
-from whyformer.record import Backward, Recorder
+from whyformer.record import Recorder
+from whyformer.ruled import Backward, Ruled, following
 from whyformer.score import Score
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
@@ -93,15 +94,17 @@ def gradients_at(
     """
     copies = 1 if scales is None else len(scales)
     batch, start = question.batch * copies, min(operations)
-    recorder = Recorder(batch, graph=True, start=start, backward=question.backward)
+    ruled = Ruled(question.model, batch, precise=False) if question.backward == "libra" else None
+    recorder = Recorder(batch, graph=True, start=start, ruled=ruled)
     path = nullcontext(question.inputs) if scales is None else scaled_inputs(question, streams, scales, baseline)
     with torch.inference_mode(False), path as inputs:
         output = recorder.run(question.model, **inputs)
         scores = [question.score(part) for part in _parts(output, question.batch, copies)]
         if any(len(score) != question.batch for score in scores):
             raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
-        taps = [recorder.taps[operation - start] for operation in operations]
-        return [gradient() for gradient in gradients(torch.cat(scores), taps, batch)]
+        with following(ruled, question.backward):
+            taps = [recorder.taps[operation - start] for operation in operations]
+            return [gradient() for gradient in gradients(torch.cat(scores), taps, batch)]
 
 
 def inputs_at_once(tokens: int, device: str) -> int:
@@ -109,51 +112,125 @@ def inputs_at_once(tokens: int, device: str) -> int:
     return TOKENS_AT_ONCE.get(device, TOKENS_AT_ONCE["cpu"]) // (tokens * max(SHORT, tokens) // SHORT)
 
 
+def integrated_inputs(
+    question: Question, nodes: Tensor, weights: Tensor, baseline: str | Tensor, inputs_at_once: int
+) -> tuple[StreamScores, ExampleScores]:
+    """Each input's difference from the baseline times its integrated gradient, summed over channels.
+
+    And what they should add up to: the score less that of the baseline.
+    """
+    copies = max(1, inputs_at_once // question.batch)
+    streams = [stream.name for stream in question.family.streams]
+    sums: StreamScores = {}
+    for scales, share in zip(nodes.split(copies), weights.split(copies), strict=True):
+        leaves: dict[str, Leaf] = {}
+        scores, ruled = _scores_at(question, streams, scales, baseline, leaves)
+        with following(ruled, question.backward):
+            values = [leaf.value for leaf in leaves.values()]
+            found = torch.autograd.grad(torch.cat(scores).sum(), values, allow_unused=True)
+        for (stream, leaf), gradient in zip(leaves.items(), found, strict=True):
+            if gradient is not None:
+                parts = by_token(stream, gradient * leaf.difference).unflatten(0, (len(scales), question.batch))
+                part = torch.tensordot(share.to(parts), parts, dims=1)
+                sums[stream] = sums[stream] + part if stream in sums else part
+    start, end = (_scores_at(question, streams, torch.tensor([at]), baseline, {})[0][0] for at in (0.0, 1.0))
+    return sums, (end - start).detach()
+
+
+def by_token(stream: str, x: Tensor) -> TokenScores:
+    """Channels summed: the second axis of pixels and of sound, the last of embeddings."""
+    return x.detach().sum(dim=1).flatten(1) if stream in ("pixels", "frames") else x.detach().sum(dim=-1)
+
+
+def _scores_at(
+    question: Question, streams: Sequence[str], scales: Tensor, baseline: str | Tensor, leaves: dict[str, Leaf]
+) -> tuple[list[ExampleScores], Ruled | None]:
+    batch = question.batch * len(scales)
+    ruled = Ruled(question.model, batch, precise=False) if question.backward == "libra" else None
+    recorder = Recorder(batch, graph=True, ruled=ruled)
+    with torch.inference_mode(False), scaled_inputs(question, streams, scales, baseline, leaves) as inputs:
+        output = recorder.run(question.model, **inputs)
+        return [question.score(part) for part in _parts(output, question.batch, len(scales))], ruled
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An input in the graph: its value there, and how far it is from where its path starts to the input as it is."""
+
+    value: Tensor
+    difference: Tensor
+
+
 @contextmanager
 def scaled_inputs(
-    question: Question, streams: Sequence[str], scales: Tensor, baseline: str | Tensor
+    question: Question,
+    streams: Sequence[str],
+    scales: Tensor,
+    baseline: str | Tensor,
+    leaves: dict[str, Leaf] | None = None,
 ) -> Iterator[Inputs]:
     """The inputs repeated once per scale, these streams each at its point of the path.
 
-    Where a module's output is what is scaled, it is so while inside.
+    Where a module's output is what is scaled, it is so while inside. What is scaled becomes a leaf of the graph if
+    `leaves` are to be kept, by stream; pixels are a stream of their own.
     """
     inputs = {name: _repeated(value, len(scales), question.batch) for name, value in question.inputs.items()}
     by_example = scales.repeat_interleave(question.batch)
-    scaled = dict.fromkeys(stream.scaled for stream in question.family.streams if stream.name in streams)
-    if None in scaled:
-        name, pixels = main_input(inputs)
-        inputs[name] = _between(_pixel_baseline(baseline, pixels), pixels, by_example)
+    scaled = [stream for stream in question.family.streams if stream.name in streams and stream.scaled != NOTHING]
+
+    def between(stream: str, start: Tensor | float, end: Tensor) -> Tensor:
+        point = _between(start, end, by_example)
+        if leaves is None:
+            return point
+        point = point.detach().to(torch.promote_types(point.dtype, torch.float32)).requires_grad_()
+        leaves[stream] = Leaf(point, (end - _between(start, end, torch.zeros(1))).detach())
+        return point
+
+    names: dict[nn.Module, list[str]] = {}
+    paths: dict[nn.Module, str] = {}
+    for stream in reversed(scaled):  # an encoder and a decoder may share their embeddings; the encoder runs first
+        if stream.scaled is None:
+            name, pixels = main_input(inputs)
+            start = _pixel_baseline(baseline, pixels)
+            inputs[name] = between("pixels" if pixels.dim() == 4 else "frames", start, pixels)
+        else:
+            module = scaled_module(question.model, stream.scaled)
+            names.setdefault(module, []).append(stream.name)
+            paths[module] = stream.scaled
     has_pixels = any(stream.scaled is None for stream in question.family.streams)
     if has_pixels and (isinstance(baseline, Tensor) or baseline != "padding"):
         baseline = "zero"  # what was given is for the pixels, and no word piece starts there
-    paths = [path for path in scaled if path not in (None, NOTHING)]
-    modules = {scaled_module(question.model, path): path for path in paths}  # encoder and decoder may share theirs
+
+    def change(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
+        start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
+        return between(names[module].pop(0) if len(names[module]) > 1 else names[module][0], start, output)
+
     with ExitStack() as hooks:
-        for module, path in modules.items():
-            hooks.enter_context(_scaled_output(question, module, path, by_example, baseline))
+        for module, path in paths.items():
+            hooks.enter_context(_changed_output(question, module, path, len(by_example), change))
         yield inputs
 
 
 @contextmanager
-def _scaled_output(
-    question: Question, module: nn.Module, path: str, by_example: Tensor, baseline: str | Tensor
+def _changed_output(
+    question: Question, module: nn.Module, path: str, batch: int, change: Callable[..., Tensor]
 ) -> Iterator[None]:
+    """While inside, the module gives what `change` makes of its output."""
     name = f"The module {path!r} of {type(question.model).__name__}"
     thread, fired = get_ident(), []
 
-    def scale_output(module: nn.Module, args: Any, *rest: Any) -> Any:
+    def changed(module: nn.Module, args: Any, *rest: Any) -> Any:
         # The hook sits on the module: it fires in other threads too, and while another thread takes its own away
         # PyTorch may call it without keyword arguments.
         if get_ident() != thread:
             return None
         kwargs, output = rest
-        if not isinstance(output, Tensor) or len(output) != len(by_example):
+        if not isinstance(output, Tensor) or len(output) != batch:
             raise UnsupportedModel(f"{name} gives no tensor [example, …] to scale. {ROW_TO_WRITE}")
         fired.append(True)
-        start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
-        return _between(start, output, by_example)
+        return change(module, args, kwargs, output)
 
-    handle = module.register_forward_hook(scale_output, with_kwargs=True)
+    handle = module.register_forward_hook(changed, with_kwargs=True)
     try:
         yield
     finally:

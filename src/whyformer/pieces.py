@@ -12,6 +12,8 @@ from whyformer.explanation import WordPieces
 from whyformer.inputs import Chunk, Picture, Piece, chunks_of, covered_box, length_limit
 from whyformer.loading import Loaded
 
+LEAST_TEXT = 8  # tokens of a text, with its special ones, that there must be room for
+
 
 class Vocabulary(Mapping[int, str]):
     """The text of each token of a tokenizer."""
@@ -20,7 +22,10 @@ class Vocabulary(Mapping[int, str]):
         self._tokenizer = tokenizer
 
     def __getitem__(self, index: int) -> str:
-        return str(self._tokenizer.decode([index]))
+        text = str(self._tokenizer.decode([index]))
+        # By itself, a token of SentencePiece is decoded without the space that it begins with.
+        begins_with_space = str(self._tokenizer.convert_ids_to_tokens(index)).startswith("▁")
+        return f" {text}" if begins_with_space and not text.startswith(" ") else text
 
     def __iter__(self) -> Iterator[int]:
         return iter(range(len(self)))
@@ -29,8 +34,11 @@ class Vocabulary(Mapping[int, str]):
         return len(self._tokenizer)
 
 
-def pieces_of(subject: Loaded, examples: Iterable[Any], *, truncate: bool = False) -> list[Piece]:
-    """One piece per example, or several where a text is longer than a classifier takes."""
+def pieces_of(subject: Loaded, examples: Iterable[Any], *, truncate: bool = False, room: int = 0) -> list[Piece]:
+    """One piece per example, or several where a text is longer than a classifier takes.
+
+    `room` is for how many tokens a model that goes on from its text is to leave room after it.
+    """
     if subject.processor is None:
         raise WhyformerError(
             f"{subject.name} came without a processor: pass processor=…, its tokenizer or image processor."
@@ -38,11 +46,11 @@ def pieces_of(subject: Loaded, examples: Iterable[Any], *, truncate: bool = Fals
     return [
         piece
         for number, example in enumerate(examples)
-        for piece in _pieces_of_one(number, example, subject, truncate=truncate)
+        for piece in _pieces_of_one(number, example, subject, truncate=truncate, room=room)
     ]
 
 
-def _pieces_of_one(number: int, example: Any, subject: Loaded, *, truncate: bool) -> Iterator[Piece]:
+def _pieces_of_one(number: int, example: Any, subject: Loaded, *, truncate: bool, room: int) -> Iterator[Piece]:
     if subject.sees_regions:
         regions, text = two_of(example, "regions and a text: (whyformer.Regions(…), 'what colour is the circle?')")
         yield Piece(number, regions=regions_of(regions), chunk=whole_text(text, subject, truncate=truncate))
@@ -56,7 +64,7 @@ def _pieces_of_one(number: int, example: Any, subject: Loaded, *, truncate: bool
         chunk = whole_text(source, subject, truncate=truncate)
         yield Piece(number, chunk=chunk, written=written_of(_ids(so_far, subject), subject))
     elif subject.writes:
-        yield Piece(number, chunk=whole_text(example, subject, truncate=truncate))
+        yield Piece(number, chunk=whole_text(example, subject, truncate=truncate, room=room))
     else:
         limit = length_limit(subject.model, subject.tokenizer)
         for chunk in chunks_of(text_of(example), subject.tokenizer, limit, truncate=truncate):
@@ -69,32 +77,57 @@ def picture_of(example: Any, subject: Loaded) -> Picture:
     return Picture(image, covered_box(subject.image_processor, image.size))
 
 
-def whole_text(example: Any, subject: Loaded, *, truncate: bool) -> Chunk:
+def whole_text(example: Any, subject: Loaded, *, truncate: bool, room: int = 0) -> Chunk:
     """A text that must fit: what is asked, compared or continued cannot be read in parts."""
     limit = length_limit(subject.model, subject.tokenizer)
-    chunks = chunks_of(text_of(example), subject.tokenizer, limit, truncate=truncate)
+    left = None if limit is None else limit - room
+    if room and left is not None and left < LEAST_TEXT:
+        raise WhyformerError(
+            f"tokens={room + 1}: {subject.name} takes {limit} with the text before them. Ask for fewer."
+        )
+    chunks = chunks_of(text_of(example), subject.tokenizer, left, truncate=truncate)
     if len(chunks) > 1:
-        raise WhyformerError(f"The text has more than the {limit} tokens that {subject.name} takes: shorten it.")
+        others = f", {room} of them for what it is to write" if room else ""
+        way_out = "shorten it, or ask for fewer" if room else "shorten it"
+        raise WhyformerError(
+            f"The text is too long for the {limit} tokens that {subject.name} takes{others}: {way_out}."
+        )
     return chunks[0]
 
 
 def written_of(ids: list[int], subject: Loaded) -> Chunk:
     """What a decoder has written so far, after the token that it starts from."""
-    start = getattr(subject.model.config, "decoder_start_token_id", None)
-    if start is None:
-        raise WhyformerError(f"{subject.name} does not say what its decoder starts from: set decoder_start_token_id.")
+    begun = _beginning(subject)
     text, tokens, offsets = spelt(ids, subject.tokenizer)
     layout = WordPieces((text,), tokens, (0,) * len(ids), offsets)
-    encoding: dict[str, list[int]] = {"input_ids": [start, *ids], "attention_mask": [1] * (len(ids) + 1)}
-    return Chunk(encoding, tuple(range(1, len(ids) + 1)), tuple((0, n) for n in range(len(ids))), layout)
+    whole = [*begun, *ids]
+    positions = tuple(range(len(begun), len(whole)))
+    encoding: dict[str, list[int]] = {"input_ids": whole, "attention_mask": [1] * len(whole)}
+    return Chunk(encoding, positions, tuple((0, n) for n in range(len(ids))), layout)
 
 
-def spelt(ids: list[int], tokenizer: Any) -> tuple[str, tuple[str, ...], tuple[tuple[int, int], ...]]:
-    """The text of these tokens, each token, and the characters it stands for.
+def _beginning(subject: Loaded) -> list[int]:
+    """The tokens that a decoder starts from and does not choose: its start and, for some, a language."""
+    settings = [getattr(subject.model, "generation_config", None), subject.model.config]
+    start, forced = (
+        next((found for part in settings if (found := getattr(part, name, None)) is not None), None)
+        for name in ("decoder_start_token_id", "forced_bos_token_id")
+    )
+    if start is None:
+        raise WhyformerError(f"{subject.name} does not say what its decoder starts from: set decoder_start_token_id.")
+    return [start] if forced is None else [start, forced]
+
+
+def spelt(
+    ids: list[int], tokenizer: Any, before: list[int] | None = None
+) -> tuple[str, tuple[str, ...], tuple[tuple[int, int], ...]]:
+    """The text of these tokens after those before them, each token, and the characters it stands for.
 
     Tokens that are bytes of one character all stand for it: what they decode to changes until the last of them.
     """
-    begun = [tokenizer.decode(ids[:count]) for count in range(len(ids) + 1)]
+    before = before or []
+    start = len(tokenizer.decode(before))
+    begun = [tokenizer.decode([*before, *ids[:count]])[start:] for count in range(len(ids) + 1)]
     text = begun[-1]
     settled = [sum(takewhile(bool, map(str.__eq__, part, text))) for part in begun]
     ends = list(settled)

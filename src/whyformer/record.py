@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Literal, Self
+from typing import Any, Self
 
 import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.weak import WeakIdKeyDictionary
 
-from whyformer import kernels, libra
+from whyformer import kernels
 from whyformer.axes import HEAD, AttentionMap, State, Values, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.kernels import Attention
@@ -30,13 +31,11 @@ from whyformer.provenance import (
     Weights,
     Written,
 )
+from whyformer.ruled import Ruled
 
 Function = Callable[..., Any]
-Backward = Literal["gradient", "libra"]
 # The most entries a map may have to be kept for its gradient; a larger one is made anew when it is read.
 KEPT = 2**24
-# To LibraGrad these are what a normalisation divides by, or a gate: constants.
-SCALES = frozenset({"rsqrt", "sigmoid"})
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,7 @@ class Recorder(TorchFunctionMode):
 
     Earlier ones run on the model's own fused kernels without a graph. With `graph`, every map is in the graph of
     what follows it, also in a frozen model; parameters never are, so that no gradient of theirs can be computed.
+    `ruled` sees what this mode lets run, and can take it back by other rules than the gradient's.
     """
 
     def __init__(
@@ -81,14 +81,14 @@ class Recorder(TorchFunctionMode):
         start: int = 0,
         merge_heads: bool = False,
         states: bool = False,
-        backward: Backward = "gradient",
+        ruled: Ruled | None = None,
     ):
         super().__init__()
         self.taps: list[Tap] = []
         self.seen = 0
         self._batch, self._graph, self._start = batch, graph, start
         self._merge_heads, self._states = merge_heads, states
-        self._is_libra = backward == "libra"
+        self._ruled = nullcontext() if ruled is None else ruled
         self._tags = WeakIdKeyDictionary()
 
     def __enter__(self) -> Self:
@@ -99,7 +99,7 @@ class Recorder(TorchFunctionMode):
 
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
-        with torch.inference_mode(False), torch.set_grad_enabled(self._graph and self._start == 0), self:
+        with torch.inference_mode(False), torch.set_grad_enabled(self._graph and self._start == 0), self._ruled, self:
             return model(*args, **kwargs)
 
     def __torch_function__(
@@ -107,16 +107,15 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
-        if name == "__get__":
-            return func(*args, **kwargs)
+        if name == "__get__":  # of a parameter, weight.T is as little in the graph as the weight
+            found = func(*args, **kwargs)
+            return found.detach() if isinstance(found, Tensor) and isinstance(args[0], nn.Parameter) else found
         handler = HANDLERS.get(name)
         if handler is not None:
             return handler(self, func, args, kwargs)
         plain = _plain(args)
         tag = self._tag(args[0]) if args else None
         result = func(*plain, **_plain_values(kwargs))
-        if self._is_libra and name in SCALES:
-            result = result.detach()
         if name in KEEPING:
             self._carry(tag, result)
         elif name in MOVING:
@@ -177,7 +176,8 @@ class Recorder(TorchFunctionMode):
             self.seen += 1
             return func(*args, **kwargs)
         attention = Attention(*args, **kwargs)
-        if self._graph and attention.can_be_repeated and attention.shape.numel() > KEPT:
+        is_plain = self._graph and not isinstance(self._ruled, Ruled)  # rules go back through the map itself
+        if is_plain and attention.can_be_repeated and attention.shape.numel() > KEPT:
             return self._unwritten(attention)
         tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
@@ -189,11 +189,9 @@ class Recorder(TorchFunctionMode):
 
     def _unwritten(self, attention: Attention) -> Tensor:
         """Attention left to the fused kernels: its map and gradient, too large to keep, are made when they are read."""
-        of_map = ("query", "key", "attn_mask")
-        mixed = (attention.detached(*of_map) if self._is_libra else attention).mixed()
-        mixed = self._tapped(mixed, is_map=False)
+        mixed = self._tapped(attention.mixed())
         result = mixed.clone()  # the model may change it in place
-        self._record(attention.detached(*of_map, "value"), attention.value, result, asked=mixed)
+        self._record(attention.detached(), attention.value, result, asked=mixed)
         return result
 
     def _packed(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -207,14 +205,13 @@ class Recorder(TorchFunctionMode):
             "would be of no token in particular."
         )
 
-    def _tapped(self, x: Tensor, *, is_map: bool = True) -> Tensor:
+    def _tapped(self, x: Tensor) -> Tensor:
         """A map, or the values it mixed, as a tensor whose gradient can be asked for."""
         if not self._graph or self.seen < self._start:
             return x
         if self._start:
             torch.set_grad_enabled(True)
-        is_in_graph = x.requires_grad and not (is_map and self._is_libra)
-        return x if is_in_graph else x.detach().requires_grad_()
+        return x if x.requires_grad else x.detach().requires_grad_()
 
     def _record(self, weights: Tensor | Attention, value: Tensor, mixed: Tensor, *, asked: Tensor) -> None:
         self.seen += 1
@@ -257,19 +254,9 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
-        if self._is_libra:
-            func = libra.layer_norm if func.__name__ == "layer_norm" else libra.rms_norm
-            kwargs = {name: value for name, value in kwargs.items() if name != "cudnn_enable"}
-            args = args[:5]
         result = func(*_plain(args), **_plain_values(kwargs))
         self._set(result, Normed(args[0]) if self._states else None)
         return result
-
-    def _activation(self, func: Function, args: Any, kwargs: Any) -> Any:
-        if not self._is_libra:
-            return func(*args, **kwargs)
-        kwargs = {name: value for name, value in kwargs.items() if name != "inplace"}
-        return libra.gated(func, *args[:1], **kwargs)
 
     def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
         first = args[0]
@@ -307,9 +294,6 @@ class Recorder(TorchFunctionMode):
                 scaled = tag
             elif isinstance(tag, Projection) and not isinstance(factor, Tensor):
                 scaled = replace(tag, weight=tag.weight * factor)
-        factors = _plain(args[:2])
-        if self._is_libra and len(factors) == 2 and all(isinstance(x, Tensor) and x.requires_grad for x in factors):
-            func, args, kwargs = libra.product, factors, {}
         result = func(*_plain(args), **_plain_values(kwargs))
         self._set(result, scaled)
         return result
@@ -325,7 +309,6 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
     | dict.fromkeys(["multinomial", "randperm"], Recorder._drawn)
     | dict.fromkeys(["linear", "addmm"], Recorder._linear)
     | dict.fromkeys(["layer_norm", "rms_norm"], Recorder._norm)
-    | dict.fromkeys(["gelu", "silu", "tanh", "hardswish", "mish"], Recorder._activation)
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__"], Recorder._scale)
 )

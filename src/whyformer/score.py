@@ -112,6 +112,22 @@ def label_index(label: Label, labels: Mapping[int, str], count: int) -> int:
     return index
 
 
+def text_index(text: Label, texts: Sequence[str]) -> int:
+    """The index of one of the texts that a picture is compared with, given by index or by itself."""
+    if isinstance(text, str):
+        exact = [index for index, known in enumerate(texts) if known == text]
+        alike = exact or [index for index, known in enumerate(texts) if known.casefold() == text.casefold()]
+        if not alike:
+            raise WhyformerError(f"No text {text!r} among those the picture is compared with. {nearest(text, texts)}")
+        return alike[0]
+    if isinstance(text, bool) or not hasattr(text, "__index__"):
+        raise WhyformerError(f"A target is a text or its index, 'predicted', a contrast or a score, not {text!r}.")
+    index = operator.index(text)
+    if not 0 <= index < len(texts):
+        raise WhyformerError(f"No text with index {index}: the picture is compared with {len(texts)}, from 0 on.")
+    return index
+
+
 def _index_of_name(name: str, labels: Mapping[int, str], count: int) -> int:
     exact = [index for index, known in labels.items() if known == name]
     alike = exact or [index for index, known in labels.items() if known.casefold() == name.casefold()]

@@ -15,17 +15,20 @@ from typing import Any, TypeVar, assert_never
 import numpy as np
 from PIL import Image
 
+from whyformer.continuation import Continuation
 from whyformer.errors import WhyformerError
 from whyformer.explanation import Box, Boxes, Explanation, Layout, Part, Patches, WordPieces
 from whyformer.render import html, image
 
-FORMAT, VERSION = "whyformer-explanation", 1
+VERSION = 1
+FORMATS = {Explanation: "whyformer-explanation", Continuation: "whyformer-continuation"}
+Result = Explanation | Continuation
 Kept = TypeVar("Kept")
 ToStored = Callable[[Kept], Any]
 FromStored = Callable[[Any], Kept]
 
 
-def write(explanation: Explanation, path: Path) -> None:
+def write(result: Result, path: Path) -> None:
     """Save in the format that the suffix names."""
     suffix = path.suffix.lower()
     if suffix not in WRITERS:
@@ -34,7 +37,7 @@ def write(explanation: Explanation, path: Path) -> None:
         )
     if not path.parent.is_dir():
         raise FileNotFoundError(f"Cannot save to {path}: the folder {path.parent} does not exist. Make it first.")
-    content = WRITERS[suffix](explanation)
+    content = WRITERS[suffix](result)
     with whole_file(path) as unfinished:
         unfinished.write_bytes(content)
 
@@ -51,24 +54,28 @@ def whole_file(path: Path) -> Iterator[Path]:
         unfinished.unlink(missing_ok=True)
 
 
-def read(path: Path) -> Explanation:
-    """Load a .json or .npz file that `write` made."""
+def read(path: Path, kind: type[Kept]) -> Kept:
+    """Load a .json or .npz file that `write` made of this kind of result."""
     suffix = path.suffix.lower()
     if suffix not in READERS:
         raise WhyformerError(f"Cannot load {path}: no format for {path.suffix!r}. Known: {', '.join(sorted(READERS))}.")
     content = path.read_bytes()
     try:
-        return READERS[suffix](content)
+        found = READERS[suffix](content)
     except Exception as problem:  # A damaged file can fail anywhere in the ZIP, PNG and JSON decoders.
         reason = " ".join(f"{type(problem).__name__}: {problem}".split())
         raise WhyformerError(f"{path} is not a readable Whyformer explanation ({reason}).") from problem
+    if not isinstance(found, kind):
+        name = type(found).__name__
+        raise WhyformerError(f"{path} holds {'an' if name[0] in 'AEIOU' else 'a'} {name}: read it by {name}.load.")
+    return found
 
 
-def _json(explanation: Explanation) -> bytes:
-    return json.dumps(_document(explanation, _inline_array, _inline_picture), allow_nan=False, indent=1).encode()
+def _json(result: Result) -> bytes:
+    return json.dumps(_document(result, _inline_array, _inline_picture), allow_nan=False, indent=1).encode()
 
 
-def _npz(explanation: Explanation) -> bytes:
+def _npz(result: Result) -> bytes:
     arrays: dict[str, np.ndarray] = {}
 
     def stored(array: np.ndarray) -> str:
@@ -76,45 +83,63 @@ def _npz(explanation: Explanation) -> bytes:
         arrays[name] = array
         return name
 
-    document = _document(explanation, stored, lambda picture: stored(np.array(picture)))
+    document = _document(result, stored, lambda picture: stored(np.array(picture)))
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, metadata=np.array(json.dumps(document, allow_nan=False)), **arrays)
     return buffer.getvalue()
 
 
-def _from_json(content: bytes) -> Explanation:
-    return _explanation(json.loads(content), _array, _picture)
+def _from_json(content: bytes) -> Result:
+    return _result(json.loads(content), _array, _picture)
 
 
-def _from_npz(content: bytes) -> Explanation:
+def _from_npz(content: bytes) -> Result:
     with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
         document = json.loads(arrays["metadata"].item())
-        return _explanation(document, arrays.__getitem__, lambda name: Image.fromarray(arrays[name]))
+        return _result(document, arrays.__getitem__, lambda name: Image.fromarray(arrays[name]))
 
 
-def _document(explanation: Explanation, array: ToStored[np.ndarray], picture: ToStored[Image.Image]) -> dict[str, Any]:
+def _document(result: Result, array: ToStored[np.ndarray], picture: ToStored[Image.Image]) -> dict[str, Any]:
+    about = {"format": FORMATS[type(result)], "version": VERSION}
+    if isinstance(result, Explanation):
+        return about | _explanation_document(result, array, picture)
+    each = [_document(explanation, array, picture) for explanation in result.explanations]
+    return about | {"text": result.text, "explanations": each}
+
+
+def _explanation_document(
+    explanation: Explanation, array: ToStored[np.ndarray], picture: ToStored[Image.Image]
+) -> dict[str, Any]:
     parts = {
         name: {**_layout_document(part.layout, picture), "scores": array(part.scores)}
         for name, part in explanation.parts.items()
     }
     return {
-        "format": FORMAT,
-        "version": VERSION,
         "target": explanation.target,
         "probability": None if explanation.probability is None else float(explanation.probability),
         "method": explanation.method,
         "model": explanation.model,
         "options": {name: _storable(value) for name, value in explanation.options.items()},
         "notes": list(explanation.notes),
+        "completeness": explanation.completeness,
         "parts": parts,
     }
 
 
-def _explanation(document: Any, array: FromStored[np.ndarray], picture: FromStored[Image.Image]) -> Explanation:
-    if not isinstance(document, dict) or document.get("format") != FORMAT:
-        raise WhyformerError(f"it does not say that its format is {FORMAT}")
+def _result(document: Any, array: FromStored[np.ndarray], picture: FromStored[Image.Image]) -> Result:
+    if not isinstance(document, dict) or document.get("format") not in FORMATS.values():
+        raise WhyformerError(f"it does not say that its format is {' or '.join(FORMATS.values())}")
     if document["version"] != VERSION:
         raise WhyformerError(f"its version is {document['version']}, and this Whyformer reads version {VERSION}")
+    if document["format"] == FORMATS[Explanation]:
+        return _explanation(document, array, picture)
+    each = (_explanation(part, array, picture) for part in document["explanations"])
+    return Continuation(document["text"], tuple(each))
+
+
+def _explanation(
+    document: Mapping[str, Any], array: FromStored[np.ndarray], picture: FromStored[Image.Image]
+) -> Explanation:
     return Explanation(
         parts={name: Part(_layout(part, picture), array(part["scores"])) for name, part in document["parts"].items()},
         target=document["target"],
@@ -123,6 +148,7 @@ def _explanation(document: Any, array: FromStored[np.ndarray], picture: FromStor
         model=document["model"],
         options=document["options"],
         notes=tuple(document["notes"]),
+        completeness=document.get("completeness"),
     )
 
 
@@ -210,10 +236,10 @@ def _storable(value: Any) -> Any:
         return repr(value)
 
 
-WRITERS: dict[str, Callable[[Explanation], bytes]] = {
-    ".html": lambda explanation: html.page([explanation], explanation.headline).encode(),
+WRITERS: dict[str, Callable[[Result], bytes]] = {
+    ".html": lambda result: html.page([result], result.headline).encode(),
     ".json": _json,
     ".npz": _npz,
-    ".png": lambda explanation: _png(image.figure(explanation)),
+    ".png": lambda result: _png(image.figure(result)),
 }
-READERS: dict[str, Callable[[bytes], Explanation]] = {".json": _from_json, ".npz": _from_npz}
+READERS: dict[str, Callable[[bytes], Result]] = {".json": _from_json, ".npz": _from_npz}

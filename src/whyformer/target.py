@@ -32,7 +32,8 @@ class Asked:
     """A target made definite: the score, and for labels their index and name per example.
 
     `place` is the token or object query whose logits are asked about, where there are several. `is_sole` says that
-    each label is judged by itself, so that its probability is a sigmoid.
+    each label is judged by itself, so that its probability is a sigmoid. `notes` are what to know of each example's
+    answer, empty where there is nothing.
     """
 
     score: Score
@@ -40,6 +41,7 @@ class Asked:
     names: tuple[str, ...]
     place: Tensor | None = None
     is_sole: bool = False
+    notes: tuple[str, ...] = ()
 
 
 def asked(target: Target, output: Any, labels: Mapping[int, str], model: nn.Module, inputs: Inputs) -> Asked:
@@ -102,7 +104,19 @@ def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> Aske
         place = torch.stack(rows)
     here = found[torch.arange(batch, device=place.device), place]
     chosen = _chosen(target if isinstance(target, Contrast) else wanted, here, labels, place)
-    return chosen if isinstance(target, Contrast) else replace(chosen, is_sole=is_sole)
+    is_single = not isinstance(target, Contrast)
+    return replace(chosen, is_sole=is_sole and is_single, notes=() if is_sole else _nothing_found(logits, place))
+
+
+def _nothing_found(logits: Tensor, place: Tensor) -> tuple[str, ...]:
+    """A note on each example whose object query answers "no object", the last of its logits, before any label."""
+    here = logits[torch.arange(len(place), device=place.device), place].softmax(dim=-1)
+    return tuple(
+        f"Object query {query} found nothing: it answers 'no object' ({shares[-1]:.2f}) rather than any label."
+        if max(shares) == shares[-1]
+        else ""
+        for query, shares in zip(place.tolist(), here.tolist(), strict=True)
+    )
 
 
 def _chosen(target: Any, scores: Tensor, labels: Mapping[int, str], place: Tensor | None) -> Asked:

@@ -4,35 +4,67 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from contextlib import suppress
-from dataclasses import dataclass
+from contextlib import nullcontext, suppress
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, Inputs, Mixing, Rows, TokenMask, TokenScores, by_head
+from whyformer.axes import (
+    HEAD,
+    KEY,
+    QUERY,
+    AttentionMap,
+    ExampleScores,
+    Inputs,
+    Mixing,
+    Rows,
+    StreamScores,
+    TokenMask,
+    TokenScores,
+    by_head,
+)
 from whyformer.backward import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import FAMILIES, ROW_TO_WRITE, config_of, family_of, main_input, patch_grid
 from whyformer.flow import Step, flow
+from whyformer.graph import Graph
 from whyformer.path import (
     Baseline,
+    Leaf,
     Quadrature,
     Question,
     gradients_at,
     inputs_at_once,
     integrated_gradients,
+    integrated_inputs,
     nodes_and_weights,
+    scaled_inputs,
 )
 from whyformer.readout import ReadOut, read_out_seen, read_out_weights
-from whyformer.record import AttentionRecord, Backward, Recorder
+from whyformer.record import AttentionRecord, Recorder
+from whyformer.ruled import Backward, Ruled, following
+from whyformer.rules import Rules
 from whyformer.score import Target
 from whyformer.streams import connected, places, reaching, steps_of
 from whyformer.target import Asked, asked
 
 # What a method reads of a trace. Maps alone are kept as head means; with gradients, per head or made when read.
-Reads = Literal["last map", "maps", "states", "last gradient", "gradients"]
+Reads = Literal[
+    "last map",
+    "maps",
+    "states",
+    "last gradient",
+    "gradients",
+    "last relevance",
+    "relevances",
+    "inputs",
+    "input relevance",
+]
+# Those that go back by relevance rules: through all blocks in float32 at least.
+RELEVANCE = ("last relevance", "relevances", "input relevance")
+COARSE = 0.1  # of the score may be missing from integrated gradients before a remark is made
 # What the padding masks of streams are called among a model's inputs.
 MASKS = {"target": "decoder_attention_mask", "image": "visual_attention_mask", "audio": "none"}
 
@@ -46,6 +78,14 @@ class Reading:
     queries: ReadOut
 
 
+@dataclass
+class Findings:
+    """What a method measured on its way: remarks, and how far its scores are from adding up, as a share of it all."""
+
+    remarks: tuple[str, ...] = ()
+    completeness: ExampleScores | None = None
+
+
 @dataclass(frozen=True)
 class Trace:
     """The records of one forward pass, where its answer is read, and the means to ask again along a path."""
@@ -57,6 +97,8 @@ class Trace:
     readouts: tuple[ReadOut, ...]
     masks: dict[str, TokenMask]
     inputs_at_once: int | None = None
+    graph: Graph | None = None
+    findings: Findings = field(default_factory=Findings)
 
     @property
     def records(self) -> tuple[AttentionRecord, ...]:
@@ -83,6 +125,55 @@ class Trace:
         last = {(record.query_stream, record.key_stream): record for record in self.records}
         by_stream = {readout.stream: readout for readout in self.readouts}
         return [(by_stream[query], record) for (query, _), record in last.items() if query in by_stream]
+
+    def relevances(self, rules: Rules, *, strict: bool) -> dict[int, AttentionMap]:
+        """The relevance of each map, by the number of its operation."""
+        assert self.graph is not None
+        found = self.graph.relevances(rules, strict=strict)
+        self.findings.remarks = self.graph.remarks
+        return found
+
+    def input_relevances(self, rules: Rules, *, strict: bool) -> StreamScores:
+        """The relevance of each input, pixels or embeddings, summed over channels."""
+        assert self.graph is not None
+        found = self.graph.input_relevances(rules, strict=strict)
+        self.findings.remarks = self.graph.remarks
+        if rules != "lrp" and "pixels" not in found:  # which doubles; positions and class tokens have their share
+            self.findings.completeness = _incompleteness(found, self.graph.start(rules))
+        return found
+
+    def inputs_times_gradients(self) -> StreamScores:
+        """Each input times its gradient, summed over channels."""
+        assert self.graph is not None
+        found = self.graph.inputs_times_gradients(self.question.backward)
+        if self.question.backward == "libra" and "pixels" not in found:
+            self.findings.completeness = _incompleteness(found, self.graph.score.detach())
+        return found
+
+    def integrated_inputs(self, quadrature: Quadrature, steps: int, baseline: Baseline | Tensor | None) -> StreamScores:
+        """Each input's difference from the baseline times its integrated gradient, summed over channels.
+
+        Without a baseline it is grey for pixels and padding for text: at embeddings of zero a normalisation jumps, and
+        no number of steps adds up.
+        """
+        if baseline is None:
+            has_pixels = any(stream.scaled is None for stream in self.question.family.streams)
+            pads = getattr(config_of(self.question.model), "pad_token_id", None) is not None
+            baseline = "padding" if pads and not has_pixels else "zero"
+        nodes, weights = nodes_and_weights(quadrature, steps)
+        found, total = integrated_inputs(self.question, nodes, weights, baseline, self._at_once)
+        self.findings.completeness = missing = _incompleteness(found, total)
+        if float(missing.max()) > COARSE:
+            self.findings.remarks = (
+                f"The scores miss the answer's by up to {float(missing.max()):.0%}: {steps} steps are too few here.",
+            )
+        return found
+
+    @property
+    def _at_once(self) -> int:
+        """How many inputs run through the model at once when they are repeated."""
+        tokens = sum(mask.shape[1] for mask in self.masks.values())
+        return self.inputs_at_once or inputs_at_once(tokens, self.readout.weights.device.type)
 
     def start(self) -> dict[str, Rows]:
         """The read-outs as the one row that flow starts from."""
@@ -136,15 +227,13 @@ class Trace:
         clamped per head, head mean (BI Eq. 17). Streams that attend to each other are scaled together, towers apart.
         """
         nodes, weights = nodes_and_weights(quadrature, steps)
-        tokens = sum(mask.shape[1] for mask in self.masks.values())
-        at_once = self.inputs_at_once or inputs_at_once(tokens, self.readout.weights.device.type)
         found: dict[str, Rows] = {}
         for streams in connected(self.steps):
             inside = [reading for reading in readings if reading.stream in streams]
             if not inside:  # first_block left a tower without any
                 continue
             rows = {reading.record.operation: reading.queries.rows[0] for reading in inside}
-            sums = integrated_gradients(self.question, rows, list(streams), nodes, weights, baseline, at_once)
+            sums = integrated_gradients(self.question, rows, list(streams), nodes, weights, baseline, self._at_once)
             found |= {r.stream: head_mean(sums[r.record.operation].clamp(min=0)) for r in inside}
         return found
 
@@ -167,21 +256,40 @@ def trace(
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
         family = family_of(model, inputs)
         batch = len(main_input(inputs)[1])
-        graph = reads in ("last gradient", "gradients")
+        in_graph = reads not in ("last map", "maps", "states")
         # What reads the last map alone lets the blocks before it run on the fused kernels.
-        is_last = reads in ("last map", "last gradient") and not family.attention
+        is_last = reads in ("last map", "last gradient", "last relevance") and not family.attention
         start = max(0, (layers_of(model) or 1) - 1) if is_last else 0
-        kept = {"merge_heads": not graph, "states": reads == "states"}
-        recorder = Recorder(batch, graph=graph, start=start, backward=backward, **kept)
-        output = recorder.run(model, **inputs)
+        precise = reads in RELEVANCE
+        ruled = Ruled(model, batch, precise=precise) if precise or (in_graph and backward == "libra") else None
+        kept = {"merge_heads": not in_graph, "states": reads == "states"}
+        recorder = Recorder(batch, graph=in_graph, start=start, ruled=ruled, **kept)
+        asking = Question(model, inputs, family, _unasked, batch, backward)
+        leaves: dict[str, Leaf] = {}
+        streams = [stream.name for stream in family.streams]
+        as_they_are = scaled_inputs(asking, streams, torch.ones(1), "zero", leaves)
+        with as_they_are if reads.startswith("input") else nullcontext(inputs) as given:
+            output = recorder.run(model, **given)
         _check_complete(model, recorder, batch)
         answer = asked(target, output, labels_of(model) if labels is None else labels, model, inputs)
-        question = Question(model, inputs, family, answer.score, batch, backward)
+        question = replace(asking, score=answer.score)
         steps = _steps(question, recorder)
-        if graph:
-            steps = _with_gradients(question, steps, recorder, output, last_only=reads == "last gradient")
+        graph = None
+        if precise or reads == "inputs":
+            first = recorder.seen - len(recorder.taps)
+            taps = dict(enumerate(recorder.taps, first))
+            graph = Graph(question.score(output), taps, leaves, batch, ruled)
+        if in_graph and not reads.startswith("input"):
+            with following(ruled, backward):
+                steps = _with_gradients(question, steps, recorder, output, last_only="last" in reads, keep=precise)
         steps, readouts, masks = _read(question, steps, readout)
-    return Trace(question, answer, output, steps, readouts, masks, inputs_at_once)
+    return Trace(question, answer, output, steps, readouts, masks, inputs_at_once, graph)
+
+
+def _incompleteness(found: StreamScores, total: ExampleScores) -> ExampleScores:
+    """How far the scores are from adding up to the total, as a share of it."""
+    added = torch.stack([scores.sum(dim=1) for scores in found.values()]).sum(dim=0)
+    return (added - total).abs() / total.abs()
 
 
 def head_mean(x: AttentionMap) -> Mixing:
@@ -276,7 +384,7 @@ def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
 
 
 def _with_gradients(
-    question: Question, steps: tuple[Step, ...], recorder: Recorder, output: Any, *, last_only: bool
+    question: Question, steps: tuple[Step, ...], recorder: Recorder, output: Any, *, last_only: bool, keep: bool
 ) -> tuple[Step, ...]:
     """The steps with their maps' gradients, up to the last that the answer depends on.
 
@@ -285,11 +393,11 @@ def _with_gradients(
     score, first = question.score(output), recorder.seen - len(recorder.taps)
     records = [record for step in steps for record in step]
     if last_only and not question.family.attention:
-        found = last_gradient(score, recorder.taps, question.batch)
+        found = last_gradient(score, recorder.taps, question.batch, keep=keep)
     else:
         wanted = _last_of_each(records) if last_only else records
         numbers = [record.operation - first for record in wanted]
-        parts = gradients_or_none(score, [recorder.taps[number] for number in numbers], question.batch)
+        parts = gradients_or_none(score, [recorder.taps[number] for number in numbers], question.batch, keep=keep)
         by_number = dict(zip(numbers, parts, strict=True))
         found = [by_number.get(number) for number in range(len(recorder.taps))]
         if not question.family.attention:
@@ -369,6 +477,10 @@ def _read_out(kind: str | int | Tensor, question: Question, mask: TokenMask) -> 
     is_mean = isinstance(kind, str) and "mean" in kind
     prefix = prefix_length(question.model, question.inputs, mask.shape[1]) if is_mean else 0
     return read_out_weights(kind, mask, prefix)
+
+
+def _unasked(output: Any) -> Any:
+    raise AssertionError("The target is settled once the output is known.")
 
 
 def _without_cache(model: nn.Module) -> Inputs:

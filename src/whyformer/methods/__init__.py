@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from torch import Tensor
@@ -22,6 +22,11 @@ class Method:
     name: str
     scores: Callable[..., StreamScores]
     reads: Reads
+    reads_if: Mapping[tuple[str, Any], Reads] = field(default_factory=dict)
+
+    def reading(self, options: Mapping[str, Any]) -> Reads:
+        """What it reads of a trace when it is given these options."""
+        return next((reads for (name, value), reads in self.reads_if.items() if options.get(name) == value), self.reads)
 
     @property
     def options(self) -> Mapping[str, inspect.Parameter]:
@@ -38,11 +43,16 @@ class Method:
 METHODS: dict[str, Method] = {}
 
 
-def method(name: str, *, reads: Reads) -> Callable[[Callable[..., StreamScores]], Callable[..., StreamScores]]:
-    """Register a function (trace, *, options) -> scores per stream under a name."""
+def method(
+    name: str, *, reads: Reads, reads_if: Mapping[tuple[str, Any], Reads] | None = None
+) -> Callable[[Callable[..., StreamScores]], Callable[..., StreamScores]]:
+    """Register a function (trace, *, options) -> scores per stream under a name, and what it reads of the trace.
+
+    `reads_if` names what it reads instead if an option has some value.
+    """
 
     def register(function: Callable[..., StreamScores]) -> Callable[..., StreamScores]:
-        METHODS[name] = Method(name, function, reads)
+        METHODS[name] = Method(name, function, reads, reads_if or {})
         return function
 
     return register
@@ -79,4 +89,4 @@ def _members(hint: Any) -> tuple[Any, ...]:
     return (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)
 
 
-from whyformer.methods import attention, beyond_intuition, generic, gradient  # noqa: E402, F401  (they register themselves)
+from whyformer.methods import attention, beyond_intuition, generic, gradient, relevance  # noqa: E402, F401  (they register themselves)

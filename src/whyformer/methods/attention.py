@@ -19,6 +19,17 @@ from whyformer.record import AttentionRecord
 from whyformer.streams import summed
 from whyformer.trace import Trace, head_mean
 
+# What an example is given, each with the mask that says which of it is padding.
+PADDED = {
+    "pixel_values": "pixel_mask",
+    "input_ids": "attention_mask",
+    "inputs_embeds": "attention_mask",
+    "input_features": "none",
+    "decoder_input_ids": "decoder_attention_mask",
+    "visual_feats": "visual_attention_mask",
+    "visual_embeds": "visual_attention_mask",
+}
+
 
 @method("raw_attention", reads="last map")
 def raw_attention(trace: Trace) -> StreamScores:
@@ -54,17 +65,28 @@ def random(trace: Trace, *, seed: int = 0) -> StreamScores:
     if seed < 0:
         raise WhyformerError(f"random: seed={seed}. A seed is 0 or more.")
     found = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.masks.items()}
-    for number, (stream, scores) in enumerate(found.items()):
-        for content, real, row in zip(_contents(trace.question.inputs), trace.masks[stream], scores, strict=True):
-            drawn = np.random.default_rng((seed + number, zlib.crc32(content.double().cpu().numpy().tobytes())))
+    contents = _contents(trace.question.inputs)
+    for stream, scores in found.items():
+        name = zlib.crc32(stream.encode())
+        for content, real, row in zip(contents, trace.masks[stream], scores, strict=True):
+            drawn = np.random.default_rng((seed, name, content))
             row[real] = torch.from_numpy(drawn.random(int(real.sum()))).to(row)
     return found
 
 
-def _contents(inputs: Inputs) -> list[Tensor]:
-    """Each example without its padding, so that the company it is in changes nothing."""
-    name, examples = main_input(inputs)
-    mask = inputs.get("attention_mask")
-    if name not in ("input_ids", "inputs_embeds") or not isinstance(mask, Tensor) or mask.shape != examples.shape[:2]:
-        return list(examples)
-    return [example[real] for example, real in zip(examples, mask.bool(), strict=True)]
+def _contents(inputs: Inputs) -> list[int]:
+    """A number of each example's own, made from all it is given but padding: its company changes nothing."""
+    main, examples = main_input(inputs)
+    found = [0] * len(examples)
+    for name, mask in ({main: "none"} | PADDED).items():
+        for number, example in enumerate(inputs.get(name, ())):
+            kept = _without_padding(example, inputs[mask][number].bool() if mask in inputs else None)
+            found[number] = zlib.crc32(kept.double().cpu().numpy().tobytes(), found[number])
+    return found
+
+
+def _without_padding(example: Tensor, real: Tensor | None) -> Tensor:
+    """The mask of a text is of its tokens, that of a picture of its pixels, behind the channels."""
+    if real is not None and real.shape == example.shape[:1]:
+        return example[real]
+    return example[:, real] if real is not None and real.shape == example.shape[1:] else example

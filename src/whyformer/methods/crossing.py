@@ -22,8 +22,9 @@ def joined_by_the_last(
     M_sq is the last attention from s to q, R_ss and R_qq are composed of what ran before it.
     """
     found = flow(_within(steps), mixing, trace.start(), normalise_rows=normalise_rows)
-    for readout, record in trace.last_rows:
-        if record.key_stream == readout.stream:
+    last = {(record.query_stream, record.key_stream): record for step in steps for record in step}
+    for readout, record in ((readout, record) for readout in trace.readouts for record in last.values()):
+        if record.query_stream != readout.stream or record.key_stream == readout.stream:
             continue
         before = [step for step in steps if step[0].operation < record.operation]
         own, other = (

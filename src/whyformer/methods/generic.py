@@ -17,7 +17,7 @@ from whyformer.trace import Trace, head_mean
 Relevance = dict[tuple[str, str], Mixing]  # R_sq: how much each token of s has taken in of each token of q
 
 
-@method("generic_attention", reads="gradients")
+@method("generic_attention", reads="gradients", reads_if={("maps", "relevance"): "relevances"})
 def generic_attention(
     trace: Trace,
     *,
@@ -26,18 +26,21 @@ def generic_attention(
     normalise: bool = True,
     aggregate: bool = True,
     self_factors: bool = True,
+    maps: Literal["attention", "relevance"] = "attention",
 ) -> StreamScores:
     """Attention weighted by its gradient, composed through the blocks (GA Eq. 5-11).
 
-    `clamp` says whether negative products are dropped before the head mean, as published, or after it. The last three
+    `clamp` says whether negative products are dropped before the head mean, as published, or after it. The next three
     are GA's ablations, and matter between streams: no normalisation (Eq. 8-9), each update in place of what was there,
-    and attention between streams (Eq. 10) without the factors of their own.
+    and attention between streams (Eq. 10) without the factors of their own. `maps` "relevance" puts each map's
+    relevance by TA's rules in its place, as the authors' code can.
     """
+    relevances = trace.relevances("dtd", strict=True) if maps == "relevance" else {}
 
     def weighted(record: AttentionRecord) -> Mixing:
         gradient = record.gradient
         assert gradient is not None
-        product = gradient * record.map
+        product = gradient * relevances.get(record.operation, record.map)
         return head_mean(product.clamp(min=0)) if clamp == "before" else head_mean(product).clamp(min=0)
 
     steps = trace.steps_from(first_block)

@@ -1,11 +1,15 @@
-"""Methods that weigh the last map by its gradient."""
+"""Methods that read gradients: of the last map, of all maps, of the input."""
 
 from __future__ import annotations
 
+from typing import Literal
+
 import torch
+from torch import Tensor
 
 from whyformer.axes import HEAD, KEY, QUERY, StreamScores
 from whyformer.methods import method
+from whyformer.path import Baseline, Quadrature
 from whyformer.streams import summed
 from whyformer.trace import Trace
 
@@ -30,3 +34,42 @@ def grad_cam(trace: Trace) -> StreamScores:
         heat = (by_head * attention).mean(HEAD)
         found.append((record.key_stream, torch.einsum("brk,br->bk", heat, weights).clamp(min=0)))
     return summed(found)
+
+
+@method("attention_gradient", reads="gradients")
+def attention_gradient(trace: Trace, *, rows: Literal["readout", "mean"] = "readout") -> StreamScores:
+    """Mean over blocks and heads of the maps' positive gradient, (∇A)⁺, after LeGrad (ICCV 2025).
+
+    Read at the read-out's row, or as the mean over all tokens' `rows`. LeGrad itself takes the score from each block's
+    own tokens; here it is the model's.
+    """
+    weights = {readout.stream: readout.weights for readout in trace.readouts}
+    if rows == "mean":
+        weights = {stream: mask / mask.sum(dim=1, keepdim=True) for stream, mask in trace.masks.items()}
+    found: dict[str, list[Tensor]] = {}
+    for record in trace.records:
+        assert record.gradient is not None
+        if record.query_stream in weights:
+            is_read = record.map > 0  # not padding, nor a token still to come
+            positive = (record.gradient.clamp(min=0) * is_read).mean(HEAD).to(trace.readout.weights.dtype)
+            row = torch.einsum("bqk,bq->bk", positive, weights[record.query_stream].to(positive.dtype))
+            found.setdefault(record.key_stream, []).append(row)
+    return {stream: torch.stack(parts).mean(dim=0) for stream, parts in found.items()}
+
+
+@method("input_x_gradient", reads="inputs")
+def input_x_gradient(trace: Trace) -> StreamScores:
+    """Input times gradient, at the pixels or the embeddings, summed over channels."""
+    return trace.inputs_times_gradients()
+
+
+@method("integrated_gradients", reads="inputs")
+def integrated_gradients(
+    trace: Trace, *, steps: int = 50, quadrature: Quadrature = "midpoint", baseline: Baseline | Tensor | None = None
+) -> StreamScores:
+    """Input less baseline times the gradient integrated between them, (x − x₀) ⊙ ∫∇s (Sundararajan et al. 2017).
+
+    The scores add up to the score less that of the baseline; the explanation says how nearly these do. The baseline
+    is grey for pixels and padding for text, unless given.
+    """
+    return trace.integrated_inputs(quadrature, steps, baseline)

@@ -7,11 +7,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
+from whyformer.continuation import Continuation
 from whyformer.explanation import Explanation
 from whyformer.render.image import Rows, check_grid, row_original
 from whyformer.render.shades import declarations
 from whyformer.render.text import readable, visible
-from whyformer.render.view import ExplanationView, data_uri, explanation_view, used_shades
+from whyformer.render.view import ExplanationView, MatrixView, data_uri, explanation_view, matrix_view, used_shades
 
 CELL_SIDE = 320
 
@@ -24,38 +25,49 @@ _TEMPLATES = Environment(
 )
 
 
-def page(explanations: Sequence[Explanation], title: str = "Whyformer", names: Sequence[str] | None = None) -> str:
+Result = Explanation | Continuation
+
+
+def page(results: Sequence[Result], title: str = "Whyformer", names: Sequence[str] | None = None) -> str:
     """One page with the explanations one under the other, each with the name of its input where names are given."""
-    views = [explanation_view(explanation) for explanation in explanations]
+    views = [_view(result) for result in results]
     shown = [readable(name) for name in names] if names is not None else [""] * len(views)
     named = list(zip(shown, views, strict=True))
     return _rendered("page.html.j2", views, title=readable(title), explanations=named, grid=None)
 
 
-def fragment(explanation: Explanation) -> str:
+def fragment(result: Result) -> str:
     """One explanation to put into another page, such as a notebook; its styles reach nothing outside it."""
-    view = explanation_view(explanation)
+    view = _view(result)
     return _rendered("fragment.html.j2", [view], view=view)
 
 
 def comparison(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str], title: str = "Whyformer") -> str:
     """One page with a table of explanations; the original once per row, and None for an empty cell."""
     check_grid(rows, row_titles, column_titles)
-    cells = [[cell and explanation_view(cell, CELL_SIDE) for cell in row] for row in rows]
+    cells = [[explanation_view(cell, CELL_SIDE) if cell else None for cell in row] for row in rows]
     views = [cell for row in cells for cell in row if cell]
     originals = [row_original(row, CELL_SIDE) for row in rows]
     grid = {
         "columns": [readable(column) for column in column_titles],
-        "shows_originals": any(originals),
         "notes": [note for note in views[0].notes if all(note in view.notes for view in views)],
         "rows": [
-            {"title": visible(name), "original": picture and data_uri(picture), "cells": row}
+            {
+                "title": visible(name),
+                "original": picture and data_uri(picture),
+                "has_text": any(cell.has_text for cell in row if cell),
+                "cells": row,
+            }
             for name, picture, row in zip(row_titles, originals, cells, strict=True)
         ],
     }
     return _rendered("page.html.j2", views, title=readable(title), explanations=[], grid=grid)
 
 
-def _rendered(template: str, views: Iterable[ExplanationView], **context: Any) -> str:
+def _view(result: Result) -> ExplanationView | MatrixView:
+    return matrix_view(result) if isinstance(result, Continuation) else explanation_view(result)
+
+
+def _rendered(template: str, views: Iterable[ExplanationView | MatrixView], **context: Any) -> str:
     shades = {name: declarations(name) for name in used_shades(views)}
     return _TEMPLATES.get_template(template).render(shades=shades, **context)

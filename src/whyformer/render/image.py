@@ -10,6 +10,7 @@ from typing import assert_never
 import numpy as np
 from PIL import Image
 
+from whyformer.continuation import Continuation
 from whyformer.explanation import Boxes, Explanation, Part, Patches, WordPieces
 from whyformer.render import canvas
 from whyformer.render.canvas import Chip
@@ -36,13 +37,25 @@ def legend(part: Part, *, width: int = 300) -> Image.Image:
     return canvas.stacked([bar, _spread([number(value) for value in values], width)], gap=4)
 
 
-def figure(explanation: Explanation) -> Image.Image:
-    """The whole explanation on a white sheet: title, the original beside the overlay or the coloured text, legend."""
+def figure(explanation: Explanation | Continuation) -> Image.Image:
+    """The whole explanation on a white sheet: title, the original beside the overlay or the coloured text, legend.
+
+    Of a continuation, each token that was written beside the coloured text before it.
+    """
+    if isinstance(explanation, Continuation):
+        title = canvas.label(explanation.headline, WIDTH, 26, colour=canvas.INK, bold=True)
+        return canvas.framed(canvas.stacked([title, *map(_token_row, explanation.explanations)], gap=20), margin=MARGIN)
     parts = _parts_figure(captioned(explanation))
     width = max(640, parts.width)
     headline = canvas.label(explanation.headline, width, 26, colour=canvas.INK, bold=True)
     notes = [canvas.label(readable(note), width, 17) for note in explanation.notes]
     return canvas.framed(canvas.stacked([headline, parts, *notes], gap=20), margin=MARGIN)
+
+
+def _token_row(explanation: Explanation) -> Image.Image:
+    width = WIDTH - ROW_TITLE - 24
+    texts = [_text(part, width, 20, most_lines=12) for _, part in captioned(explanation)]
+    return canvas.beside([_heading(explanation.answer, ROW_TITLE), canvas.stacked(texts)])
 
 
 def grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str]) -> Image.Image:

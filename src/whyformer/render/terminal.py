@@ -13,34 +13,42 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from whyformer.continuation import Continuation
 from whyformer.explanation import Boxes, Explanation, Part, Patches, WordPieces
 from whyformer.render.cells import half_blocks, region_list, shade_key, shades, style
 from whyformer.render.colour import ink, rgb, scale
-from whyformer.render.text import captioned, number, readable, spans, strongest_words
+from whyformer.render.heat import strongest_first
+from whyformer.render.text import captioned, number, piece_names, readable, spans, strongest_words
 
-PICTURE_WIDTH, MOST_CHARACTERS, MOST_WORDS = 64, 2400, 10
+PICTURE_WIDTH, MOST_CHARACTERS, MOST_WORDS, MOST_PIECES = 64, 2400, 10, 4
 # Parts stand side by side on a screen this wide.
 WIDE, GUTTER = 80, 3
 # Fainter backgrounds say nothing and are blots on a terminal with a light ground.
 LEAST_SHOWN = 0.08
 
 
-def shown(explanation: Explanation) -> str:
+def shown(result: Explanation | Continuation) -> str:
     """The explanation as standard output can show it."""
     console = Console(file=sys.stdout, force_jupyter=False)
     if console.is_terminal and console.color_system and not console.no_color:
-        return coloured(explanation, console)
-    return plain(explanation)
+        return coloured(result, console)
+    return plain(result)
 
 
-def plain(explanation: Explanation) -> str:
+def plain(explanation: Explanation | Continuation) -> str:
     """Without colours: the strongest words with their scores, pictures in shade characters."""
+    if isinstance(explanation, Continuation):
+        return "\n".join(line.plain for line in _token_lines(explanation))
     columns = [[*[caption] * bool(caption), *_plain_part(part)] for caption, part in captioned(explanation)]
     return "\n".join([explanation.headline, *_side_by_side(columns), *map(_one_line, explanation.notes)])
 
 
-def coloured(explanation: Explanation, console: Console) -> str:
+def coloured(explanation: Explanation | Continuation, console: Console) -> str:
     """In the colours of this console: texts on their scores' colours, pictures in half blocks."""
+    if isinstance(explanation, Continuation):
+        with console.capture() as captured:
+            console.print(Text("\n").join(_token_lines(explanation)))
+        return captured.get().rstrip("\n")
     parts = captioned(explanation)
     are_beside = len(parts) > 1 and console.width >= WIDE
     width = (console.width - GUTTER) // 2 if are_beside else console.width
@@ -54,6 +62,30 @@ def coloured(explanation: Explanation, console: Console) -> str:
         for note in explanation.notes:
             console.print(Text(_one_line(note), "dim"))
     return captured.get().rstrip("\n")
+
+
+def _token_lines(continuation: Continuation) -> list[Text]:
+    """A line for each token written: its probability, and the tokens that it rests on most, on their colours."""
+    each = continuation.explanations
+    width = max(cell_len(one.answer) for one in each)
+    lines = [Text(continuation.headline, "bold")]
+    for one in each:
+        pieces = [Text(" · ").join(_strongest_pieces(part)) for _, part in captioned(one)]
+        answer = one.answer + " " * (width - cell_len(one.answer))
+        lines.append(Text.assemble(answer, " ← ", Text(" | ").join(pieces)))
+    notes = dict.fromkeys(_one_line(note) for one in each for note in one.notes)
+    return [*lines, *(Text(note, "dim") for note in notes)]
+
+
+def _strongest_pieces(part: Part) -> list[Text]:
+    names, range_shown = piece_names(part), scale(part.scores)
+    found = []
+    for token in strongest_first(part.scores)[:MOST_PIECES]:
+        background = rgb(range_shown.colours(range_shown.strength(part.scores[token]), "dark"))
+        found.append(
+            Text.assemble((names[token], style(ink(background), background)), f" {number(part.scores[token])}")
+        )
+    return found
 
 
 def _columns(parts: Sequence[tuple[str, Part]], blocks: Sequence[Text]) -> Table:

@@ -87,6 +87,14 @@ def unseen(part: Part) -> list[Piece]:
     return [(readable(token), score) for index, (token, score) in enumerate(scored) if not _extent(layout, index)]
 
 
+def piece_names(part: Part) -> list[str]:
+    """What each word piece is called where it stands alone: its characters, or the token where it has none."""
+    layout = _word_pieces(part)
+    extents = (_extent(layout, index) for index in range(layout.size))
+    named = zip(extents, layout.segments, layout.tokens, strict=True)
+    return [visible(layout.texts[home][slice(*extent)] if extent else token) for extent, home, token in named]
+
+
 def ranking(part: Part) -> str:
     """The scores of the regions that are numbered on the picture: `① 0.42 · ② 0.11`."""
     if not isinstance(part.layout, Boxes):

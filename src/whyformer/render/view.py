@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
+import numpy as np
 from PIL import Image
 
+from whyformer.continuation import Continuation
 from whyformer.explanation import Boxes, Explanation, Part, Patches, WordPieces
 from whyformer.render.colour import Scale, scale
 from whyformer.render.heat import Pictured, original, overlay, shown_side, strongest_first
 from whyformer.render.shades import BarGround, bar_shade, token_shade
-from whyformer.render.text import Piece, captioned, number, option_lines, ranking, readable, spans, unseen
+from whyformer.render.text import (
+    Piece,
+    captioned,
+    number,
+    option_lines,
+    piece_names,
+    ranking,
+    readable,
+    spans,
+    unseen,
+    visible,
+)
 
 LARGEST_SIDE = 480
 # Two such pictures leave room for a column of words on the page.
@@ -71,6 +84,51 @@ class ExplanationView:
     notes: tuple[str, ...]
     parts: tuple[PartView, ...]
 
+    @property
+    def has_text(self) -> bool:
+        return any(part.texts for part in self.parts)
+
+
+@dataclass(frozen=True)
+class MatrixView:
+    """A continuation as a table: a row for each token written, a column for each before it, in groups by part."""
+
+    text: str
+    method: str
+    model: str
+    options: tuple[str, ...]
+    notes: tuple[str, ...]
+    groups: tuple[tuple[str, tuple[str, ...]], ...]
+    rows: tuple[tuple[str, tuple[SpanView, ...]], ...]
+
+
+def matrix_view(continuation: Continuation) -> MatrixView:
+    """The continuation as the templates show it, each row in its own range of colours."""
+    *_, last = continuation.explanations  # which has seen all the others
+    parts = captioned(last)
+    widths = {name: part.layout.size for name, part in last.parts.items()}
+    return MatrixView(
+        text=visible(continuation.text),
+        method=readable(last.method),
+        model=readable(last.model),
+        options=tuple(option_lines(last)),
+        notes=tuple(dict.fromkeys(readable(note) for one in continuation.explanations for note in one.notes)),
+        groups=tuple((caption, tuple(piece_names(part))) for caption, part in parts),
+        rows=tuple((one.answer, _matrix_row(one, widths)) for one in continuation.explanations),
+    )
+
+
+def _matrix_row(explanation: Explanation, widths: Mapping[str, int]) -> tuple[SpanView, ...]:
+    """A cell for each token of each part, empty where it was not yet there; one range of colours for all of them."""
+    shown = scale(np.concatenate([part.scores for part in explanation.parts.values()]))
+    cells: list[SpanView] = []
+    for name, width in widths.items():
+        part = explanation.parts.get(name)
+        scored = list(zip(piece_names(part), part.scores.tolist(), strict=True)) if part else []
+        cells += [_span("", (piece,), piece[1], shown) for piece in scored]
+        cells += [SpanView("")] * (width - len(scored))
+    return tuple(cells)
+
 
 def explanation_view(explanation: Explanation, largest_side: int = LARGEST_SIDE) -> ExplanationView:
     """The explanation as the templates show it, pictures no larger than asked for."""
@@ -88,11 +146,14 @@ def explanation_view(explanation: Explanation, largest_side: int = LARGEST_SIDE)
     )
 
 
-def used_shades(views: Iterable[ExplanationView]) -> list[str]:
+def used_shades(views: Iterable[ExplanationView | MatrixView]) -> list[str]:
     """The CSS classes these views need."""
-    parts = [part for view in views for part in view.parts]
-    written = (span.shade for part in parts for spans in (*part.texts, part.unseen) for span in spans if span.shade)
-    return sorted({*written, *(part.legend.shade for part in parts)})
+    views = list(views)
+    parts = [part for view in views if isinstance(view, ExplanationView) for part in view.parts]
+    cells = (row for view in views if isinstance(view, MatrixView) for _, row in view.rows)
+    written = (spans for part in parts for spans in (*part.texts, part.unseen))
+    shades = {span.shade for spans in (*written, *cells) for span in spans if span.shade}
+    return sorted(shades | {part.legend.shade for part in parts})
 
 
 def data_uri(picture: Image.Image) -> str:

@@ -28,15 +28,16 @@ WORDS = (
 ANSWERS = (*COLOURS, *SHAPES, *SIZES, "yes", "no", *ROWS, *COLUMNS)
 
 # A kind of question, how it is asked, and how it is answered in a sentence.
-# Slots are filled from the scene; those in braces name the objects, so the answer depends on those words.
+# Slots are filled from the scene. The answer depends on those in braces, which name the objects, and on the words in
+# brackets, which say what is asked of them.
 KINDS: dict[str, tuple[str, str]] = {
-    "colour": ("what colour is the {shape} ?", "the {shape} is <answer>"),
-    "shape": ("what shape is the {colour} thing ?", "the {colour} thing is a <answer>"),
-    "size": ("what size is the {colour} {shape} ?", "the {colour} {shape} is <answer>"),
-    "left": ("is the {colour} {shape} left of the {colour2} {shape2} ?", "<answer>"),
-    "above": ("is the {colour} {shape} above the {colour2} {shape2} ?", "<answer>"),
-    "row": ("what row is the {colour} {shape} in ?", "the {colour} {shape} is in the <answer> row"),
-    "column": ("what column is the {colour} {shape} in ?", "the {colour} {shape} is in the <answer> column"),
+    "colour": ("what [colour] is the {shape} ?", "the {shape} is <answer>"),
+    "shape": ("what [shape] is the {colour} thing ?", "the {colour} thing is a <answer>"),
+    "size": ("what [size] is the {colour} {shape} ?", "the {colour} {shape} is <answer>"),
+    "left": ("is the {colour} {shape} [left] of the {colour2} {shape2} ?", "<answer>"),
+    "above": ("is the {colour} {shape} [above] the {colour2} {shape2} ?", "<answer>"),
+    "row": ("what [row] is the {colour} {shape} in ?", "the {colour} {shape} is in the <answer> row"),
+    "column": ("what [column] is the {colour} {shape} in ?", "the {colour} {shape} is in the <answer> column"),
 }
 CAPTIONS = (
     "a {colour} {shape} left of a {colour2} {shape2}",
@@ -55,7 +56,7 @@ class Sentences:
     """One sentence per scene, and the exact truth of what it is about."""
 
     words: WordIds  # indices into WORDS, filled up with NOTHING
-    truth: Bool[Tensor, "scene word"]  # the words that name the objects
+    truth: Bool[Tensor, "scene word"]  # the words that it depends on: what names the objects, and what is asked of them
     things: Bool[Tensor, "scene thing"]  # the objects named
 
 
@@ -69,7 +70,7 @@ class Questions(Sentences):
 
 class _Template(NamedTuple):
     words: Tensor  # template, word: indices into WORDS, or -1 - slot
-    truth: Tensor  # template, word: whether it names the object
+    truth: Tensor  # template, word: whether the answer depends on it
 
 
 def _template(sentences: list[str]) -> _Template:
@@ -79,8 +80,8 @@ def _template(sentences: list[str]) -> _Template:
     for number, sentence in enumerate(sentences):
         for place, word in enumerate(sentence.split()):
             is_slot = word[0] in "{<"
-            words[number, place] = -1 - SLOTS.index(word[1:-1]) if is_slot else WORDS.index(word)
-            truth[number, place] = word[0] == "{"
+            words[number, place] = -1 - SLOTS.index(word[1:-1]) if is_slot else WORDS.index(word.strip("[]"))
+            truth[number, place] = word[0] in "{["
     return _Template(words, truth)
 
 

@@ -1,0 +1,80 @@
+"""What data sets hold: pictures, documents, questions; each known by a name before it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+from PIL import Image
+
+from whyformer.axes import WordTruth
+from whyformer.errors import WhyformerError
+
+Example = TypeVar("Example", covariant=True)
+BACKGROUND, OBJECT, UNKNOWN = 0, 1, 2
+
+
+@dataclass(frozen=True, eq=False)
+class Photo:
+    """A picture, what is in it, and where: BACKGROUND, OBJECT or UNKNOWN at each pixel [height, width]."""
+
+    name: str
+    image: Image.Image
+    label: str | None = None
+    mask: np.ndarray | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Document:
+    """A text with its label, and which of its whitespace-delimited words people gave as their reason."""
+
+    name: str
+    text: str
+    label: str
+    rationale: WordTruth | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class VisualQuestion:
+    """A question about a picture and the answers that people gave; the picture where its folder was named."""
+
+    name: str
+    image_id: int
+    question: str
+    answers: tuple[str, ...]
+    image: Image.Image | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class Instances:
+    """A picture of COCO and the annotations of the things in it."""
+
+    name: str
+    image_id: int
+    image: Image.Image
+    annotations: tuple[Mapping[str, Any], ...]
+
+
+@dataclass(frozen=True, eq=False)
+class Examples(Generic[Example]):
+    """The examples of a data set in their order. One that cannot be read raises; the others can still be."""
+
+    names: tuple[str, ...]
+    read: Callable[[int], Example]
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, number: int) -> Example:
+        place = range(len(self))[number]
+        try:
+            return self.read(place)
+        except WhyformerError:
+            raise
+        except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+            raise WhyformerError(f"{self.names[place]!r} is not laid out as it should be: {error}") from error
+
+    def __iter__(self) -> Iterator[Example]:
+        return (self[number] for number in range(len(self)))

@@ -1,0 +1,98 @@
+"""Pictures with masks: ImageNet-Segmentation, Oxford-IIIT Pet and folders like it, the photos pack."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from whyformer.data.examples import BACKGROUND, OBJECT, UNKNOWN, Examples, Photo
+from whyformer.data.files import bytes_in, existing, fields, inside, mask, member, picture, same_size, text_in
+from whyformer.errors import WhyformerError
+from whyformer.examples import image_of
+from whyformer.extras import extra
+
+TRIMAP = {1: OBJECT, 2: BACKGROUND, 3: UNKNOWN}  # Oxford-IIIT Pet's own values
+OURS = {BACKGROUND: BACKGROUND, OBJECT: OBJECT}
+PHOTO_FIELDS = ("shard", "image", "label", "split")
+
+
+def imagenet_segmentation(path: str | Path) -> Examples[Photo]:
+    """ImageNet-Segmentation (Guillaumin et al. 2014): gtsegs_ijcv.mat, 4,276 pictures with masks, without labels."""
+    path = existing(path, "file")
+    try:
+        with extra("h5py").File(path, "r") as file:
+            count = len(file["value/img"])
+    except (OSError, KeyError) as error:
+        raise WhyformerError(f"{str(path)!r} is no gtsegs_ijcv.mat (HDF5 with value/img): {error}") from error
+    return Examples(tuple(f"{path.name} {number}" for number in range(count)), partial(_segmented, path))
+
+
+def oxford_pets(
+    folder: str | Path, *, images: str = "images", masks: str = "annotations/trimaps", marks: Mapping[int, int] = TRIMAP
+) -> Examples[Photo]:
+    """Pictures and masks of the same names in two folders, as Oxford-IIIT Pet has them: `Siamese_30` is a Siamese.
+
+    `marks` translates the masks' values; those it does not name are unknown.
+    """
+    folder = existing(folder, "folder")
+    shown, marked = (existing(inside(folder, name), "folder") for name in (images, masks))
+    pictures = {path.stem: path for path in sorted(shown.iterdir()) if path.suffix.lower() in (".jpg", ".jpeg", ".png")}
+    pairs = [
+        (pictures[path.stem], path)
+        for path in sorted(marked.iterdir())
+        if path.stem in pictures and path.suffix.lower() == ".png" and not path.name.startswith(".")
+    ]
+    return Examples(tuple(path.stem for path, _ in pairs), partial(_pet, pairs, marks))
+
+
+def photos(folder: str | Path, split: str = "val", *, only_masked: bool = False) -> Examples[Photo]:
+    """The photos pack: index.csv (shard, image, mask, label, split) beside tar files; all, or those with masks."""
+    folder = existing(folder, "folder")
+    index = folder / "index.csv"
+    rows = list(csv.DictReader(io.StringIO(text_in(index))))
+    for line, row in enumerate(rows, start=2):
+        fields(row, PHOTO_FIELDS, f"Line {line} of {str(index)!r}")
+    chosen = [row for row in rows if row["split"] == split and (row.get("mask") or not only_masked)]
+    if not chosen:
+        known = ", ".join(sorted({row["split"] for row in rows}))
+        raise WhyformerError(f"{str(index)!r} has no such photos of split {split!r}. Its splits: {known}.")
+    return Examples(tuple(row["image"] for row in chosen), partial(_photo, folder, chosen))
+
+
+def _segmented(path: Path, number: int) -> Photo:
+    name = f"{path.name} {number}"
+    try:
+        with extra("h5py").File(path, "r") as file:
+            # MATLAB stores columns first, a cell as a reference, and each picture's masks as a cell in a cell.
+            pixels = np.asarray(file[file["value/img"][number, 0]]).transpose(2, 1, 0)
+            values = np.asarray(file[file[file["value/gt"][number, 0]][0, 0]]).T
+        image, marks = Image.fromarray(pixels), np.where(np.isin(values, (0, 1)), values, UNKNOWN).astype(np.uint8)
+    except (OSError, KeyError, ValueError, TypeError) as error:
+        raise WhyformerError(f"Picture {number} of {str(path)!r} cannot be read: {error}") from error
+    same_size(image, marks, name)
+    return Photo(name, image_of(image), mask=marks)
+
+
+def _pet(pairs: list[tuple[Path, Path]], marks: Mapping[int, int], number: int) -> Photo:
+    shown, marked = pairs[number]
+    image, found = image_of(shown), mask(bytes_in(marked), str(marked), marks)
+    same_size(image, found, str(shown))
+    return Photo(shown.stem, image, shown.stem.rpartition("_")[0] or None, found)
+
+
+def _photo(folder: Path, rows: list[dict[str, Any]], number: int) -> Photo:
+    row = rows[number]
+    shard = inside(folder, row["shard"])
+    image = picture(member(shard, row["image"]), f"{shard}: {row['image']}")
+    found = None
+    if row.get("mask"):
+        found = mask(member(shard, row["mask"]), f"{shard}: {row['mask']}", OURS)
+        same_size(image, found, f"{shard}: {row['image']}")
+    return Photo(row["image"], image, row["label"], found)

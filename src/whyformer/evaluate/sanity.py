@@ -1,0 +1,97 @@
+"""Checks that the papers lack: does a map depend on the model, on the class, and on what it calls relevant?"""
+
+from __future__ import annotations
+
+import copy
+import re
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Literal
+
+import torch
+from torch import nn
+
+from whyformer.axes import ExampleScores, GroupValues, Labels, Logits, PixelScores, PixelTruth, Removal, TokenScores
+from whyformer.errors import check_choice
+from whyformer.extras import extra
+
+GROUPS = 10  # of SaCo
+Other = Literal["second", "last"]
+
+
+def randomised(model: nn.Module, *, seed: int = 0) -> Iterator[tuple[str, nn.Module]]:
+    """The model with more and more of it forgotten, from the output down, block by block (Adebayo et al. 2018).
+
+    Each parameter is drawn anew, normally distributed as its own values are. The model itself is not touched; the
+    copies are one, changed further at each step.
+    """
+    changed, generator = copy.deepcopy(model), torch.Generator().manual_seed(seed)
+    for name, parameters in reversed(stages(changed)):
+        _forget(parameters, generator)
+        yield name, changed
+
+
+def stages(model: nn.Module) -> list[tuple[str, list[nn.Parameter]]]:
+    """The parameters block by block, those before, between and after blocks together, in the model's own order."""
+    found = []
+    for block, named in groupby(model.named_parameters(), key=lambda pair: _block(pair[0])):
+        names, parameters = zip(*named, strict=True)
+        found.append((block or names[-1].rpartition(".")[0], list(parameters)))
+    return found
+
+
+def _block(name: str) -> str:
+    numbered = re.match(r"(?:.*?\.)?\d+(?=\.)", name)
+    return numbered[0] if numbered else ""
+
+
+@torch.no_grad()
+def _forget(parameters: list[nn.Parameter], generator: torch.Generator) -> None:
+    for parameter in parameters:
+        drawn = torch.randn(parameter.shape, generator=generator).to(parameter)
+        parameter.copy_(parameter.mean() + parameter.std(correction=0) * drawn)
+
+
+def rank_correlation(first: TokenScores, second: TokenScores) -> ExampleScores:
+    """Spearman's, of each example's two rows of scores; 0 where one of them ranks nothing."""
+    ranks = [extra("scipy.stats").rankdata(x.detach().cpu().double().numpy(), axis=1) for x in (first, second)]
+    one, other = (torch.from_numpy(x - x.mean(axis=1, keepdims=True)) for x in ranks)
+    norms = one.norm(dim=1) * other.norm(dim=1)
+    correlation: ExampleScores = (one * other).sum(dim=1) / norms.where(norms > 0, 1.0)
+    return correlation
+
+
+def other_class(logits: Logits, which: Other = "second") -> Labels:
+    """The class to compare the predicted one with: the second most probable, or the least probable."""
+    check_choice("other", which, Other)
+    return logits.argsort(dim=1, descending=True)[:, 1 if which == "second" else -1]
+
+
+def class_sensitivity(predicted: TokenScores, other: TokenScores) -> ExampleScores:
+    """How much the maps of two classes differ: 1 − their rank correlation, 0 for a method blind to the class."""
+    return 1 - rank_correlation(predicted, other)
+
+
+def saco(scores: TokenScores, members: Removal, drops: GroupValues) -> ExampleScores:
+    """The salience-guided coefficient, in [−1, 1] (Wu et al., CVPR 2024).
+
+    `members` are the groups of descending salience, `drops` how much less probable the class is without each of them
+    alone. A pair of groups counts by the difference of their saliences, for or against.
+    """
+    salience = torch.einsum("gbp,bp->bg", members.to(scores.dtype), scores)
+    first, second = torch.triu_indices(len(members), len(members), offset=1, device=scores.device)
+    weight = salience[:, first] - salience[:, second]
+    agrees = drops[:, first] >= drops[:, second]
+    total = weight.abs().sum(dim=1)
+    return torch.where(agrees, weight, -weight).sum(dim=1) / total.where(total > 0, 1.0)
+
+
+def pointing_game(maps: PixelScores, truth: PixelTruth) -> ExampleScores:
+    """1 where the highest point of the map lies on the object; of several highest points, the share that do.
+
+    In the truth 1 is object, 0 background; elsewhere is unknown, and not pointed at.
+    """
+    known = (truth == 0) | (truth == 1)
+    highest = maps.masked_fill(~known, -torch.inf)
+    tops = (highest == highest.amax(dim=(1, 2), keepdim=True)) & known
+    return (tops & (truth == 1)).sum(dim=(1, 2)) / tops.sum(dim=(1, 2)).clamp(min=1)

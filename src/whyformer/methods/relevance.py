@@ -1,0 +1,69 @@
+"""Methods that read relevance: LRP, partial LRP, Transformer Attribution (TA, CVPR 2021)."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+
+from whyformer.axes import HEAD, QUERY, Mixing, StreamScores
+from whyformer.flow import flow
+from whyformer.methods import method
+from whyformer.methods.crossing import joined_by_the_last
+from whyformer.record import AttentionRecord
+from whyformer.rules import MapRules, Rules
+from whyformer.streams import summed
+from whyformer.trace import Trace, head_mean
+
+
+@method("lrp", reads="input relevance")
+def lrp(trace: Trace, *, rules: Rules = "z_plus", strict: bool = True) -> StreamScores:
+    """Relevance propagated to the input: the pixels, or the embeddings of word pieces and regions (TA Eq. 4).
+
+    `rules` "dtd" is TA's own, "lrp" the papers' code, "attn_lrp" and "cp_lrp" the later rules for attention. `strict`
+    refuses an operation that has no rule; otherwise it passes as a gradient, and the explanation says so.
+    """
+    return trace.input_relevances(rules, strict=strict)
+
+
+@method("partial_lrp", reads="last relevance")
+def partial_lrp(trace: Trace, *, rules: MapRules = "z_plus", strict: bool = True) -> StreamScores:
+    """Relevance of the last map: mean_h (R_A)⁺ at the read-out's row (TA Sec. 4)."""
+    relevances = trace.relevances(rules, strict=strict)
+    found = []
+    for readout, record in trace.last_rows:
+        positions, weights = readout.rows
+        rows = relevances[record.operation].take_along_dim(positions[:, None, :, None], dim=QUERY).clamp(min=0)
+        found.append((record.key_stream, torch.einsum("brk,br->bk", rows.mean(HEAD), weights)))
+    return summed(found)
+
+
+@method("transformer_attribution", reads="relevances")
+def transformer_attribution(
+    trace: Trace,
+    *,
+    rules: MapRules = "dtd",
+    first_block: int = 0,
+    normalise_rows: bool = False,
+    weight: Literal["gradient", "attention"] = "gradient",
+    cross: Literal["flow", "last"] = "flow",
+    strict: bool = True,
+) -> StreamScores:
+    """Relevance weighted by gradient, mean_h (∇A ⊙ R_A)⁺, composed through the blocks (TA Eq. 13-14).
+
+    `weight` "attention" puts A in the gradient's place (TA Table 3). `cross` "last" is GA's adaptation to several
+    streams: each by itself, joined by their last attention alone.
+    """
+    relevances = trace.relevances(rules, strict=strict)
+
+    def weighted(record: AttentionRecord) -> Mixing:
+        assert record.gradient is not None
+        factor = record.gradient if weight == "gradient" else record.map
+        return head_mean((factor * relevances[record.operation]).clamp(min=0))
+
+    steps = trace.steps_from(first_block)
+    if cross == "last":
+        moved = joined_by_the_last(steps, weighted, trace, normalise_rows=normalise_rows)
+    else:
+        moved = flow(steps, weighted, trace.start(), normalise_rows=normalise_rows)
+    return {stream: row[:, 0] for stream, row in moved.items()}

@@ -1,0 +1,173 @@
+"""One operation of a forward pass, as the rules of a backward pass see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from whyformer.errors import UnsupportedModel
+
+Function = Callable[..., Any]
+Handed = Sequence[Tensor | None]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear operation without its bias: which inputs are x and W, z = push(x, W), and z's gradient pulled to x."""
+
+    x: int
+    weight: int
+    push: Callable[[Tensor, Tensor], Tensor]
+    pull: Callable[[Tensor, Tensor, torch.Size], Tensor]
+    bias: int | None = None
+    bias_axis: int = -1
+
+
+@dataclass(frozen=True, eq=False)
+class Operation:
+    """What an operation read and gave. `source` is the input that counts where only one does, `map` the attention.
+
+    `placed` puts other tensors in the inputs' places among the arguments.
+    """
+
+    kind: str
+    function: Function
+    placed: Callable[[Sequence[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+    batch: int
+    source: int = 0
+    map: int = 0
+    form: Linear | None = None
+    signs: tuple[float, ...] = (1.0, 1.0)
+    axis: int = -1  # which a softmax runs over
+
+    def gradient(self, arrived: Tensor) -> Handed:
+        """The gradient of each input that is in the graph."""
+        wanted = [x for x in self.inputs if x.requires_grad]
+        found = iter(torch.autograd.grad(self.output, wanted, arrived, retain_graph=True, allow_unused=True))
+        return [next(found) if x.requires_grad else None for x in self.inputs]
+
+    def gradient_of(self, function: Function, arrived: Tensor) -> Tensor:
+        """The gradient at the source of another function of the same arguments."""
+        inputs = [x.detach() for x in self.inputs]
+        inputs[self.source].requires_grad_()
+        args, kwargs = self.placed(inputs)
+        with torch.enable_grad():
+            output = function(*args, **kwargs)
+        return torch.autograd.grad(output, inputs[self.source], arrived)[0]
+
+    def to(self, number: int, handed: Tensor) -> Handed:
+        """All of it to one input, summed over where that was broadcast."""
+        return [handed.sum_to_size(x.shape) if n == number else None for n, x in enumerate(self.inputs)]
+
+    @property
+    def linear(self) -> Linear:
+        assert self.form is not None
+        return self.form
+
+    @property
+    def x(self) -> Tensor:
+        """What a linear operation weighs."""
+        return self.inputs[self.linear.x].detach()
+
+    @property
+    def weight(self) -> Tensor:
+        return self.inputs[self.linear.weight].detach()
+
+    @property
+    def unbiased(self) -> Tensor:
+        """The output of a linear operation, less its bias."""
+        if self.linear.bias is None:
+            return self.output.detach()
+        bias = self.inputs[self.linear.bias].detach()
+        axes = [1] * self.output.dim()
+        axes[self.linear.bias_axis] = -1
+        return self.output.detach() - bias.reshape(axes)
+
+    def push(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The linear operation, without bias, on another input and another weight."""
+        return self.linear.push(x, weight)
+
+    def pull(self, factor: Tensor, weight: Tensor) -> Tensor:
+        """What `factor` at the output weighs x with."""
+        return self.linear.pull(factor, weight, self.x.shape)
+
+    def to_x(self, handed: Tensor) -> Handed:
+        return self.to(self.linear.x, handed)
+
+    @property
+    def addends(self) -> list[Tensor]:
+        """The two sides of a sum as they were added; where a mask shuts something out, it adds nothing."""
+        return [
+            sign * (x if x.requires_grad else x.masked_fill(x.isinf(), 0.0)).detach()
+            for sign, x in zip(self.signs, self.inputs, strict=True)
+        ]
+
+    def per_example(self, x: Tensor) -> Tensor:
+        """The sum over each example, shaped so that it multiplies `x`."""
+        axis = self._batch_axis(x)
+        if axis is None:
+            return self._folded(x).sum(dim=1).repeat_interleave(len(x) // self.batch).reshape(-1, *[1] * (x.dim() - 1))
+        return x.sum(dim=[n for n in range(x.dim()) if n != axis], keepdim=True)
+
+    def _folded(self, x: Tensor) -> Tensor:
+        if len(x) % self.batch:
+            raise UnsupportedModel(f"A sum of shape {tuple(x.shape)} cannot be told apart into {self.batch} examples.")
+        return x.reshape(self.batch, -1)
+
+    def _batch_axis(self, x: Tensor) -> int | None:
+        """Where the examples are: the first axis, the second, or folded into the first."""
+        return next((axis for axis in range(min(2, x.dim())) if x.shape[axis] == self.batch), None)
+
+    def reduced(self, handed: Iterable[Tensor]) -> Handed:
+        """To each input its own, summed over where it was broadcast."""
+        return [part.sum_to_size(x.shape) for part, x in zip(handed, self.inputs, strict=True)]
+
+
+def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[str, Any]) -> Linear:
+    """How a linear operation is computed, and undone, with other weights."""
+    if name == "linear":
+        return Linear(0, 1, F.linear, lambda s, w, _: s @ w, 2 if len(inputs) > 2 else None)
+    if name == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
+        return Linear(1, 2, torch.matmul, lambda s, w, _: s @ w.mT, 0)
+    if name in ("conv1d", "conv2d"):
+        return _convolution(name, len(inputs) > 2, kwargs)
+    if name == "einsum":
+        return _einsum(weight, kwargs["equation"])
+    if weight == 1:
+        return Linear(0, 1, torch.matmul, lambda s, w, _: s @ w.mT)
+    return Linear(1, 0, lambda x, w: w @ x, lambda s, w, _: w.mT @ s)
+
+
+def _convolution(name: str, is_biased: bool, how: dict[str, Any]) -> Linear:
+    function = getattr(F, name)
+
+    def push(x: Tensor, weight: Tensor) -> Tensor:
+        z: Tensor = function(x, weight, **how)
+        return z
+
+    return Linear(0, 1, push, _pulled_by_gradient(push), 2 if is_biased else None, bias_axis=1)
+
+
+def _einsum(weight: int, equation: str) -> Linear:
+    def push(x: Tensor, w: Tensor) -> Tensor:
+        z: Tensor = torch.einsum(equation, *((w, x) if weight == 0 else (x, w)))
+        return z
+
+    return Linear(1 - weight, weight, push, _pulled_by_gradient(push))
+
+
+def _pulled_by_gradient(push: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, torch.Size], Tensor]:
+    def pull(factor: Tensor, weight: Tensor, size: torch.Size) -> Tensor:
+        x = factor.new_zeros(size).requires_grad_()
+        with torch.enable_grad():
+            z = push(x, weight)
+        return torch.autograd.grad(z, x, factor)[0]
+
+    return pull

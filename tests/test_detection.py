@@ -1,0 +1,160 @@
+"""Weakly supervised segmentation: Otsu's masks and COCO's figures, against plain loops."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+
+import numpy as np
+import pytest
+import torch
+from pycocotools import mask as rle
+from pycocotools.cocoeval import COCOeval
+
+from whyformer.evaluate.detection import (
+    IOU_THRESHOLDS,
+    Found,
+    above_otsu,
+    average_precision_recall,
+    evaluated,
+    object_masks,
+)
+
+SIDE = 180
+
+
+def twin_otsu(shades):
+    """The shade whose split parts the pixels into the two most distant classes, by their sizes."""
+    best, chosen = -1.0, 0
+    for shade in range(255):
+        low, high = shades[shades <= shade], shades[shades > shade]
+        if len(low) and len(high):
+            between = len(low) * len(high) * (low.mean() - high.mean()) ** 2
+            if between > best + 1e-6:
+                best, chosen = between, shade
+    return chosen
+
+
+def test_a_map_is_split_by_otsu():
+    maps = torch.rand(3, 12, 10, generator=torch.Generator().manual_seed(0)) ** 3
+    for heat, found in zip(maps, above_otsu(maps), strict=True):
+        stretched = (heat - heat.min()) / (heat.max() - heat.min())
+        shades = (stretched * 255).to(torch.uint8).numpy().astype(float)
+        assert np.array_equal(found.numpy(), shades > twin_otsu(shades))
+
+
+def test_a_map_that_says_the_same_everywhere_marks_nothing():
+    assert not above_otsu(torch.full((2, 4, 4), 0.3)).any()
+    assert above_otsu(torch.zeros(0, 4, 4)).shape == (0, 4, 4)
+
+
+@pytest.mark.parametrize("otsu", ["pixels", "patches"])
+def test_masks_leave_the_padding_and_come_back_to_the_original_size(otsu):
+    maps = torch.zeros(1, 4, 4)
+    maps[0, 1, 1] = maps[0, :, 3] = 1.0  # the last column is padding
+    masks = object_masks(maps, (32, 32), (32, 24), (64, 48), otsu=otsu)
+    assert masks.shape == (1, 64, 48)
+    assert masks[0, 24, 24]
+    assert not masks[0, 60, 4]
+    # An upsampled patch still reaches the middle of its neighbours.
+    assert masks.float().mean() > (0.2 if otsu == "patches" else 0.05)
+    wide = object_masks(maps, (32, 32), (32, 24), (64, 48), otsu="patches")
+    assert (wide | ~masks).all()
+
+
+def square(top, left, side):
+    mask = np.zeros((SIDE, SIDE), dtype=bool)
+    mask[top : top + side, left : left + side] = True
+    return mask
+
+
+def truth_of(masks):
+    """COCO's dictionary of masks by image and category."""
+    annotations = []
+    for number, (image, category, mask) in enumerate(masks, start=1):
+        code = rle.encode(np.asfortranarray(mask.astype(np.uint8)))
+        annotations.append(
+            {
+                "id": number,
+                "image_id": image,
+                "category_id": category,
+                "segmentation": code,
+                "area": float(mask.sum()),
+                "bbox": rle.toBbox(code).tolist(),
+                "iscrowd": 0,
+            }
+        )
+    images = [{"id": image, "width": SIDE, "height": SIDE} for image in sorted({image for image, _, _ in masks})]
+    return {"images": images, "annotations": annotations, "categories": [{"id": 1}, {"id": 2}]}
+
+
+def scattered(seed):
+    """Objects of two kinds on four images, and what a poor detector finds of them."""
+    rng = np.random.default_rng(seed)
+    known, found = [], []
+    for image in range(1, 5):
+        for _ in range(3):
+            top, left, side, category = *rng.integers(0, 40, 2), rng.integers(34, 120), int(rng.integers(1, 3))
+            known.append((image, category, square(top, left, side)))
+            moved = square(top + rng.integers(0, 20), left + rng.integers(0, 20), side)
+            found.append(Found(image, category, float(rng.random()), moved))
+        found.append(Found(image, 1, float(rng.random()), square(*rng.integers(0, 60, 2), 35)))
+    return known, found
+
+
+def twin_average_precision(known, found, category, threshold):
+    """Precision interpolated at 101 recalls, objects matched greedily by descending score."""
+    wanted = [(image, mask) for image, kind, mask in known if kind == category]
+    taken, hits = set(), []
+    for one in sorted((one for one in found if one.category == category), key=lambda one: -one.score):
+        best, chosen = threshold, None
+        for number, (image, mask) in enumerate(wanted):
+            overlap = (mask & one.mask).sum() / (mask | one.mask).sum()
+            if image == one.image and number not in taken and overlap >= best:
+                best, chosen = overlap, number
+        taken |= {chosen} - {None}
+        hits.append(chosen is not None)
+    true = np.cumsum(hits)
+    precision, recall = true / np.arange(1, len(hits) + 1), true / len(wanted)
+    return np.mean([precision[recall >= point].max(initial=0) for point in np.linspace(0, 1, 101)]), recall[-1]
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_precision_and_recall_are_those_of_a_plain_loop(seed):
+    known, found = scattered(seed)
+    pairs = [twin_average_precision(known, found, c, t) for c in (1, 2) for t in IOU_THRESHOLDS]
+    figures = average_precision_recall(evaluated(truth_of(known), found))
+    assert (figures["AP"], figures["AR"]) == pytest.approx(tuple(np.mean(pairs, axis=0)), abs=1e-9)
+
+
+def test_medium_and_large_figures_are_cocos_own():
+    known, found = scattered(2)
+    evaluation = evaluated(truth_of(known), found, [0.5, 0.75])
+    figures = average_precision_recall(evaluation)
+    with contextlib.redirect_stdout(io.StringIO()):
+        evaluation.accumulate()
+    for area, number in (("medium", 2), ("large", 3)):
+        precision = evaluation.eval["precision"][:, :, :, number, 2]
+        assert figures[f"AP_{area}"] == pytest.approx(precision[precision > -1].mean())
+
+
+def test_images_drawn_twice_count_twice():
+    known, found = scattered(3)
+    twice = [*known, *((9, kind, mask) for image, kind, mask in known if image == 1)]
+    copies = [*found, *(Found(9, one.category, one.score, one.mask) for one in found if one.image == 1)]
+    drawn = average_precision_recall(evaluated(truth_of(known), found), np.array([0, 1, 2, 3, 0]))
+    assert drawn == pytest.approx(average_precision_recall(evaluated(truth_of(twice), copies)), nan_ok=True)
+
+
+def test_perfect_masks_score_one_and_none_score_nought():
+    known, _ = scattered(4)
+    perfect = [Found(image, kind, 0.9, mask) for image, kind, mask in known]
+    assert average_precision_recall(evaluated(truth_of(known), perfect))["AP"] == pytest.approx(1.0)
+    assert average_precision_recall(evaluated(truth_of(known), []))["AR"] == 0
+
+
+def test_nothing_is_printed_and_cocos_own_defaults_stay(capsys):
+    known, found = scattered(5)
+    average_precision_recall(evaluated(truth_of(known), found))
+    assert capsys.readouterr().out == ""
+    assert COCOeval(iouType="segm").params.iouThrs[0] == 0.5
