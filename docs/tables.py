@@ -231,6 +231,13 @@ def memory() -> str:
     return table(["peak memory, weights included", "MiB"], rows)
 
 
+def long_prompts() -> str:
+    """Peak memory and time of a long prompt."""
+    report = result("memory")
+    rows = [[label, f"{found['peak_gb']:.1f}", f"{found['seconds']:.2f}"] for label, found in report["rows"].items()]
+    return table([f"{report['tokens']:,} tokens, {report['card']}", "peak GB, weights included", "seconds"], rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "rules": rules,
@@ -240,6 +247,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "gpu": gpu,
     "per-image": per_image,
     "memory": memory,
+    "long-prompts": long_prompts,
     "agreement": agreement,
     "quadrature": quadrature,
     "third-party": third_party,

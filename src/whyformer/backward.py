@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
 from torch.utils.checkpoint import CheckpointError
 
-from whyformer.axes import AttentionMap, ExampleScores, by_head
+from whyformer.axes import AttentionMap, ExampleScores
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.provenance import Tap
+
+Gradient = Callable[[], AttentionMap]  # called, it makes the gradient of a map: one at a time is large enough
 
 
 class HiddenGradient(WhyformerError):
@@ -23,7 +25,7 @@ class HiddenGradient(WhyformerError):
         )
 
 
-def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[AttentionMap]:
+def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[Gradient]:
     """The gradient of each example's score with respect to each of its maps."""
     found = gradients_or_none(scores, taps, batch)
     if any(gradient is None for gradient in found):
@@ -33,29 +35,29 @@ def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[At
 
 def gradients_or_none(
     scores: ExampleScores, taps: Sequence[Tap], batch: int, *, keep: bool = False
-) -> list[AttentionMap | None]:
+) -> list[Gradient | None]:
     """As `gradients`, with None for maps that the scores do not depend on. `keep` keeps the graph for another pass."""
-    found = _backward(scores, taps, retain_graph=keep)
-    return [None if gradient is None else by_head(gradient, batch) for gradient in found]
+    found = zip(taps, _backward(scores, taps, retain_graph=keep), strict=True)
+    return [None if gradient is None else tap.gradient(gradient, batch) for tap, gradient in found]
 
 
 def last_gradient(
     scores: ExampleScores, taps: Sequence[Tap], batch: int, *, keep: bool = False
-) -> list[AttentionMap | None]:
+) -> list[Gradient | None]:
     """The gradient of the last map that the scores depend on, and None for those before it."""
     for count in range(len(taps), 0, -1):
         (found,) = _backward(scores, taps[count - 1 : count], retain_graph=keep or count > 1)
         if found is not None:
-            return [None] * (count - 1) + [by_head(found, batch)]
+            return [None] * (count - 1) + [taps[count - 1].gradient(found, batch)]
     raise HiddenGradient
 
 
 def _backward(scores: ExampleScores, taps: Sequence[Tap], *, retain_graph: bool = False) -> list[Tensor | None]:
     if not scores.requires_grad:
         raise HiddenGradient
-    maps = [tap.map for tap in taps]
+    asked = [tap.asked for tap in taps if tap.asked is not None]
     try:
-        return list(torch.autograd.grad(scores.sum(), maps, retain_graph=retain_graph, allow_unused=True))
+        return list(torch.autograd.grad(scores.sum(), asked, retain_graph=retain_graph, allow_unused=True))
     except CheckpointError as error:
         raise HiddenGradient from error
     except RuntimeError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +14,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from whyformer.attribution import attribute
-from whyformer.axes import Inputs, Logits, by_head
+from whyformer.axes import Inputs, Logits
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.examples import Regions
 from whyformer.families import FAMILIES, config_of, family_of, main_input, patch_grid
@@ -107,7 +108,7 @@ def checkup(subject: Loaded) -> Checkup:
         attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
         layers=layers_of(model),
         records=len(recorder.taps),
-        maps=tuple(_map_shape(tap.map) for tap in recorder.taps),
+        maps=tuple(_map_shape(tap.map.shape) for tap in recorder.taps),
         streams={name: mask.shape[1] for name, mask in seen.masks.items()},
         stream=seen.readout.stream,
         tokens=len(raw),
@@ -213,9 +214,9 @@ def _share(scores: Tensor) -> float:
     return float(scores[0]) / total if total > 0 else 0.0
 
 
-def _map_shape(recorded: Tensor) -> tuple[int, int, int]:
-    heads, queries, keys = by_head(recorded, 1).flatten(0, 1).shape
-    return heads, queries, keys
+def _map_shape(recorded: torch.Size) -> tuple[int, int, int]:
+    *heads, queries, keys = recorded
+    return math.prod(heads), queries, keys
 
 
 def _grid(seen: Trace) -> tuple[int, int] | None:

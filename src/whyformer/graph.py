@@ -31,7 +31,8 @@ class Graph:
 
     def relevances(self, rules: Rules, *, strict: bool = True) -> dict[int, AttentionMap]:
         """The relevance of each map that the score depends on; the graph is used up."""
-        found = self._relevance([tap.map for tap in self.taps.values()], rules, strict=strict)
+        maps = [tap.asked for tap in self.taps.values() if tap.asked is not None]
+        found = self._relevance(maps, rules, strict=strict)
         return {
             operation: by_head(part, self.batch)
             for operation, part in zip(self.taps, found, strict=True)

@@ -24,8 +24,10 @@ from whyformer.score import Score
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
 Baseline = Literal["zero", "black", "padding"]
 
-# How many tokens run through a model at once when an input is repeated: enough to fill the device.
+# How many tokens run through a model at once when an input is repeated: enough to fill the device. Those of inputs
+# longer than SHORT count for more, as they attend to more.
 TOKENS_AT_ONCE = {"cpu": 2_048, "cuda": 131_072}
+SHORT = 256
 
 
 @dataclass(frozen=True)
@@ -101,7 +103,13 @@ def gradients_at(
         if any(len(score) != question.batch for score in scores):
             raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
         with following(ruled, question.backward):
-            return gradients(torch.cat(scores), [recorder.taps[operation - start] for operation in operations], batch)
+            taps = [recorder.taps[operation - start] for operation in operations]
+            return [gradient() for gradient in gradients(torch.cat(scores), taps, batch)]
+
+
+def inputs_at_once(tokens: int, device: str) -> int:
+    """How many inputs of so many tokens run at once."""
+    return TOKENS_AT_ONCE.get(device, TOKENS_AT_ONCE["cpu"]) // (tokens * max(SHORT, tokens) // SHORT)
 
 
 def integrated_inputs(

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 
-from whyformer.axes import QUERY, State, Values
+from whyformer.axes import QUERY, AttentionMap, State, Values, by_head
+from whyformer.kernels import Attention
 
 Move = Callable[[Tensor], Tensor]
 
@@ -17,8 +19,9 @@ Move = Callable[[Tensor], Tensor]
 class Tap:
     """What the recorder has seen so far of one attention operation."""
 
-    map: Tensor
+    map: Tensor | Attention
     is_folded: bool
+    asked: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
     value: Tensor | None = None
     value_source: Projection | None = None
     output_weight: Tensor | None = None
@@ -28,6 +31,16 @@ class Tap:
     tokens_first: Tensor | None = None
     query_state: Tensor | None = None
     state_is_swapped: bool = False
+
+    def attention(self, batch: int) -> AttentionMap | Attention:
+        """The map with its own head axis, or what makes it."""
+        return self.map if isinstance(self.map, Attention) else by_head(self.map.detach(), batch)
+
+    def gradient(self, of_asked: Tensor, batch: int) -> Callable[[], AttentionMap]:
+        """What makes the gradient of the map."""
+        if isinstance(self.map, Attention):
+            return partial(self.map.gradient, of_asked)
+        return partial(by_head, of_asked, batch)
 
     def compare_order(self, values: Values, rows: Tensor) -> None:
         """Whether heads lie side by side in W_o's input, and tokens before examples: asked here, waited for later."""

@@ -15,6 +15,8 @@ from torch.utils.weak import WeakIdKeyDictionary
 from whyformer import kernels
 from whyformer.axes import HEAD, AttentionMap, State, Values, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.kernels import Attention
+from whyformer.made import MadeWhenRead
 from whyformer.provenance import (
     KEEPING,
     MOVING,
@@ -32,6 +34,8 @@ from whyformer.provenance import (
 from whyformer.ruled import Ruled
 
 Function = Callable[..., Any]
+# The most entries a map may have to be kept for its gradient; a larger one is made anew when it is read.
+KEPT = 2**24
 
 
 @dataclass(frozen=True)
@@ -42,13 +46,23 @@ class AttentionRecord:
     block: int
     query_stream: str
     key_stream: str
-    map: AttentionMap
-    gradient: AttentionMap | None = None
+    map: MadeWhenRead[AttentionMap] = MadeWhenRead()
+    gradient: MadeWhenRead[AttentionMap | None] = MadeWhenRead(None)
     value: Values | None = None
     value_weight: Tensor | None = None
     output_weight: Tensor | None = None
     key_state: State | None = None
     operation: int = 0  # its number among all that ran
+
+    @property
+    def source(self) -> AttentionMap | Attention:
+        """The map if it was kept, or else what makes it, which has its shape, dtype and device as well."""
+        source: AttentionMap | Attention = vars(self)["map"]
+        return source
+
+    def having(self, **fields: Any) -> AttentionRecord:
+        """The same record with these fields; `dataclasses.replace` would make the map and keep it."""
+        return AttentionRecord(**vars(self) | fields)
 
 
 class Recorder(TorchFunctionMode):
@@ -153,7 +167,7 @@ class Recorder(TorchFunctionMode):
             return result
         operands[at] = self._tapped(operands[at])
         result = func(*operands, **kwargs)
-        self._record(operands[at], operands[at + 1], result)
+        self._record(operands[at], operands[at + 1], result, asked=operands[at])
         return result
 
     def _fused(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -161,12 +175,23 @@ class Recorder(TorchFunctionMode):
         if self.seen < self._start:
             self.seen += 1
             return func(*args, **kwargs)
-        tag = self._tag(args[2] if len(args) > 2 else kwargs["value"])
+        attention = Attention(*args, **kwargs)
+        is_plain = self._graph and not isinstance(self._ruled, Ruled)  # rules go back through the map itself
+        if is_plain and attention.can_be_repeated and attention.shape.numel() > KEPT:
+            return self._unwritten(attention)
+        tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
         self._carry(tag, value, lambda x: x.repeat_interleave(value.shape[-3] // x.shape[-3], dim=-3))
         weights = self._tapped(weights)
         result = weights @ value
-        self._record(weights, value, result)
+        self._record(weights, value, result, asked=weights)
+        return result
+
+    def _unwritten(self, attention: Attention) -> Tensor:
+        """Attention left to the fused kernels: its map and gradient, too large to keep, are made when they are read."""
+        mixed = self._tapped(attention.mixed())
+        result = mixed.clone()  # the model may change it in place
+        self._record(attention.detached(), attention.value, result, asked=mixed)
         return result
 
     def _packed(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -180,26 +205,27 @@ class Recorder(TorchFunctionMode):
             "would be of no token in particular."
         )
 
-    def _tapped(self, weights: Tensor) -> Tensor:
-        """The map as a tensor whose gradient can be asked for."""
+    def _tapped(self, x: Tensor) -> Tensor:
+        """A map, or the values it mixed, as a tensor whose gradient can be asked for."""
         if not self._graph or self.seen < self._start:
-            return weights
+            return x
         if self._start:
             torch.set_grad_enabled(True)
-        return weights if weights.requires_grad else weights.detach().requires_grad_()
+        return x if x.requires_grad else x.detach().requires_grad_()
 
-    def _record(self, weights: Tensor, value: Tensor, mixed: Tensor) -> None:
+    def _record(self, weights: Tensor | Attention, value: Tensor, mixed: Tensor, *, asked: Tensor) -> None:
         self.seen += 1
         if self.seen <= self._start:
             return
-        precise = torch.promote_types(weights.dtype, torch.float32)
-        is_folded = weights.dim() == 3 and self._batch > 1  # which of heads and examples comes first is compared later
-        if is_folded and len(weights) % self._batch:
+        is_folded = len(weights.shape) == 3 and self._batch > 1  # heads or examples first: compared later
+        if is_folded and weights.shape[0] % self._batch:
             raise UnsupportedModel(
                 f"An attention map of shape {tuple(weights.shape)} does not fit {self._batch} examples."
             )
-        maps = by_head(weights, self._batch) if self._merge_heads else weights
-        tap = Tap(maps.mean(HEAD, keepdim=True, dtype=precise) if self._merge_heads else maps, is_folded)
+        if isinstance(weights, Tensor) and self._merge_heads:
+            precise = torch.promote_types(weights.dtype, torch.float32)
+            weights = by_head(weights, self._batch).mean(HEAD, keepdim=True, dtype=precise)
+        tap = Tap(weights, is_folded, asked if self._graph else None)
         if self._states:
             source = self._tag(value)
             tap.value, tap.value_source = value, source if isinstance(source, Projection) else None

@@ -31,12 +31,12 @@ from whyformer.families import FAMILIES, ROW_TO_WRITE, config_of, family_of, mai
 from whyformer.flow import Step, flow
 from whyformer.graph import Graph
 from whyformer.path import (
-    TOKENS_AT_ONCE,
     Baseline,
     Leaf,
     Quadrature,
     Question,
     gradients_at,
+    inputs_at_once,
     integrated_gradients,
     integrated_inputs,
     nodes_and_weights,
@@ -50,7 +50,7 @@ from whyformer.score import Target
 from whyformer.streams import connected, places, reaching, steps_of
 from whyformer.target import Asked, asked
 
-# What a method reads of a trace. Maps alone are kept as head means; everything else is kept per head.
+# What a method reads of a trace. Maps alone are kept as head means; with gradients, per head or made when read.
 Reads = Literal[
     "last map",
     "maps",
@@ -173,8 +173,7 @@ class Trace:
     def _at_once(self) -> int:
         """How many inputs run through the model at once when they are repeated."""
         tokens = sum(mask.shape[1] for mask in self.masks.values())
-        device = self.readout.weights.device.type
-        return self.inputs_at_once or TOKENS_AT_ONCE.get(device, TOKENS_AT_ONCE["cpu"]) // tokens
+        return self.inputs_at_once or inputs_at_once(tokens, self.readout.weights.device.type)
 
     def start(self) -> dict[str, Rows]:
         """The read-outs as the one row that flow starts from."""
@@ -188,8 +187,8 @@ class Trace:
         lengths = {stream: mask.shape[1] for stream, mask in self.masks.items()}
         for record in self.records:
             expected = (self.question.batch, lengths[record.query_stream], lengths[record.key_stream])
-            if (record.map.shape[0], *record.map.shape[2:]) != expected:
-                raise UnsupportedModel(_no_token_flow(self.question.model, record.map))
+            if (record.source.shape[0], *record.source.shape[2:]) != expected:
+                raise UnsupportedModel(_no_token_flow(self.question.model, record.source.shape))
         kept = (tuple(record for record in step if record.block >= first_block) for step in self.steps)
         return list(reaching([step for step in kept if step], [readout.stream for readout in self.readouts]))
 
@@ -345,10 +344,10 @@ def _check_complete(model: nn.Module, recorder: Recorder, batch: int) -> None:
         raise UnsupportedModel(
             f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
         )
-    last = recorder.taps[-1].map
-    if not recorder.taps[-1].is_folded and last.dim() == 4 and len(last) != batch:
+    rows, *others = recorder.taps[-1].map.shape
+    if not recorder.taps[-1].is_folded and len(others) == 3 and rows != batch:
         raise UnsupportedModel(
-            f"The last map of {name} has {len(last)} rows for {batch} examples: its windows are no single stream."
+            f"The last map of {name} has {rows} rows for {batch} examples: its windows are no single stream."
         )
 
 
@@ -366,7 +365,7 @@ def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
     placed = places(question.family, paths, first)
     records = []
     for number, (tap, path, place) in enumerate(zip(recorder.taps, paths, placed, strict=True)):
-        attention = by_head(tap.map.detach(), question.batch)
+        attention = tap.attention(question.batch)
         is_cross = place.query_stream != place.key_stream
         record = AttentionRecord(
             path=path,
@@ -408,7 +407,7 @@ def _with_gradients(
         if not reached or any(found[record.operation - first] is None for record in reached):
             raise HiddenGradient
     kept = (tuple(r for r in step if r.operation < first + len(found)) for step in steps)
-    return tuple(tuple(replace(r, gradient=found[r.operation - first]) for r in step) for step in kept if step)
+    return tuple(tuple(r.having(gradient=found[r.operation - first]) for r in step) for step in kept if step)
 
 
 def _last_of_each(records: list[AttentionRecord]) -> list[AttentionRecord]:
@@ -428,41 +427,50 @@ def _read(
         if kind is not None:
             kinds[stream.name] = kind
             continue
-        last = _last_with_gradient(question, [r for step in steps for r in step if r.query_stream == stream.name])
-        assert last.gradient is not None
-        seen[stream.name] = last.gradient
+        own = [r for step in steps for r in step if r.query_stream == stream.name]
+        operation, seen[stream.name] = _last_with_gradient(question, own)
         if not question.family.attention:
-            steps = tuple(step for step in steps if step[0].operation <= last.operation)
+            steps = tuple(step for step in steps if step[0].operation <= operation)
     masks = _masks(question.inputs, steps)
-    dtype = torch.promote_types(steps[-1][-1].map.dtype, torch.float32)
+    dtype = torch.promote_types(steps[-1][-1].source.dtype, torch.float32)
     weights = {name: read_out_seen(gradient) for name, gradient in seen.items()}
     weights |= {name: _read_out(kind, question, masks[name]) for name, kind in kinds.items()}
     return steps, tuple(ReadOut(name, values.to(dtype)) for name, values in weights.items()), masks
 
 
-def _last_with_gradient(question: Question, records: list[AttentionRecord]) -> AttentionRecord:
-    """The last record that the answer depends on; where gradients were not asked for, by a pass of its own."""
+def _last_with_gradient(question: Question, records: list[AttentionRecord]) -> tuple[int, AttentionMap]:
+    """The last operation that the answer depends on, with the gradient of its map.
+
+    Where gradients were not asked for, it is found by a pass of its own.
+    """
     for record in reversed(records):
-        if record.gradient is not None:
-            return record
+        gradient = record.gradient
+        if gradient is not None:
+            return record.operation, gradient
         with suppress(HiddenGradient):
             (found,) = gradients_at(question, [record.operation])
-            return replace(record, gradient=found)
+            return record.operation, found
     raise HiddenGradient
 
 
 def _masks(inputs: Inputs, steps: tuple[Step, ...]) -> dict[str, TokenMask]:
     """Which tokens of each stream are real: the attention mask's word, or else those that any query attends to."""
-    masks: dict[str, TokenMask] = {}
-    for record in (record for step in steps for record in step):
-        batch, _, queries, keys = record.map.shape
-        masks.setdefault(record.query_stream, record.map.new_ones(batch, queries, dtype=torch.bool))
-        given = inputs.get(MASKS.get(record.key_stream, "attention_mask"))
-        if isinstance(given, Tensor) and given.shape == (batch, keys):
-            masks[record.key_stream] = given.bool()
-        else:
-            masks[record.key_stream] = record.map.sum(dim=(HEAD, QUERY)) > 0
-    return masks
+    records = [record for step in steps for record in step]
+    reading, read = ({getattr(r, end): r for r in records} for end in ("query_stream", "key_stream"))
+    streams = dict.fromkeys(stream for r in records for stream in (r.query_stream, r.key_stream))
+    return {name: _real(inputs, read[name]) if name in read else _all(reading[name]) for name in streams}
+
+
+def _real(inputs: Inputs, read: AttentionRecord) -> TokenMask:
+    given = inputs.get(MASKS.get(read.key_stream, "attention_mask"))
+    if isinstance(given, Tensor) and given.shape == (read.source.shape[0], read.source.shape[KEY]):
+        return given.bool()
+    return read.map.sum(dim=(HEAD, QUERY)) > 0
+
+
+def _all(reading: AttentionRecord) -> TokenMask:
+    batch, _, queries, _ = reading.source.shape
+    return torch.ones(batch, queries, dtype=torch.bool, device=reading.source.device)
 
 
 def _read_out(kind: str | int | Tensor, question: Question, mask: TokenMask) -> TokenScores:
@@ -487,9 +495,9 @@ def _own(value: Any) -> Any:
     return value.clone() if value.is_inference() else value.detach()
 
 
-def _no_token_flow(model: nn.Module, windowed: AttentionMap) -> str:
+def _no_token_flow(model: nn.Module, windowed: torch.Size) -> str:
     return (
         f"This method follows tokens from block to block, but {type(model).__name__} has maps of shape "
-        f"{tuple(windowed.shape)} on the way: windows, merged patches or several streams do not keep tokens in place. "
+        f"{tuple(windowed)} on the way: windows, merged patches or several streams do not keep tokens in place. "
         "grad_cam and raw_attention, which read the last map alone, work on it."
     )

@@ -67,12 +67,13 @@ def head_share(record: AttentionRecord, importance: str) -> Tensor:
 
     Heads that all have no importance count alike.
     """
-    assert record.gradient is not None
-    dtype = torch.promote_types(record.map.dtype, torch.float32)
+    attention, gradient = record.map, record.gradient
+    assert gradient is not None
+    dtype = torch.promote_types(attention.dtype, torch.float32)
     if importance == "inner":
-        found = (record.map * record.gradient).sum(dim=(QUERY, KEY), dtype=dtype).abs()
+        found = (attention * gradient).sum(dim=(QUERY, KEY), dtype=dtype).abs()
     else:
-        found = (record.map.transpose(QUERY, KEY) @ record.gradient).abs().mean(dim=(QUERY, KEY), dtype=dtype)
+        found = (attention.transpose(QUERY, KEY) @ gradient).abs().mean(dim=(QUERY, KEY), dtype=dtype)
     total = found.sum(dim=1, keepdim=True)
     return torch.where(total > 0, found / total.where(total > 0, 1.0), 1.0 / found.shape[1])
 

@@ -38,8 +38,9 @@ def generic_attention(
     relevances = trace.relevances("dtd", strict=True) if maps == "relevance" else {}
 
     def weighted(record: AttentionRecord) -> Mixing:
-        assert record.gradient is not None
-        product = record.gradient * relevances.get(record.operation, record.map)
+        gradient = record.gradient
+        assert gradient is not None
+        product = gradient * relevances.get(record.operation, record.map)
         return head_mean(product.clamp(min=0)) if clamp == "before" else head_mean(product).clamp(min=0)
 
     steps = trace.steps_from(first_block)

@@ -22,12 +22,11 @@ def grad_cam(trace: Trace) -> StreamScores:
     """
     found = []
     for readout, record in trace.last_rows:
-        assert record.gradient is not None
         positions, weights = readout.rows
         rows = positions[:, None, :, None]
-        attention, gradient = (
-            x.take_along_dim(rows, dim=QUERY).to(weights.dtype) for x in (record.map, record.gradient)
-        )
+        attention, gradient = record.map, record.gradient
+        assert gradient is not None
+        attention, gradient = (x.take_along_dim(rows, dim=QUERY).to(weights.dtype) for x in (attention, gradient))
         content = trace.masks[record.key_stream][:, None, None, :].expand(-1, -1, rows.shape[2], -1)
         if record.key_stream == readout.stream:
             content = content & (torch.arange(attention.shape[KEY], device=positions.device) != rows)
