@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 
 import pytest
@@ -188,3 +189,20 @@ def test_long_inputs_run_fewer_at_once():
     assert inputs_at_once(256, "cuda") == tokens // 256
     assert inputs_at_once(4096, "cuda") == tokens // 4096 // 16
     assert inputs_at_once(10**6, "cpu") == 0  # one at a time, in effect
+
+
+@pytest.mark.parametrize("backward", ["gradient", "libra"])
+@pytest.mark.parametrize("method", ["generic_attention", "bi_token", "input_x_gradient", "transformer_attribution"])
+def test_nothing_of_a_pass_outlives_it(method, backward):
+    model, inputs = FAMILIES["vit"](), inputs_of("vit")
+
+    def tensors() -> int:
+        attribute(model, inputs, 1, method, backward=backward)
+        return sum(type(held) is torch.Tensor for held in gc.get_objects())
+
+    gc.collect()
+    gc.disable()  # a cycle would keep a whole graph on the GPU until the collector comes by
+    try:
+        assert tensors() == tensors()
+    finally:
+        gc.enable()

@@ -74,6 +74,12 @@ class Ruled(TorchFunctionMode):
                 "TF32 is on, too coarse for relevance: torch.backends.cuda.matmul.allow_tf32 = False turns it off."
             )
 
+    def __exit__(self, *raised: Any) -> None:
+        super().__exit__(*raised)
+        # What is known of tensors is of use in here alone, and would keep their graph, which keeps this mode.
+        for known in (self._widened, self._scales, self._maps, self._origins, self._roots):
+            known.clear()
+
     @contextmanager
     def following(self, rules: Mapping[str, Rule], *, strict: bool = False, keep: bool = True) -> Iterator[None]:
         """Backward passes in here obey these rules; strict ones refuse an operation that has none.
