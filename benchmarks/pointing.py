@@ -36,8 +36,16 @@ from whyformer.scenes import (
     texts,
 )
 
-VARIANTS = [(method, "gradient") for method in METHODS]
-VARIANTS += [(name, "libra") for name, method in METHODS.items() if method.reads not in ("last map", "maps")]
+# of mini-clip, the last that both towers have
+LAST_BLOCK = {"mini-clip": 2, "mini-detr": 2, "mini-lxmert": 3, "mini-visualbert": 3, "mini-t5": 3}
+# method, whether only its last block is used, and how gradients are taken
+VARIANTS = [(method, False, "gradient") for method in METHODS]
+VARIANTS += [(method, True, "gradient") for method in ("bi_head", "bi_token")]
+READERS = [name for name, method in METHODS.items() if "gradients" in method.reads or method.reads == "states"]
+VARIANTS += [
+    (method, False, "libra") for method in [*READERS, "grad_cam", "transformer_attribution", "input_x_gradient"]
+]
+VARIANTS += [(method, True, "libra") for method in ("bi_head", "bi_token")]
 
 
 @dataclass(frozen=True)
@@ -143,11 +151,15 @@ def main() -> None:
     report: dict[str, Any] = {"scenes": options.scenes, "rows": []}
     for task in tasks(options.scenes):
         subject = load(task.model)
-        for method, backward in track(VARIANTS, task.model):
-            found = hits(task, explain_batch(task.examples, subject, task.targets, method, backward=backward))
+        for method, last_only, backward in track(VARIANTS, task.model):
+            how: dict[str, Any] = {"backward": backward}
+            if last_only:
+                how["first_block"] = LAST_BLOCK[task.model]
+            found = hits(task, explain_batch(task.examples, subject, task.targets, method, **how))
             for name, pairs in found.items():
                 accuracy, chance = (100 * float(np.mean(side)) for side in zip(*pairs, strict=True))
-                row = {"model": task.model, "part": name, "method": method, "backward": backward}
+                label = f"{method}, last block" if last_only else method
+                row = {"model": task.model, "part": name, "method": label, "backward": backward}
                 row |= {"accuracy": round(accuracy, 1), "chance": round(chance, 1), "examples": len(pairs)}
                 report["rows"].append(row)
                 print(row, flush=True)

@@ -182,7 +182,7 @@ def pointing() -> str:
     rows = report["rows"]
     places = list(dict.fromkeys((row["model"], row["part"]) for row in rows))
     cells = {(row["model"], row["part"], row["method"], row["backward"]): f"{row['accuracy']:.0f}" for row in rows}
-    chances = {(row["model"], row["part"]): f"{row['chance']:.0f}" for row in rows}
+    chances = {(row["model"], row["part"]): f"{row['chance']:.0f}" for row in rows if row["method"] == "random"}
     body = [["chance", *(chances[place] for place in places)]]
     for method in dict.fromkeys(row["method"] for row in rows):
         line = []
