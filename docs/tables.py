@@ -89,13 +89,14 @@ def cost() -> str:
 
 def gpu() -> str:
     """Images per second on a GPU."""
-    report = result("gpu")
-    precisions = report["throughput"]
+    report, strict = result("gpu"), result("gpu_fp32")
+    precisions = report["throughput"] | strict["throughput"]
+    authors = report["authors"] | strict["authors"]
     rows = []
-    for label in ["plain forward", *report["least"]]:
+    for label in dict.fromkeys(["plain forward", *report["least"], *strict["least"]]):
         found = [precisions[name].get(label, {}).get("images_per_second") for name in precisions]
         rates = ["–" if rate is None else f"{rate:,.0f}" for rate in found]
-        rows.append([label, *rates, shown(report["authors"].get(label))])
+        rows.append([label, *rates, shown(authors.get(label))])
     return table([f"images/s, {report['card']}", *precisions, "the papers' code"], rows)
 
 

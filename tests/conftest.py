@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 import transformers
 from PIL import Image
 from safetensors.torch import load_file, save_file
@@ -20,6 +21,9 @@ torch.set_num_threads(1)
 ANIMALS = {0: "cat", 1: "dog", 2: "bird", 3: "fish"}
 MOODS = {0: "good", 1: "bad", 2: "dull", 3: "odd"}
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", "the", "film", "was", "great", "bad", "not", "and", "a", "##ly"]
+
+settings.register_profile("unhurried", deadline=None)  # a busy machine is no error
+settings.load_profile("unhurried")
 
 
 def labelled(names):

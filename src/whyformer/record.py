@@ -34,7 +34,7 @@ from whyformer.provenance import (
 from whyformer.ruled import Ruled
 
 Function = Callable[..., Any]
-# The most entries a map may have to be kept for its gradient; a larger one is made anew when it is read.
+# The most entries an example's map may have to be kept for its gradient; a larger one is made anew when it is read.
 KEPT = 2**24
 
 
@@ -177,7 +177,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         attention = Attention(*args, **kwargs)
         is_plain = self._graph and not isinstance(self._ruled, Ruled)  # rules go back through the map itself
-        if is_plain and attention.can_be_repeated and attention.shape.numel() > KEPT:
+        if is_plain and attention.can_be_repeated and attention.shape.numel() > KEPT * self._batch:
             return self._unwritten(attention)
         tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
