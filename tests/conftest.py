@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from hypothesis import settings
 import transformers
+from hypothesis import settings
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
