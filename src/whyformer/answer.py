@@ -19,6 +19,8 @@ from whyformer.methods import Method
 from whyformer.score import logits_of
 from whyformer.trace import Trace
 
+COARSE = 0.1  # of the answer's score may be missing from the scores' sum before a note says so
+
 
 @dataclass(frozen=True)
 class Answer:
@@ -139,6 +141,10 @@ def _notes(found: Sequence[Answer], parts: Mapping[str, Part], method: Method) -
     if chunk is not None and chunk.is_truncated:
         yield "The text is longer than the model's limit: only its beginning was explained, as asked."
     yield from filter(None, found[0].remarks)
+    missing = max((part.completeness for part in found if part.completeness is not None), default=0.0)
+    if missing > COARSE:
+        why = "more steps may help" if "steps" in method.options else "biases have their share"
+        yield f"The scores miss what they should add up to by {missing:.0%}: {why}."
     for name, part in parts.items():
         if not np.any(part.scores):
             yield f"{method.name} found nothing{f' in the {name}' if len(parts) > 1 else ''}: every score is zero."

@@ -145,11 +145,15 @@ def by_token(stream: str, x: Tensor) -> TokenScores:
 def _scores_at(
     question: Question, streams: Sequence[str], scales: Tensor, baseline: str | Tensor, leaves: dict[str, Leaf]
 ) -> tuple[list[ExampleScores], Ruled | None]:
+    """The scores at each scale. No map is asked for: plain gradients go back through the model's own kernels."""
     batch = question.batch * len(scales)
     ruled = Ruled(question.model, batch, precise=False) if question.backward == "libra" else None
-    recorder = Recorder(batch, graph=True, ruled=ruled)
     with torch.inference_mode(False), scaled_inputs(question, streams, scales, baseline, leaves) as inputs:
-        output = recorder.run(question.model, **inputs)
+        if ruled is None:
+            with torch.enable_grad():
+                output = question.model(**inputs)
+        else:
+            output = Recorder(batch, graph=True, ruled=ruled).run(question.model, **inputs)
         return [question.score(part) for part in _parts(output, question.batch, len(scales))], ruled
 
 

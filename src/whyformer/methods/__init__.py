@@ -76,13 +76,17 @@ def check_options(method: Method, options: Mapping[str, Any]) -> None:
         choices = [c for part in _members(hints[name]) if get_origin(part) is Literal for c in get_args(part)]
         if isinstance(value, str) and choices and value not in choices:
             raise WhyformerError(f"{method.name}: {name}={value!r}. Choose from: {', '.join(map(str, choices))}.")
-        if Tensor in _members(hints[name]) and not isinstance(value, (str, Tensor)):
+        if (
+            Tensor in _members(hints[name])
+            and not isinstance(value, (str, Tensor))
+            and value is not method.options[name].default
+        ):
             raise WhyformerError(
                 f"{method.name}: {name}={value!r:.40}. Choose from: {', '.join(choices)}, or a tensor."
             )
-        plain = hints[name] in (int, bool)
-        if plain and type(value) is not hints[name]:
-            raise WhyformerError(f"{method.name}: {name}={value!r} is no {hints[name].__name__}.")
+        plain = next((kind for kind in (bool, int) if kind in _members(hints[name])), None)
+        if plain and type(value) is not plain and not (value is None and type(None) in _members(hints[name])):
+            raise WhyformerError(f"{method.name}: {name}={value!r} is no {plain.__name__}.")
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

@@ -65,11 +65,15 @@ def input_x_gradient(trace: Trace) -> StreamScores:
 
 @method("integrated_gradients", reads="inputs")
 def integrated_gradients(
-    trace: Trace, *, steps: int = 50, quadrature: Quadrature = "midpoint", baseline: Baseline | Tensor | None = None
+    trace: Trace,
+    *,
+    steps: int | None = None,
+    quadrature: Quadrature = "midpoint",
+    baseline: Baseline | Tensor | None = None,
 ) -> StreamScores:
     """Input less baseline times the gradient integrated between them, (x − x₀) ⊙ ∫∇s (Sundararajan et al. 2017).
 
     The scores add up to the score less that of the baseline; the explanation says how nearly these do. The baseline
-    is grey for pixels and padding for text, unless given.
+    is grey for pixels and padding for text, the steps are 20 and 50, unless given.
     """
     return trace.integrated_inputs(quadrature, steps, baseline)
