@@ -6,6 +6,7 @@ report("results")
 
 from whyformer.run.evaluation import evaluate
 from whyformer.run.protocols import PROTOCOLS, protocol
+from whyformer.run.report import report
 from whyformer.run.suite import Suite, read_suite, suite_of
 
-__all__ = ["PROTOCOLS", "Suite", "evaluate", "protocol", "read_suite", "suite_of"]
+__all__ = ["PROTOCOLS", "Suite", "evaluate", "protocol", "read_suite", "report", "suite_of"]
