@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -283,3 +284,42 @@ def test_tables_are_plain_parquet(suite, tmp_path):
     table = pq.read_table(out / "rows")
     assert table.column_names == ["sample", "protocol", "method", "measure", "values", "at", "text"]
     assert table.num_rows == len(read(out, "rows"))
+
+
+# In a process of its own: what Ray starts ends with it, and leaves the other tests alone.
+DRIVER = """
+import os, signal, sys
+import ray
+from whyformer.run import cluster, evaluate
+
+class Mortal(cluster.Hand):
+    def tables(self, number):
+        if number == 1 and not os.path.exists(os.environ["MARK"]):
+            open(os.environ["MARK"], "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().tables(number)
+
+cluster.Hand = Mortal
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+evaluate(sys.argv[1], sys.argv[2], engine="ray", quiet=True)
+"""
+
+
+def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(suite, tmp_path):
+    evaluate(suite, tmp_path / "local", quiet=True)
+    (tmp_path / "suite.toml").write_text(as_toml(suite))
+    environment = os.environ | {"MARK": str(tmp_path / "mark")}
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "suite.toml"), str(tmp_path / "ray")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "mark").exists()
+    for table in TABLES:
+        local, distributed = (read(tmp_path / engine, table) for engine in ("local", "ray"))
+        assert len(local) == len(distributed) > 0
+        for one, other in zip(local, distributed, strict=True):
+            assert one.keys() == other.keys()
+            for name, value in one.items():
+                if isinstance(value, (list, float)):
+                    np.testing.assert_allclose(other[name], value, atol=1e-5)
+                else:
+                    assert other[name] == value

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -24,7 +23,7 @@ class Hand:
 
 def tables(plan: Plan, data: Path, shards: Iterable[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
     """The files of each shard as soon as it is done, in whatever order. What a lost actor was doing is done again."""
-    ray = extra("ray")
+    ray = extra("ray", "ray")
     was_running = ray.is_initialized()
     if not was_running:
         ray.init(log_to_driver=False)  # RAY_ADDRESS names a cluster
@@ -62,5 +61,4 @@ def _hands(ray: Any, plan: Plan, data: Path, most: int) -> list[Any]:
     needs = {"num_gpus": 1, "num_cpus": 1} if gpus else {"num_cpus": 1}
     # A process that is killed is started again, and does again what it had not finished.
     actor = ray.remote(Hand).options(max_restarts=-1, max_task_retries=-1, **needs)
-    suite = dataclasses.replace(plan.suite)
-    return [actor.remote(suite, str(data)) for _ in range(max(1, min(gpus or cpus, most)))]
+    return [actor.remote(plan.suite, str(data)) for _ in range(max(1, min(gpus or cpus, most)))]
