@@ -79,7 +79,10 @@ def test_a_run_finds_what_the_protocols_find_by_hand(suite, vit, pets, tmp_path)
     clean = step_logits(forward, pixels[None])[0]
     predicted, labels = clean.argmax(dim=1), torch.tensor([int(p.name.startswith("dog")) for p in paths])
     scores = attribute(subject.model, {"pixel_values": pixels}, predicted.tolist(), "rollout", first_block=1)
-    maps = {"rollout first_block=1": scores["image"][:, 1:].unflatten(1, (4, 4)), "centre_prior": centre_prior(pixels, 4, 4)}
+    maps = {
+        "rollout first_block=1": scores["image"][:, 1:].unflatten(1, (4, 4)),
+        "centre_prior": centre_prior(pixels, 4, 4),
+    }
     truths = torch.stack([truth_of(pets / "annotations" / "trimaps" / path.name) for path in paths])
     for method, map_ in maps.items():
         where = {"protocol": "image_perturbation", "method": method}
@@ -143,7 +146,9 @@ def as_toml(suite):
     document = suite.document
     lines = [f"{key} = {json.dumps(document[key])}" for key in ("model", "samples", "shard", "batch", "seed")]
     for key in ("methods", "protocols"):
-        entries = [", ".join(f"{name} = {json.dumps(value)}" for name, value in entry.items()) for entry in document[key]]
+        entries = [
+            ", ".join(f"{name} = {json.dumps(value)}" for name, value in entry.items()) for entry in document[key]
+        ]
         lines.append(f"{key} = [{', '.join('{' + entry + '}' for entry in entries)}]")
     return "\n".join([*lines, "[data]", *(f"{k} = {json.dumps(v)}" for k, v in document["data"].items())])
 

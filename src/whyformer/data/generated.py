@@ -62,15 +62,16 @@ def scenes(count: int, split: Split = "test", seed: int = 0) -> Examples[Scene]:
     """So many scenes of a split, drawn by the seed, each with a caption and a question."""
     drawn, rng = sample(count, split, rng=seed), torch.Generator().manual_seed(seed)
     asked, told = questions(drawn, rng), captions(drawn, rng)
-    return Examples(tuple(f"scene {seed}.{number}" for number in range(count)), partial(_scene, seed, drawn, asked, told))
+    names = tuple(f"scene {seed}.{number}" for number in range(count))
+    return Examples(names, partial(_scene, seed, drawn, asked, told))
 
 
 def _scene(seed: int, all_scenes: Scenes, asked: Questions, told: Sentences, number: int) -> Scene:
     scene = all_scenes[number : number + 1]
     drawn = pictures(scene)
     image = Image.fromarray(drawn.pixels[0].permute(1, 2, 0).numpy())
-    captioned = texts(told.words)
-    others = [captioned[(number + step) % len(captioned)] for step in range(1, len(captioned))]
+    following = (torch.arange(2 * DISTRACTORS) + number) % len(all_scenes)  # some captions are there twice
+    own, *others = texts(told.words[following])
     return Scene(
         name=f"scene {seed}.{number}",
         image=image,
@@ -78,7 +79,7 @@ def _scene(seed: int, all_scenes: Scenes, asked: Questions, told: Sentences, num
         labels=tuple(LABELS[label] if label >= 0 else "" for label in scene.label[0].tolist()),
         owner=drawn.owner[0].numpy(),
         caption=_said(told, number),
-        others=tuple(dict.fromkeys(text for text in others if text != captioned[number]))[:DISTRACTORS],
+        others=tuple(dict.fromkeys(text for text in others if text != own))[:DISTRACTORS],
         question=_said(asked, number),
         answer=ANSWERS[int(asked.answer[number])],
     )

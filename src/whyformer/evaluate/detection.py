@@ -94,8 +94,9 @@ def average_precision_recall(evaluation: Any, images: ImagePlaces | None = None)
     drawn = np.arange(count) if images is None else np.asarray(images)
     resampled = coco_eval.COCOeval(iouType="segm")
     resampled.params = evaluation.params.__class__("segm")
-    for name in ("iouThrs", "recThrs", "maxDets", "areaRng", "areaRngLbl", "useCats", "catIds"):
+    for name in ("iouThrs", "recThrs", "areaRng", "areaRngLbl", "useCats", "catIds"):
         setattr(resampled.params, name, getattr(evaluation.params, name))
+    resampled.params.maxDets = evaluation.params.maxDets[-1:]  # the only ones read below
     resampled.params.imgIds = list(range(len(drawn)))
     resampled._paramsEval = resampled.params
     by_image = np.array(evaluation.evalImgs, dtype=object).reshape(-1, count)

@@ -1,4 +1,4 @@
-"""The engine that does a suite's shards on a Ray cluster: one actor for each GPU, or CPU, the model loaded once each."""
+"""The engine that does a suite's shards on a Ray cluster: an actor for each GPU or CPU, which loads the model once."""
 
 from __future__ import annotations
 

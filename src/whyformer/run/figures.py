@@ -93,8 +93,9 @@ def _table(
     name: str, figure: Figure, by_method: Mapping[str, list[Record]], seed: int, *, is_main: bool
 ) -> dict[str, Any]:
     """A figure of every method, best first, each compared with the best; of the main figure all pairs are compared."""
-    data = {method: data for method, rows in by_method.items() if (data := _values(rows))}
-    found = {method: _interval(figure, list(data[method].values()), seed) for method in data}
+    data = {method: values for method, rows in by_method.items() if (values := _values(rows))}
+    intervals = {method: _interval(figure, list(values.values()), seed) for method, values in data.items()}
+    found = {method: one for method, one in intervals.items() if one is not None}
     sign = {"higher": -1.0, "lower": 1.0, "neither": 0.0}[figure.better]
     order = sorted(found, key=lambda method: (sign * found[method]["value"], method))
     best = order[0] if order and figure.better != "neither" else None
@@ -124,8 +125,11 @@ def _values(rows: Sequence[Record]) -> dict[int, Any]:
     return found
 
 
-def _interval(figure: Figure, values: Sequence[Any], seed: int) -> dict[str, float]:
+def _interval(figure: Figure, values: Sequence[Any], seed: int) -> dict[str, float] | None:
+    """None for a figure that these samples do not have, such as the precision of large objects without any."""
     rows, of = _drawable(figure, values)
+    if not np.isfinite(of(rows)):
+        return None
     return asdict(interval(rows, of, resamples=figure.resamples, seed=seed))
 
 

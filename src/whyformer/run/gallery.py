@@ -15,6 +15,7 @@ from PIL import Image
 from whyformer.explanation import Boxes, Explanation, Layout, Part, Patches, WordPieces
 from whyformer.run.charts import CONTROLS
 from whyformer.run.figures import Run
+from whyformer.run.protocols import protocol_named
 from whyformer.run.tables import EXPLANATIONS, Record, read
 
 EXTREMES = 3  # best, and worst
@@ -70,8 +71,6 @@ def _extremes(
     run: Run, protocol: Mapping[str, Any], samples: Mapping[int, Record], explained: Explained
 ) -> Gallery | None:
     """The samples on which the best method did best and worst."""
-    from whyformer.run.protocols import protocol_named
-
     if not protocol["tables"]:
         return None
     table = protocol["tables"][0]
@@ -131,7 +130,9 @@ def _two_classes(run: Run, samples: Mapping[int, Record], explained: Explained) 
         for target in both
     ]
     title = f"Two classes of {samples[sample]['name']}"
-    return Gallery(title, "A method blind to the class shows the same twice.", tuple(both), tuple(methods), tuple(cells))
+    return Gallery(
+        title, "A method blind to the class shows the same twice.", tuple(both), tuple(methods), tuple(cells)
+    )
 
 
 def _part(sample: Record, record: Record) -> Part | None:
@@ -143,8 +144,7 @@ def _part(sample: Record, record: Record) -> Part | None:
 def _layout(sample: Record, record: Record) -> Layout | None:
     if record["part"] == "text":
         ends = sample["pieces"]
-        text = sample["text"] if record["target"] is None or not ends else sample["text"]
-        return _pieces(text, list(zip(ends[::2], ends[1::2], strict=True)))
+        return _pieces(sample["text"], list(zip(ends[::2], ends[1::2], strict=True)))
     image = Image.open(io.BytesIO(sample["picture"])).convert("RGB")
     if record["part"] == "regions":
         edges = sample["regions"]

@@ -24,7 +24,7 @@ from whyformer.loading import Loaded
 from whyformer.pieces import picture_of, pieces_of, whole_text
 from whyformer.run.pace import Pace
 from whyformer.run.samples import Sample, is_detector
-from whyformer.score import Target, label_index, label_name, logit, logits_of
+from whyformer.score import Target, label_index, label_name, logits_of
 from whyformer.target import scale_of
 from whyformer.trace import labels_of
 
@@ -293,9 +293,7 @@ def _compared(subject: Loaded, inputs: Inputs, samples: Sequence[Sample], pace: 
     model, scale = subject.model, scale_of(subject.model)
     with torch.no_grad():
         one = {"pixel_values": choices["pixel_values"][:1]}
-        embedded = torch.cat(
-            pace.parts(len(texts), lambda part: model(**sliced(read, part), **one).text_embeds)
-        )
+        embedded = torch.cat(pace.parts(len(texts), lambda part: model(**sliced(read, part), **one).text_embeds))
     numbers = [[texts.index(text) for text in sample.choices] for sample in samples]
     most = max(map(len, numbers))
     places = torch.tensor([line + [-1] * (most - len(line)) for line in numbers], device=embedded.device)
@@ -305,7 +303,8 @@ def _compared(subject: Loaded, inputs: Inputs, samples: Sequence[Sample], pace: 
         seen = model(pixel_values=asked["pixel_values"], **one_text).image_embeds
         here = places[asked[SAMPLE]]
         alike = scale * (seen @ embedded.T).gather(1, here.clamp(min=0))
-        return alike.masked_fill(here < 0, -torch.inf)
+        answers: Logits = alike.masked_fill(here < 0, -torch.inf)
+        return answers
 
     def explained(labels: Labels) -> tuple[Inputs, Callable[[slice], Target]]:
         chosen = places.gather(1, labels[:, None])[:, 0]
@@ -313,5 +312,3 @@ def _compared(subject: Loaded, inputs: Inputs, samples: Sequence[Sample], pace: 
 
     names = [dict(enumerate(sample.choices)) for sample in samples]
     return Questions(inputs, logits, explained, names)
-
-

@@ -207,4 +207,3 @@ def _number(document: Mapping[str, Any], name: str, default: int, *, at_least: i
 
 def _shown(value: Any) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
-

@@ -7,16 +7,14 @@ import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+import numpy as np
 from torch import Tensor
 
 from whyformer.extras import extra
 from whyformer.run.protocols import Column, Found, Line
 from whyformer.run.shard import Shard
-
-if TYPE_CHECKING:
-    import pyarrow
 
 SAMPLES, EXPLANATIONS, ROWS = "samples", "explanations", "rows"
 # The order in which they are written: a shard is done when its last table is there.
@@ -34,7 +32,7 @@ class Results:
     rows: list[Record]
 
 
-def schema(table: str) -> pyarrow.Schema:
+def schema(table: str) -> Any:
     """The columns of a table."""
     pa = extra("pyarrow")
     numbers, whole = pa.list_(pa.float64()), pa.list_(pa.int32())
@@ -158,7 +156,8 @@ def _pictured(shard: Shard, row: int) -> Record:
         box = (left, top, left + (right - left) * beyond[0], top + (bottom - top) * beyond[1])
         record["box"] = [edge * by for edge, by in zip(box, scale, strict=True)]
     if piece.regions is not None:
-        record["regions"] = [float(edge * by) for box in piece.regions.boxes for edge, by in zip(box, scale, strict=True)]
+        boxes = piece.regions.boxes * np.array(scale)
+        record["regions"] = boxes.flatten().astype(float).tolist()
     return record
 
 

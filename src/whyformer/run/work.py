@@ -98,9 +98,7 @@ def results(plan: Plan, subject: Loaded, pace: Pace, number: int) -> dict[str, l
     }
 
 
-def _readable(
-    plan: Plan, subject: Loaded, numbers: Sequence[int]
-) -> tuple[list[Sample], dict[int, Record]]:
+def _readable(plan: Plan, subject: Loaded, numbers: Sequence[int]) -> tuple[list[Sample], dict[int, Record]]:
     """The samples, and the records of those that cannot be used."""
     samples: list[Sample] = []
     wrong: dict[int, Record] = {}

@@ -1,4 +1,4 @@
-"""Controls: does a map depend on the model, on the class, and on what it calls relevant? How true are the recursions?"""
+"""Controls: does a map depend on the model, the class, what it calls relevant? How true are the recursions?"""
 
 from __future__ import annotations
 
@@ -79,7 +79,8 @@ def model_randomisation(shard: Shard) -> Found:
 
 
 @protocol(
-    "approximation", {"log10 of the squared error, mean over blocks": Figure("log error", better="lower", is_share=False)}
+    "approximation",
+    {"log10 of the squared error, mean over blocks": Figure("log error", better="lower", is_share=False)},
 )
 def approximation(shard: Shard) -> Found:
     """How far each recursion is from what the blocks really make of their tokens (BI Fig. 3)."""
@@ -101,7 +102,8 @@ def correlations(shard: Shard, first: Tensor, second: Tensor) -> Tensor:
     """The rank correlation of each sample's two maps, of texts over their words."""
     if first.dim() == 3:
         return rank_correlation(first.flatten(1), second.flatten(1))
-    words: TokenMask = shard.words() if first.shape == shard.inputs["input_ids"].shape else torch.ones_like(first).bool()
+    is_text = first.shape == shard.inputs["input_ids"].shape
+    words: TokenMask = shard.words() if is_text else torch.ones_like(first).bool()
     pairs = [rank_correlation(first[n : n + 1, here], second[n : n + 1, here]) for n, here in enumerate(words)]
     return torch.cat(pairs)
 
@@ -113,4 +115,3 @@ def _part(shard: Shard) -> str:
 def _pixels(members: Any, scores: Tensor, size: tuple[int, int]) -> Tensor:
     """Groups of patches as groups of their pixels."""
     return F.interpolate(members.unflatten(2, scores.shape[1:]).float(), size, mode="nearest-exact").bool()
-

@@ -9,7 +9,15 @@ from torch import Tensor
 from whyformer.evaluate.maps import upsampled
 from whyformer.evaluate.perturbation import Explained
 from whyformer.evaluate.sanity import pointing_game
-from whyformer.evaluate.segmentation import Averaged, average_precision, f1, foreground, mean_iou, overlap, pixel_accuracy
+from whyformer.evaluate.segmentation import (
+    Averaged,
+    average_precision,
+    f1,
+    foreground,
+    mean_iou,
+    overlap,
+    pixel_accuracy,
+)
 from whyformer.extras import extra
 from whyformer.run.protocols import Figure, Found, checked, protocol
 from whyformer.run.shard import Shard
@@ -88,8 +96,9 @@ def _truths(shard: Shard, part: str) -> Tensor | None:
         masks = [shard.truth(row) for row in range(len(shard))]
         known = [mask.flatten() for mask in masks if mask is not None]
         return torch.stack(known) if len(known) == len(masks) else None
-    if part == "regions" and all(sample.regions is not None for sample in shard.samples):
-        return torch.from_numpy(np.stack([sample.regions for sample in shard.samples])).long().to(shard.clean.device)
+    regions = [sample.regions for sample in shard.samples if sample.regions is not None]
+    if part == "regions" and len(regions) == len(shard):
+        return torch.from_numpy(np.stack(regions)).long().to(shard.clean.device)
     if part == "text" and all(sample.words is not None for sample in shard.samples):
         return _word_truths(shard).to(shard.clean.device)
     return None

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.evaluate.detection import AREAS
+from whyformer.evaluate.detection import AREAS, Otsu, average_precision_recall, evaluated, object_masks
 from whyformer.evaluate.detection import Found as Instance
-from whyformer.evaluate.detection import Otsu, average_precision_recall, evaluated, object_masks
+from whyformer.evaluate.priors import PRIORS
 from whyformer.extras import extra
 from whyformer.run.protocols import Figure, Found, checked, protocol
 from whyformer.run.samples import Thing, is_detector
@@ -25,10 +27,17 @@ RESAMPLES = 200  # one takes as long as COCO's whole evaluation
 
 def _figure(name: str) -> Figure:
     def of_texts(texts: Sequence[str]) -> Callable[[Any], float]:
-        evaluation = _evaluated(texts)
-        return lambda drawn: average_precision_recall(evaluation, drawn)[name]
+        measured = _measured(tuple(texts))
+        return lambda drawn: measured(tuple(np.asarray(drawn).tolist()))[name]
 
     return Figure("objects", of_texts=of_texts, resamples=RESAMPLES)
+
+
+@lru_cache(maxsize=2)
+def _measured(texts: tuple[str, ...]) -> Callable[[tuple[int, ...]], dict[str, float]]:
+    """All figures of the images drawn from these; one bootstrap serves them all."""
+    evaluation = _evaluated(texts)
+    return lru_cache(maxsize=None)(lambda drawn: average_precision_recall(evaluation, np.array(drawn)))
 
 
 @protocol(
@@ -45,7 +54,7 @@ def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels") -> Found:
     best, kinds = probabilities(shard.subject, torch.cat(parts)).max(dim=2)
     rows, queries = (best > SURE).nonzero(as_tuple=True)
     labels = kinds[rows, queries]
-    maps = _object_maps(shard, rows, queries, labels) if len(rows) else {name: None for name in shard.methods}
+    maps = _object_maps(shard, rows, queries, labels) if len(rows) else _none(shard)
     truth = [_truth(shard, row) for row in range(len(shard))]
     found: Found = {}
     for method, scores in maps.items():
@@ -58,6 +67,10 @@ def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels") -> Found:
             texts.append(json.dumps(truth[row] | {"found": objects}))
         found[method, "objects"] = texts
     return found
+
+
+def _none(shard: Shard) -> dict[str, Tensor | None]:
+    return dict.fromkeys([*(name for name in shard.methods if name not in shard.left_out), *PRIORS])
 
 
 def _asked(inputs: dict[str, Any]) -> dict[str, Any]:
@@ -104,7 +117,9 @@ def _truth(shard: Shard, row: int) -> dict[str, Any]:
 def _evaluated(texts: Sequence[str]) -> Any:
     """The images of all these texts, each by itself, matched with their truth."""
     rle = extra("pycocotools.mask")
-    images, annotations, found = [], [], []
+    images: list[Any] = []
+    annotations: list[Any] = []
+    found: list[Instance] = []
     for number, text in enumerate(texts):
         one = json.loads(text)
         images.append({"id": number, "width": one["width"], "height": one["height"]})

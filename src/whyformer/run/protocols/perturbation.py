@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Literal
 
 import torch
@@ -99,7 +100,10 @@ _VQA = {
 }
 
 
-@protocol("vqa_removal", {f"{what}, negative − positive": Figure(f"{what} gap") for what in ("regions", "words")} | _VQA)
+_GAPS = {f"{what}, negative − positive": Figure(f"{what} gap") for what in ("regions", "words")}
+
+
+@protocol("vqa_removal", _GAPS | _VQA)
 def vqa_removal(
     shard: Shard, *, explained: Explained = "predicted", fractions: Sequence[float] = VQA_FRACTIONS
 ) -> Found:
@@ -122,10 +126,7 @@ def vqa_removal(
             for method, scores in shard.explanations(labels, part).items()
             for order, first in ORDERS.items()
         }
-        filler = filler_id(shard.subject.tokenizer)
-        logits = _answers(
-            shard, gone, fractions, lambda gone, names=inputs: deleted(shard.inputs, gone, names, filler=filler)
-        )
+        logits = _answers(shard, gone, fractions, partial(_without, shard, inputs))
         heights = {key: soft_accuracy(steps, right) for key, steps in logits.items()}
         found |= _curve_columns(f"{what} ", heights, fractions, "0-1")
     return found
@@ -144,6 +145,10 @@ def without_pixels(shard: Shard, fill: Fill) -> Callable[[PixelRemoval], Inputs]
         return repeated(shard.inputs, len(gone)) | {"pixel_values": steps}
 
     return perturbed
+
+
+def _without(shard: Shard, names: Sequence[str], gone: Removal) -> Inputs:
+    return deleted(shard.inputs, gone, names, filler=filler_id(shard.subject.tokenizer))
 
 
 def without_words(shard: Shard, how: Erasure) -> Callable[[Removal], Inputs]:
