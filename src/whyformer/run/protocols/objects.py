@@ -128,9 +128,6 @@ def _evaluated(texts: Sequence[str]) -> Any:
             place = {"id": len(annotations) + 1, "image_id": number, "category_id": thing["category"]}
             about = {"segmentation": thing["mask"], "area": area, "bbox": box, "iscrowd": int(thing["crowd"])}
             annotations.append(place | about)
-        found += [
-            Instance(number, each["category"], each["score"], rle.decode(each["mask"]).astype(bool))
-            for each in one["found"]
-        ]
+        found += [Instance(number, each["category"], each["score"], each["mask"]) for each in one["found"]]
     categories = [{"id": kind} for kind in sorted({annotation["category_id"] for annotation in annotations})]
     return evaluated({"images": images, "annotations": annotations, "categories": categories}, found)
