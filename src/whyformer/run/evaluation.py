@@ -33,11 +33,12 @@ def evaluate(
     """
     check_choice("engine", engine, Engine)
     asked = suite if isinstance(suite, Suite) else read_suite(suite)
-    plan, folder = plan_of(asked, Path(data)), Path(out)
+    place, folder = Path(data).resolve(), Path(out)
+    plan = plan_of(asked, place)
     _claim(folder, plan)
     todo = [number for number in range(len(plan.shards)) if not is_done(folder, number)]
     with _told(plan, len(todo), quiet=quiet) as tell:
-        for number, tables in ENGINES[engine](plan, Path(data), todo) if todo else ():
+        for number, tables in ENGINES[engine](plan, place, todo) if todo else ():
             write_shard(folder, number, tables)
             tell(number)
     return folder
@@ -51,7 +52,7 @@ def _claim(folder: Path, plan: Plan) -> None:
         known = json.loads(place.read_text(encoding="utf-8"))
         if known != wanted:
             differing = [key for key in {**known, **wanted} if known.get(key) != wanted.get(key)]
-            what = ", ".join("samples of the data" if key == "names" else key for key in differing)
+            what = ", ".join("the data" if key == "names" else key for key in differing if key != "count")
             raise WhyformerError(f"{str(folder)!r} holds the results of another suite ({what}): choose another folder.")
     elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise WhyformerError(f"{str(folder)!r} is not empty and holds no suite: choose another folder.")

@@ -78,6 +78,9 @@ def summary(document: Mapping[str, Any]) -> str:
     parts = [f"{document['samples']} samples, seed {document['suite']['seed']}"]
     if document["accuracy"] is not None:
         parts.append(f"the model is right on {100 * document['accuracy']:.1f} %")
+    unfinished = document["suite"]["count"] - document["samples"] - len(document["errors"])
+    if unfinished:
+        parts.append(f"{unfinished} are still to be done: the run is not finished")
     if document["errors"]:
         parts.append(f"{len(document['errors'])} could not be read")
     return "; ".join(parts) + "."

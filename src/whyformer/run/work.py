@@ -42,8 +42,9 @@ class Plan:
     @property
     def document(self) -> dict[str, Any]:
         """What decides the results, as plain data; the names of the samples by their digest."""
-        names = "\n".join(self.examples.names[number] for shard in self.shards for number in shard)
-        return self.suite.document | {"names": hashlib.sha256(names.encode()).hexdigest()}
+        names = [self.examples.names[number] for shard in self.shards for number in shard]
+        digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
+        return self.suite.document | {"names": digest, "count": len(names)}
 
 
 def plan_of(suite: Suite, data: Path) -> Plan:
