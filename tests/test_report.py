@@ -8,10 +8,10 @@ import shutil
 
 import numpy as np
 import pytest
-from test_run import SETTINGS, pets  # noqa: F401  (a fixture)
-from test_run_protocols import documents  # noqa: F401  (a fixture)
 from typer.testing import CliRunner
 
+from test_run import SETTINGS, pets  # noqa: F401  (a fixture)
+from test_run_protocols import documents  # noqa: F401  (a fixture)
 from whyformer import WhyformerError
 from whyformer.cli import app
 from whyformer.evaluate.segmentation import mean_iou
@@ -143,5 +143,5 @@ def test_from_the_command_line(vit, pets, tmp_path):  # noqa: F811
 
 def test_an_engine_that_does_not_exist_is_named(vit, tmp_path):
     document = {"model": str(vit), "data": {"reader": "scenes", "count": 1}, **SETTINGS}
-    with pytest.raises(WhyformerError, match="engine='slurm'. Choose from: local, ray"):
+    with pytest.raises(WhyformerError, match=r"engine='slurm'\. Choose from: local, ray"):
         evaluate(suite_of(document), tmp_path, engine="slurm")

@@ -35,6 +35,8 @@ SETTINGS = {
     "protocols": ["image_perturbation", "segmentation"],
 }
 
+SUITES = sorted((Path(__file__).parents[1] / "benchmarks" / "suites").glob("*.toml"))
+
 
 @pytest.fixture(scope="module")
 def pets(tmp_path_factory):
@@ -282,6 +284,13 @@ def test_paths_are_taken_from_the_data_folder(vit, pets, tmp_path):
     out = evaluate(suite_of(document), tmp_path / "out", data=place, quiet=True)
     assert str(place) not in (out / "suite.json").read_text()
     assert len(read(out, "samples")) == 1
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_committed_suites_can_be_read_and_name_no_machine(path):
+    read = read_suite(path)
+    assert not any(str(value).startswith(("/", "~", ".")) for value in read.data.options.values())
+    assert path.read_text().startswith("# Results ")
 
 
 def test_tables_are_plain_parquet(suite, tmp_path):

@@ -117,7 +117,7 @@ def test_controls_are_those_of_the_pure_functions(vit, pets):  # noqa: F811
     for name, errors in approximation_errors(model, inputs).items():
         assert_same(found[name, "squared error by block"].values, errors, atol=1e-3)
     found = PROTOCOLS["saco"].found(asked)
-    assert ((-1 <= found["generic_attention", "saco"]) & (found["generic_attention", "saco"] <= 1)).all()
+    assert ((found["generic_attention", "saco"] >= -1) & (found["generic_attention", "saco"] <= 1)).all()
     flat = PROTOCOLS["image_perturbation"].found(asked, fill="road", unit="patch", domain="0.1-0.9")
     again = PROTOCOLS["image_perturbation"].found(
         shard_of(asked.subject, asked.samples, methods, Pace(50)), fill="road", unit="patch", domain="0.1-0.9"

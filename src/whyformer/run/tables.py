@@ -47,7 +47,7 @@ def schema(table: str) -> Any:
             "text": pa.string(),
             "pieces": whole,  # start and end of each word piece in the text, in turn
             "rationale": whole,  # 1 for each word that was marked
-            "picture": pa.binary(),  # PNG
+            "picture": pa.binary(),  # JPEG
             "box": numbers,  # of the picture, what the model saw
             "regions": numbers,  # left, top, right and bottom of each, in turn
         },
@@ -146,7 +146,7 @@ def _pictured(shard: Shard, row: int) -> Record:
     small = image.copy()
     small.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
     buffer = io.BytesIO()
-    small.save(buffer, "PNG")
+    small.save(buffer, "JPEG", quality=90)
     scale = (small.width / image.width, small.height / image.height) * 2
     record: Record = {"picture": buffer.getvalue()}
     if piece.picture is not None:
