@@ -24,6 +24,21 @@ _TEMPLATES = Environment(
 )
 
 
+def report_page(
+    title: str, about: Sequence[str], sections: Sequence[Any], galleries: Sequence[Any], notes: Sequence[str]
+) -> str:
+    """One page with tables, curves and grids of explanations."""
+    grids, views = [], []
+    for gallery in galleries:
+        cells = [[cell and explanation_view(cell, CELL_SIDE) for cell in row] for row in gallery.cells]
+        views += [cell for row in cells for cell in row if cell]
+        rows = [{"title": visible(name), "cells": row} for name, row in zip(gallery.rows, cells, strict=True)]
+        columns = [readable(column) for column in gallery.columns]
+        grids.append({"title": readable(gallery.title), "note": gallery.note, "columns": columns, "rows": rows})
+    shown = {"title": readable(title), "about": about, "sections": sections, "grids": grids, "notes": notes}
+    return _rendered("report.html.j2", views, **shown)
+
+
 def page(explanations: Sequence[Explanation], title: str = "Whyformer", names: Sequence[str] | None = None) -> str:
     """One page with the explanations one under the other, each with the name of its input where names are given."""
     views = [explanation_view(explanation) for explanation in explanations]
@@ -54,21 +69,6 @@ def comparison(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[st
         ],
     }
     return _rendered("page.html.j2", views, title=readable(title), explanations=[], grid=grid)
-
-
-def report_page(
-    title: str, about: Sequence[str], sections: Sequence[Any], galleries: Sequence[Any], notes: Sequence[str]
-) -> str:
-    """One page with tables, curves and grids of explanations."""
-    grids, views = [], []
-    for gallery in galleries:
-        cells = [[cell and explanation_view(cell, CELL_SIDE) for cell in row] for row in gallery.cells]
-        views += [cell for row in cells for cell in row if cell]
-        rows = [{"title": visible(name), "cells": row} for name, row in zip(gallery.rows, cells, strict=True)]
-        columns = [readable(column) for column in gallery.columns]
-        grids.append({"title": readable(gallery.title), "note": gallery.note, "columns": columns, "rows": rows})
-    shown = {"title": readable(title), "about": about, "sections": sections, "grids": grids, "notes": notes}
-    return _rendered("report.html.j2", views, **shown)
 
 
 def _rendered(template: str, views: Iterable[ExplanationView], **context: Any) -> str:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from whyformer.errors import WhyformerError
+from whyformer.attribution import attribute
+from whyformer.errors import WhyformerError, check_choice
 from whyformer.methods import METHODS, check_options, method_named
-from whyformer.record import Backward
 from whyformer.run.protocols import protocol_named
 from whyformer.run.samples import READERS
 from whyformer.run.shard import CONTROL
@@ -173,8 +173,7 @@ def _methods(entry: Any) -> list[Choice]:
     method = method_named(choice.name)
     check_options(method, {name: value for name, value in choice.options.items() if name != "backward"})
     backward = choice.options.get("backward", "gradient")
-    if backward not in get_args(Backward):
-        raise WhyformerError(f"backward={backward!r}. Choose from: {', '.join(get_args(Backward))}.")
+    check_choice("backward", backward, get_type_hints(attribute)["backward"])
     return [choice]
 
 
