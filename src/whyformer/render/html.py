@@ -24,6 +24,20 @@ _TEMPLATES = Environment(
 )
 
 
+def page(explanations: Sequence[Explanation], title: str = "Whyformer", names: Sequence[str] | None = None) -> str:
+    """One page with the explanations one under the other, each with the name of its input where names are given."""
+    views = [explanation_view(explanation) for explanation in explanations]
+    shown = [readable(name) for name in names] if names is not None else [""] * len(views)
+    named = list(zip(shown, views, strict=True))
+    return _rendered("page.html.j2", views, title=readable(title), explanations=named, grid=None)
+
+
+def fragment(explanation: Explanation) -> str:
+    """One explanation to put into another page, such as a notebook; its styles reach nothing outside it."""
+    view = explanation_view(explanation)
+    return _rendered("fragment.html.j2", [view], view=view)
+
+
 def report_page(
     title: str, about: Sequence[str], sections: Sequence[Any], galleries: Sequence[Any], notes: Sequence[str]
 ) -> str:
@@ -37,20 +51,6 @@ def report_page(
         grids.append({"title": readable(gallery.title), "note": gallery.note, "columns": columns, "rows": rows})
     shown = {"title": readable(title), "about": about, "sections": sections, "grids": grids, "notes": notes}
     return _rendered("report.html.j2", views, **shown)
-
-
-def page(explanations: Sequence[Explanation], title: str = "Whyformer", names: Sequence[str] | None = None) -> str:
-    """One page with the explanations one under the other, each with the name of its input where names are given."""
-    views = [explanation_view(explanation) for explanation in explanations]
-    shown = [readable(name) for name in names] if names is not None else [""] * len(views)
-    named = list(zip(shown, views, strict=True))
-    return _rendered("page.html.j2", views, title=readable(title), explanations=named, grid=None)
-
-
-def fragment(explanation: Explanation) -> str:
-    """One explanation to put into another page, such as a notebook; its styles reach nothing outside it."""
-    view = explanation_view(explanation)
-    return _rendered("fragment.html.j2", [view], view=view)
 
 
 def comparison(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str], title: str = "Whyformer") -> str:
