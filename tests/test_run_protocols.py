@@ -7,10 +7,12 @@ import json
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 from pycocotools import mask as run_lengths
 
 from test_run import pets  # noqa: F401  (a fixture)
 from whyformer import WhyformerError, attribute, detection, explain, load
+from whyformer.data import Instances, Photo, eraser, oxford_pets
 from whyformer.data.generated import scenes
 from whyformer.evaluate.approximation import approximation_errors
 from whyformer.evaluate.detection import object_masks
@@ -25,10 +27,14 @@ from whyformer.evaluate.rationale import (
 )
 from whyformer.evaluate.removal import removed
 from whyformer.evaluate.sanity import class_sensitivity, other_class, randomised, rank_correlation
+from whyformer.evaluate.segmentation import foreground, overlap
+from whyformer.methods import METHODS as ALL_METHODS
+from whyformer.methods import Method
 from whyformer.run import PROTOCOLS, suite_of
 from whyformer.run.pace import Pace
 from whyformer.run.samples import sample_of
 from whyformer.run.shard import shard_of
+from whyformer.run.tables import explanation_records
 
 METHODS = {"rollout": ("rollout", {}), "random": ("random", {})}
 TEXTS = ["the film was great and not bad", "a bad film", "the film was not a great film and not badly great"]
@@ -54,8 +60,6 @@ def documents(tmp_path):
         label = "POS" if number % 2 else "NEG"
         rows.append({"annotation_id": f"{number}.txt", "classification": label, "evidences": evidence})
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    from whyformer.data import eraser
-
     return list(eraser(tmp_path))
 
 
@@ -95,8 +99,6 @@ def test_texts_lose_their_words_and_rationales_are_found(bert, documents):
 
 
 def test_controls_are_those_of_the_pure_functions(vit, pets):  # noqa: F811
-    from whyformer.data import oxford_pets
-
     methods = {"generic_attention": ("generic_attention", {}), "random": ("random", {})}
     asked = shard(vit, list(oxford_pets(pets))[:3], methods=methods)
     model, inputs = asked.subject.model, {"pixel_values": asked.inputs["pixel_values"]}
@@ -209,8 +211,6 @@ def test_a_dual_encoder_tells_a_caption_from_others():
 
 
 def test_photos_are_compared_with_the_texts_of_their_labels():
-    from whyformer.data import Photo
-
     photos = [Photo(f"{n}", scene.image, "cat") for n, scene in enumerate(scenes(2, seed=7))]
     asked = shard("mini-clip", photos, {"cat": "a photo of a cat", "dog": "a photo of a dog"})
     assert asked.clean.shape == (2, 2)
@@ -229,20 +229,42 @@ def test_photos_are_compared_with_the_texts_of_their_labels():
     ],
 )
 def test_a_protocol_that_does_not_fit_is_refused(vit, pets, protocol, message):  # noqa: F811
-    from whyformer.data import oxford_pets
-
     with pytest.raises(WhyformerError, match=message):
         PROTOCOLS[protocol].found(shard(vit, list(oxford_pets(pets))[:1]))
 
 
 def test_a_method_that_does_not_apply_is_left_out_with_its_reason(swin, pets):  # noqa: F811
-    from whyformer.data import oxford_pets
-
     methods = {"rollout": ("rollout", {}), "grad_cam": ("grad_cam", {}), "random": ("random", {})}
     asked = shard(swin, list(oxford_pets(pets))[:2], methods=methods)
     found = PROTOCOLS["segmentation"].found(asked)
     assert "windows" in asked.left_out["rollout"]
     assert {method for method, _ in found} == {"grad_cam", "random", "centre_prior", "edge_prior"}
+
+
+def test_scores_of_pixels_are_a_finer_grid(vit, pets, monkeypatch):  # noqa: F811
+    def brightness(trace):
+        return {"pixels": trace.question.inputs["pixel_values"].sum(dim=1).flatten(1)}
+
+    monkeypatch.setitem(ALL_METHODS, "brightness", Method("brightness", brightness, "last map"))
+    asked = shard(vit, list(oxford_pets(pets))[:2], methods=METHODS | {"brightness": ("brightness", {})})
+    maps = asked.explanations(asked.clean.argmax(dim=1), "image")
+    assert_same(maps["brightness"], asked.inputs["pixel_values"].sum(dim=1))
+    assert maps["rollout"].shape == maps["centre_prior"].shape == (2, 4, 4)
+    found = PROTOCOLS["segmentation"].found(asked)
+    truths = torch.stack([asked.truth(row) for row in range(2)])
+    assert_same(found["brightness", "overlap"], overlap(foreground(maps["brightness"]), truths))
+    kept = [record for record in explanation_records(asked, [4, 5]) if record["method"] == "brightness"]
+    assert [(record["sample"], record["rows"], record["columns"]) for record in kept] == [(4, 32, 32), (5, 32, 32)]
+
+
+def test_things_of_coco_become_run_lengths():
+    image = Image.new("RGB", (40, 30))
+    square = [[10, 5, 20, 5, 20, 15, 10, 15]]
+    annotations = ({"category_id": 3, "segmentation": square}, {"category_id": 1, "segmentation": square, "iscrowd": 1})
+    sample = sample_of(Instances("a", 1, image, annotations), load("mini-detr"), {})
+    assert [(thing.label, thing.is_crowd) for thing in sample.things] == [(3, False), (1, True)]
+    assert run_lengths.area(sample.things[0].run_lengths) == 100
+    assert sample.things[0].run_lengths["size"] == [30, 40]
 
 
 def test_a_suite_may_name_every_protocol():

@@ -20,7 +20,6 @@ from whyformer.run.tables import EXPLANATIONS, Record, read
 
 EXTREMES = 3  # best, and worst
 COLUMNS = 6  # methods side by side
-PEOPLE = "people"
 Explained = dict[tuple[int, str, str], list[Record]]  # of a sample, by a method, for a target
 
 
@@ -60,11 +59,15 @@ def explanation(run: Run, sample: Record, records: Iterable[Record]) -> Explanat
 
 
 def people(run: Run, sample: Record) -> Explanation:
-    """The words that people marked, as if they were an explanation."""
+    """The words that people marked, or that are known to matter, as if they were an explanation."""
     spans = [match.span() for match in re.finditer(r"\S+", sample["text"])][: len(sample["rationale"])]
     marks = np.array(sample["rationale"][: len(spans)], dtype=np.float32)
     part = Part(_pieces(sample["text"], spans), marks)
-    return Explanation({"text": part}, sample["label"] or "", None, PEOPLE, run.suite["model"])
+    return Explanation({"text": part}, sample["label"] or "", None, _whose(run), run.suite["model"])
+
+
+def _whose(run: Run) -> str:
+    return "truth" if run.suite["data"]["reader"] == "scenes" else "people"
 
 
 def _extremes(
@@ -92,7 +95,7 @@ def _extremes(
         side = "best" if place < EXTREMES else "worst"
         right = "" if sample["label"] in (None, sample["predicted"]) else f", answered {sample['predicted']}"
         titles.append(f"{side}: {sample['name']}{right} ({values[number]:.2f})")
-    names = ([PEOPLE] if len(cells[0]) > len(columns) else []) + columns
+    names = ([_whose(run)] if len(cells[0]) > len(columns) else []) + columns
     title = f"Best and worst of {best} by {table['figure']} ({protocol['protocol']})"
     note = f"Of {len(values)} samples, by the value of {figure.measure} in brackets."
     return Gallery(title, note, tuple(titles), tuple(names), tuple(cells))
