@@ -129,6 +129,14 @@ def test_from_the_command_line(vit, pets, tmp_path):  # noqa: F811
     assert done.exit_code == 0, done.output
     assert "shard 0 done, 1 of 1" in done.stderr
     assert "`whyformer report" in done.stdout
+    assert "could not be used" not in done.stderr
+    copied = shutil.copytree(pets, tmp_path / "pets")
+    for name in ("cat_1", "cat_3", "dog_2"):
+        (copied / "images" / f"{name}.png").write_bytes(b"no picture")
+    again = ["evaluate", str(suite), "--out", str(tmp_path / "other"), "--data", str(tmp_path)]
+    suite.write_text(suite.read_text().replace("samples = 2", "samples = 8"))
+    done = CliRunner().invoke(app, again)
+    assert "3 of the samples could not be used: the report says why." in done.stderr
     done = CliRunner().invoke(app, ["report", out])
     assert done.exit_code == 0, done.output
     assert (tmp_path / "out" / "report.html").is_file()

@@ -245,9 +245,13 @@ def evaluate(
     """Measure methods on a model and data, as a suite says; stopped at any moment, it goes on where it was."""
     from whyformer.destination import writing
     from whyformer.run import evaluate as run
+    from whyformer.run.tables import unread
 
     with writing(out):
         folder = run(suite, out, data=data, engine=cast(Any, engine))  # checked where it is used
+    lost = unread(folder)
+    if lost:
+        typer.echo(f"{lost} of the samples could not be used: the report says why.", err=True)
     typer.echo(f"Written to {folder}: `whyformer report {folder}` shows what was found.")
 
 

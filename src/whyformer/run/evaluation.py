@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from itertools import count
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.run import cluster, local
@@ -59,33 +61,21 @@ def _claim(folder: Path, plan: Plan) -> None:
     write_whole(place, (json.dumps(wanted, indent=1, ensure_ascii=False) + "\n").encode())
 
 
-class _told:
+@contextmanager
+def _told(plan: Plan, todo: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """A bar with the time left on a terminal, elsewhere a line for each shard."""
+    terminal, total = Console(stderr=True), len(plan.shards)
+    if terminal.is_terminal and not quiet:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=terminal) as bar:
+            title = f"{plan.suite.model} on {plan.suite.data.name}, shards"
+            task = bar.add_task(title, total=total, completed=total - todo)
+            yield lambda number: bar.advance(task)
+        return
+    done = count(total - todo + 1)
 
-    def __init__(self, plan: Plan, todo: int, *, quiet: bool) -> None:
-        terminal = Console(stderr=True)
-        self.total, self.done, self.quiet = len(plan.shards), len(plan.shards) - todo, quiet
-        self.terminal = terminal
-        self.bar: Progress | None = None
-        if terminal.is_terminal and not quiet:
-            columns: list[Any] = [TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()]
-            columns += [TimeElapsedColumn(), TimeRemainingColumn()]
-            self.bar = Progress(*columns, console=terminal)
-            self.task = self.bar.add_task(f"{plan.suite.model} on {plan.suite.data.name}", total=self.total)
-            self.bar.update(self.task, completed=self.done)
+    def tell(number: int) -> None:
+        if not quiet:
+            terminal.print(f"shard {number} done, {next(done)} of {total}", highlight=False)
 
-    def __enter__(self) -> Callable[[int], None]:
-        if self.bar is not None:
-            self.bar.start()
-        return self.tell
-
-    def __exit__(self, *problem: object) -> None:
-        if self.bar is not None:
-            self.bar.stop()
-
-    def tell(self, number: int) -> None:
-        self.done += 1
-        if self.bar is not None:
-            self.bar.advance(self.task)
-        elif not self.quiet:
-            self.terminal.print(f"shard {number} done, {self.done} of {self.total}", highlight=False)
+    yield tell

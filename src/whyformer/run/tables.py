@@ -87,6 +87,13 @@ def read(folder: Path, table: str) -> list[Record]:
     return [record for path in sorted((folder / table).glob("*.parquet")) for record in pq.read_table(path).to_pylist()]
 
 
+def unread(folder: Path) -> int:
+    """How many samples could not be used."""
+    pq = extra("pyarrow.parquet")
+    errors = [pq.read_table(path, columns=["error"]) for path in (folder / SAMPLES).glob("*.parquet")]
+    return sum(len(table) - table["error"].null_count for table in errors)
+
+
 def path_of(folder: Path, table: str, number: int) -> Path:
     return folder / table / f"{number:05d}.parquet"
 

@@ -108,8 +108,11 @@ def _readable(plan: Plan, subject: Loaded, numbers: Sequence[int]) -> tuple[list
             sample = sample_of(plan.examples[number], subject, plan.suite.labels)
             check_sample(subject, sample)
             samples.append(sample)
-        except WhyformerError as error:
-            wrong[number] = sample_record(number, plan.examples.names[number], " ".join(str(error).split()))
+        except RuntimeError:  # the machine's trouble, such as its memory, not the sample's
+            raise
+        except Exception as error:  # a damaged sample can fail anywhere in decoders, tokenizers and processors
+            reason = " ".join(f"{error}".split()) or type(error).__name__
+            wrong[number] = sample_record(number, plan.examples.names[number], reason)
     return samples, wrong
 
 
