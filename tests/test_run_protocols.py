@@ -115,6 +115,7 @@ def test_controls_are_those_of_the_pure_functions(vit, pets):  # noqa: F811
     line = found["generic_attention", "rank correlation by stages forgotten"].values
     assert_same(line, torch.stack(stages, dim=1))
     assert_same(found["generic_attention", "last"], stages[-1])
+    assert_same(found["edge_prior", "mean"], torch.ones(3))
     found = PROTOCOLS["approximation"].found(asked)
     for name, errors in approximation_errors(model, inputs).items():
         assert_same(found[name, "squared error by block"].values, errors, atol=1e-3)
@@ -231,6 +232,15 @@ def test_photos_are_compared_with_the_texts_of_their_labels():
 def test_a_protocol_that_does_not_fit_is_refused(vit, pets, protocol, message):  # noqa: F811
     with pytest.raises(WhyformerError, match=message):
         PROTOCOLS[protocol].found(shard(vit, list(oxford_pets(pets))[:1]))
+
+
+def test_pictures_that_are_padded_are_not_perturbed():
+    examples = [Photo("a", Image.new("RGB", (64, 64))), Photo("b", Image.new("RGB", (64, 64)))]
+    asked = shard("mini-detr", examples)
+    asked.inputs["pixel_mask"] = torch.ones(2, *asked.size)
+    asked.inputs["pixel_mask"][1, :, -5:] = 0
+    with pytest.raises(WhyformerError, match="needs pictures of one size, without padding"):
+        PROTOCOLS["image_perturbation"].found(asked)
 
 
 def test_a_method_that_does_not_apply_is_left_out_with_its_reason(swin, pets):  # noqa: F811

@@ -62,12 +62,13 @@ def model_randomisation(shard: Shard) -> Found:
     part, labels = _part(shard), shard.clean.argmax(dim=1)
     inputs, target = shard.questions.explained(labels)
     first = shard.explanations(labels, part)
-    alike: dict[str, list[Tensor]] = {name: [] for name in shard.methods if name in first}
+    alike: dict[str, list[Tensor]] = {name: [] for name in first}
     for _, model in randomised(shard.subject.model, seed=shard.seed):
         subject = replace(shard.subject, model=model)
-        for name, so_far in alike.items():
-            maps = shard.explained_on(subject, inputs, target, name)
-            so_far.append(correlations(shard, first[name], maps[part]))
+        for name, so_far in alike.items():  # a prior stays what it was
+            asked_again = name in shard.methods
+            maps = shard.explained_on(subject, inputs, target, name)[part] if asked_again else first[name]
+            so_far.append(correlations(shard, first[name], maps))
     found: Found = {}
     for name, values in alike.items():
         line = torch.stack(values, dim=1)

@@ -59,6 +59,8 @@ def image_perturbation(
 ) -> Found:
     """Pixels go, the most or the least relevant first (TA, BI; of a dual encoder, zero-shot; ROAD as a fill)."""
     checked("pixel_values" in shard.inputs, shard, "image_perturbation", "pictures")
+    is_full = all(shard.content(row) == shard.size for row in range(len(shard)))
+    checked(is_full, shard, "image_perturbation", "pictures of one size, without padding")
     labels = shard.explained(explained)
     maps = shard.explanations(labels, "image")
     fractions = DOMAINS[domain]
