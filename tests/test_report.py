@@ -153,3 +153,14 @@ def test_an_engine_that_does_not_exist_is_named(vit, tmp_path):
     document = {"model": str(vit), "data": {"reader": "scenes", "count": 1}, **SETTINGS}
     with pytest.raises(WhyformerError, match=r"engine='slurm'\. Choose from: local, ray"):
         evaluate(suite_of(document), tmp_path, engine="slurm")
+
+
+def test_a_run_without_a_single_usable_sample_says_so(vit, pets, tmp_path):  # noqa: F811
+    copied = shutil.copytree(pets, tmp_path / "pets")
+    for path in (copied / "images").iterdir():
+        path.write_bytes(b"no picture")
+    document = {"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(copied)}, **SETTINGS}
+    out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
+    report(out)
+    assert "0 samples, seed 0; 6 could not be read." in (out / "report.md").read_text()
+    assert "is not an image that can be read" in (out / "report.html").read_text()

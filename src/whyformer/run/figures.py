@@ -13,21 +13,41 @@ import numpy as np
 
 from whyformer.errors import WhyformerError
 from whyformer.evaluate.statistics import RESAMPLES, comparison, interval
+from whyformer.extras import extra
 from whyformer.run.evaluation import SUITE
 from whyformer.run.protocols import Figure, protocol_named
 from whyformer.run.suite import Choice
-from whyformer.run.tables import ROWS, SAMPLES, Record, read
-
-Rows = dict[str, dict[str, list[Record]]]  # by measure and method
+from whyformer.run.tables import ROWS, SAMPLES, Record, whole_table
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What a protocol measured by a method: of which samples, values [sample, value] or texts, and where a curve is."""
+
+    samples: list[int]
+    values: Any
+    at: list[float]
+
+    @property
+    def by_sample(self) -> dict[int, Any]:
+        """The value of each sample that has one."""
+        if isinstance(self.values, list):
+            return dict(zip(self.samples, self.values, strict=True))
+        single = self.values[:, 0] if self.values.shape[1] == 1 else self.values
+        known = np.isfinite(self.values).all(axis=1)
+        return {sample: value for sample, value, is_known in zip(self.samples, single, known, strict=True) if is_known}
+
+
+Rows = dict[str, dict[str, Measured]]  # by measure and method
+
+
+@dataclass(frozen=True, eq=False)
 class Run:
-    """What is in the folder of a run."""
+    """What is in the folder of a run; its rows are a pyarrow.Table, for they are many."""
 
     suite: dict[str, Any]
     samples: list[Record]
-    rows: list[Record]
+    rows: Any
 
     @property
     def used(self) -> list[Record]:
@@ -40,10 +60,12 @@ class Run:
 
     def of(self, protocol: str) -> Rows:
         """The rows of a protocol, by its label."""
-        found: Rows = {}
-        for row in self.rows:
-            if row["protocol"] == protocol:
-                found.setdefault(row["measure"], {}).setdefault(row["method"], []).append(row)
+        equal = extra("pyarrow.compute").equal
+        rows, found = self.rows.filter(equal(self.rows["protocol"], protocol)), {}
+        for measure in rows["measure"].unique().to_pylist():
+            here = rows.filter(equal(rows["measure"], measure))
+            methods = here["method"].unique().to_pylist()
+            found[measure] = {method: _measured(here.filter(equal(here["method"], method))) for method in methods}
         return found
 
 
@@ -52,16 +74,25 @@ def run_in(folder: str | Path) -> Run:
     place = Path(folder) / SUITE
     if not place.is_file():
         raise WhyformerError(f"{str(folder)!r} holds no run: there is no {SUITE}. Start with `whyformer evaluate`.")
-    samples = read(Path(folder), SAMPLES)
+    light = ["sample", "name", "label", "predicted", "error"]
+    samples = whole_table(Path(folder), SAMPLES, light).to_pylist()
     if not samples:
         raise WhyformerError(f"{str(folder)!r} holds no finished shard yet.")
-    return Run(json.loads(place.read_text(encoding="utf-8")), samples, read(Path(folder), ROWS))
+    return Run(json.loads(place.read_text(encoding="utf-8")), samples, whole_table(Path(folder), ROWS))
+
+
+def _measured(rows: Any) -> Measured:
+    samples = rows["sample"].to_pylist()
+    if rows["text"].null_count < len(rows):
+        return Measured(samples, rows["text"].to_pylist(), [])
+    values = rows["values"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(len(samples), -1)
+    return Measured(samples, values, rows["at"][0].as_py() or [])
 
 
 def figures(run: Run) -> dict[str, Any]:
     """All tables and curves of a run, as plain data."""
     seed = run.suite["seed"]
-    left_out = {row["method"]: row["text"] for row in run.rows if row["measure"] == "left out"}
+    left_out = {method: found.values[0] for method, found in run.of("").get("left out", {}).items()}
     return {
         "suite": run.suite,
         "samples": len(run.used),
@@ -85,15 +116,14 @@ def _protocol(run: Run, choice: Choice, seed: int) -> dict[str, Any]:
         for number, (name, figure) in enumerate(named.items())
         if figure.measure in rows
     ]
-    curves = {measure: _curves(by_method, seed) for measure, by_method in rows.items() if _is_curve(by_method)}
+    lines = {m: by_method for m, by_method in rows.items() if any(found.at for found in by_method.values())}
+    curves = {measure: _curves(by_method, seed) for measure, by_method in lines.items()}
     return {"protocol": choice.label, "name": choice.name, "tables": [t for t in tables if t["rows"]], "curves": curves}
 
 
-def _table(
-    name: str, figure: Figure, by_method: Mapping[str, list[Record]], seed: int, *, is_main: bool
-) -> dict[str, Any]:
+def _table(name: str, figure: Figure, by_method: Mapping[str, Measured], seed: int, *, is_main: bool) -> dict[str, Any]:
     """A figure of every method, best first, each compared with the best; of the main figure all pairs are compared."""
-    data = {method: values for method, rows in by_method.items() if (values := _values(rows))}
+    data = {method: values for method, found in by_method.items() if (values := found.by_sample)}
     intervals = {method: _interval(figure, list(values.values()), seed) for method, values in data.items()}
     found = {method: one for method, one in intervals.items() if one is not None}
     sign = {"higher": -1.0, "lower": 1.0, "neither": 0.0}[figure.better]
@@ -112,17 +142,6 @@ def _table(
     ]
     about = {"better": figure.better, "is_share": figure.is_share}
     return {"figure": name, **about, "rows": rows, "pairs": pairs}
-
-
-def _values(rows: Sequence[Record]) -> dict[int, Any]:
-    """The value of each sample that has one."""
-    found: dict[int, Any] = {}
-    for row in rows:
-        if row["text"] is not None:
-            found[row["sample"]] = row["text"]
-        elif np.isfinite(row["values"]).all():
-            found[row["sample"]] = row["values"] if len(row["values"]) > 1 else row["values"][0]
-    return found
 
 
 def _interval(figure: Figure, values: Sequence[Any], seed: int) -> dict[str, float] | None:
@@ -153,18 +172,14 @@ def _drawable(figure: Figure, values: Sequence[Any]) -> tuple[Any, Callable[[Any
     return np.asarray(values, dtype=np.float64), figure.of
 
 
-def _is_curve(by_method: Mapping[str, Sequence[Record]]) -> bool:
-    return any(row["at"] for rows in by_method.values() for row in rows[:1])
-
-
-def _curves(by_method: Mapping[str, Sequence[Record]], seed: int) -> dict[str, Any]:
+def _curves(by_method: Mapping[str, Measured], seed: int) -> dict[str, Any]:
     """The mean curve of each method and its 95 % interval, point by point."""
     found: dict[str, Any] = {}
-    for method, rows in by_method.items():
-        values = np.array([row["values"] for row in rows if np.isfinite(row["values"]).all()])
+    for method, measured in by_method.items():
+        values = measured.values[np.isfinite(measured.values).all(axis=1)]
         if len(values):
             drawn = np.random.default_rng(seed).multinomial(len(values), [1 / len(values)] * len(values), RESAMPLES)
             low, high = np.percentile(drawn @ values / len(values), [2.5, 97.5], axis=0)
             mean = values.mean(axis=0)
-            found[method] = {"at": rows[0]["at"], "mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
+            found[method] = {"at": measured.at, "mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
     return found

@@ -16,7 +16,7 @@ from whyformer.explanation import Boxes, Explanation, Layout, Part, Patches, Wor
 from whyformer.run.charts import CONTROLS
 from whyformer.run.figures import Run
 from whyformer.run.protocols import protocol_named
-from whyformer.run.tables import EXPLANATIONS, Record, read
+from whyformer.run.tables import EXPLANATIONS, SAMPLES, Record, read, whole_table
 
 EXTREMES = 3  # best, and worst
 COLUMNS = 6  # methods side by side
@@ -36,13 +36,18 @@ class Gallery:
 
 def galleries(run: Run, folder: Path, document: Mapping[str, Any]) -> list[Gallery]:
     """The best and worst samples of each protocol's main figure, and two classes of one sample."""
+    keys = [tuple(r.values()) for r in whole_table(folder, EXPLANATIONS, ["sample", "method", "target"]).to_pylist()]
+    asked = list(dict.fromkeys(keys))
+    chosen = [_extremes(run, protocol, {method for _, method, _ in asked}) for protocol in document["protocols"]]
+    pair = _two_targets(asked)
+    # Maps are large: only those that are shown are read.
+    shown = sorted({n for one in chosen if one is not None for n in one.values} | ({pair[0]} if pair else set()))
+    samples = {sample["sample"]: sample for sample in read(folder, SAMPLES, shown)}
     explained: Explained = {}
-    for record in read(folder, EXPLANATIONS):
+    for record in read(folder, EXPLANATIONS, shown):
         explained.setdefault((record["sample"], record["method"], record["target"]), []).append(record)
-    samples = {sample["sample"]: sample for sample in run.used}
-    found = [_extremes(run, protocol, samples, explained) for protocol in document["protocols"]]
-    found.append(_two_classes(run, samples, explained))
-    return [gallery for gallery in found if gallery is not None]
+    found = [_best_and_worst(run, one, samples, explained) for one in chosen if one is not None]
+    return [*found, *([_two_classes(run, *pair, samples, explained)] if pair else [])]
 
 
 def explanation(run: Run, sample: Record, records: Iterable[Record]) -> Explanation | None:
@@ -70,39 +75,45 @@ def _whose(run: Run) -> str:
     return "truth" if run.suite["data"]["reader"] == "scenes" else "people"
 
 
-def _extremes(
-    run: Run, protocol: Mapping[str, Any], samples: Mapping[int, Record], explained: Explained
-) -> Gallery | None:
-    """The samples on which the best method did best and worst."""
+@dataclass(frozen=True)
+class Extremes:
+    """The samples on which a protocol's best method did best and worst, with their values, and the methods to show."""
+
+    title: str
+    note: str
+    values: dict[int, float]
+    methods: list[str]
+
+
+def _extremes(run: Run, protocol: Mapping[str, Any], explained_by: set[str]) -> Extremes | None:
     if not protocol["tables"]:
         return None
     table = protocol["tables"][0]
     figure = protocol_named(protocol["name"]).figures[table["figure"]]
-    methods = [row["method"] for row in table["rows"] if any(key[1] == row["method"] for key in explained)]
+    methods = [row["method"] for row in table["rows"] if row["method"] in explained_by]
     best = next((method for method in methods if method not in CONTROLS), None)
-    rows = run.of(protocol["protocol"]).get(figure.measure, {}).get(best or "", [])
-    values = {r["sample"]: _goodness(r, figure.of) for r in rows if r["values"] and np.isfinite(r["values"]).all()}
-    if best is None or not values:
+    if best is None or figure.of_texts is not None:
         return None
+    measured = run.of(protocol["protocol"])[figure.measure][best].by_sample
+    values = {sample: float(figure.of(np.array([value]))) for sample, value in measured.items()}
     order = sorted(values, key=lambda sample: (values[sample] * (1 if figure.better == "lower" else -1), sample))
-    chosen = list(dict.fromkeys([*order[:EXTREMES], *order[-EXTREMES:]]))
-    columns = methods[:COLUMNS]
-    cells, titles = [], []
-    for place, number in enumerate(chosen):
-        sample = samples[number]
-        marked = [people(run, sample)] if sample["text"] and sample["rationale"] else []
-        cells.append((*marked, *(_first(run, sample, method, explained) for method in columns)))
-        side = "best" if place < EXTREMES else "worst"
-        right = "" if sample["label"] in (None, sample["predicted"]) else f", answered {sample['predicted']}"
-        titles.append(f"{side}: {sample['name']}{right} ({values[number]:.2f})")
-    names = ([_whose(run)] if len(cells[0]) > len(columns) else []) + columns
+    ends = dict.fromkeys([*order[:EXTREMES], *order[-EXTREMES:]])
     title = f"Best and worst of {best} by {table['figure']} ({protocol['protocol']})"
     note = f"Of {len(values)} samples, by the value of {figure.measure} in brackets."
-    return Gallery(title, note, tuple(titles), tuple(names), tuple(cells))
+    return Extremes(title, note, {sample: values[sample] for sample in ends}, methods[:COLUMNS])
 
 
-def _goodness(row: Record, of: Any) -> float:
-    return float(of(np.array([row["values"]])))
+def _best_and_worst(run: Run, chosen: Extremes, samples: Mapping[int, Record], explained: Explained) -> Gallery:
+    cells, titles = [], []
+    for place, (number, value) in enumerate(chosen.values.items()):
+        sample = samples[number]
+        marked = [people(run, sample)] if sample["text"] and sample["rationale"] else []
+        cells.append((*marked, *(_first(run, sample, method, explained) for method in chosen.methods)))
+        side = "best" if place < EXTREMES else "worst"
+        wrong = "" if sample["label"] in (None, sample["predicted"]) else f", answered {sample['predicted']}"
+        titles.append(f"{side}: {sample['name']}{wrong} ({value:.2f})")
+    names = ([_whose(run)] if len(cells[0]) > len(chosen.methods) else []) + chosen.methods
+    return Gallery(chosen.title, chosen.note, tuple(titles), tuple(names), tuple(cells))
 
 
 def _first(run: Run, sample: Record, method: str, explained: Explained) -> Explanation | None:
@@ -112,30 +123,27 @@ def _first(run: Run, sample: Record, method: str, explained: Explained) -> Expla
     return explanation(run, sample, explained[targets[0]]) if targets else None
 
 
-def _two_classes(run: Run, samples: Mapping[int, Record], explained: Explained) -> Gallery | None:
-    """One sample explained for two classes, side by side, method by method."""
+def _two_targets(asked: Sequence[tuple[int, str, str]]) -> tuple[int, list[str], list[str]] | None:
+    """The first sample that was explained for two classes, the classes, and the methods that did."""
     targets: dict[tuple[int, str], list[str]] = {}
-    for number, method, target in explained:
+    for number, method, target in asked:
         targets.setdefault((number, method), []).append(target)
     pairs = {key: found[:2] for key, found in targets.items() if len(found) > 1 and key[1] not in CONTROLS}
     if not pairs:
         return None
-    sample = next(iter(pairs))[0]
-    methods = [method for number, method in pairs if number == sample][:COLUMNS]
-    both = pairs[sample, methods[0]]
-    cells = [
-        tuple(
-            explanation(run, samples[sample], explained[sample, method, target])
-            if (sample, method, target) in explained
-            else None
-            for method in methods
-        )
-        for target in both
-    ]
-    title = f"Two classes of {samples[sample]['name']}"
-    return Gallery(
-        title, "A method blind to the class shows the same twice.", tuple(both), tuple(methods), tuple(cells)
-    )
+    sample, first = next(iter(pairs))
+    both = pairs[sample, first]
+    return sample, both, [method for number, method in pairs if number == sample and pairs[number, method] == both]
+
+
+def _two_classes(
+    run: Run, number: int, both: list[str], methods: list[str], samples: Mapping[int, Record], explained: Explained
+) -> Gallery:
+    """One sample explained for two classes, one under the other, method by method."""
+    shown, sample = methods[:COLUMNS], samples[number]
+    cells = [tuple(explanation(run, sample, explained[number, m, target]) for m in shown) for target in both]
+    note = "A method blind to the class shows the same twice."
+    return Gallery(f"Two classes of {sample['name']}", note, tuple(both), tuple(shown), tuple(cells))
 
 
 def _part(sample: Record, record: Record) -> Part | None:

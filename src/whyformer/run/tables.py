@@ -81,17 +81,27 @@ def parquet(table: str, records: list[Record]) -> bytes:
     return buffer.getvalue()
 
 
-def read(folder: Path, table: str) -> list[Record]:
-    """The records of all shards, in their order."""
-    pq = extra("pyarrow.parquet")
-    return [record for path in sorted((folder / table).glob("*.parquet")) for record in pq.read_table(path).to_pylist()]
+def whole_table(
+    folder: Path, table: str, columns: Sequence[str] | None = None, samples: Sequence[int] | None = None
+) -> Any:
+    """The table of all shards, in their order, or these columns and samples of it: a pyarrow.Table."""
+    pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
+    wanted = None if samples is None else [("sample", "in", list(samples))]
+    paths = sorted((folder / table).glob("*.parquet"))
+    found = [pq.read_table(path, columns=columns, filters=wanted) for path in paths]
+    return pa.concat_tables(found) if found else schema(table).empty_table()
+
+
+def read(folder: Path, table: str, samples: Sequence[int] | None = None) -> list[Record]:
+    """The records of all shards, in their order, or those of some samples."""
+    records: list[Record] = whole_table(folder, table, samples=samples).to_pylist()
+    return records
 
 
 def unread(folder: Path) -> int:
     """How many samples could not be used."""
-    pq = extra("pyarrow.parquet")
-    errors = [pq.read_table(path, columns=["error"]) for path in (folder / SAMPLES).glob("*.parquet")]
-    return sum(len(table) - table["error"].null_count for table in errors)
+    errors = whole_table(folder, SAMPLES, ["error"])
+    return len(errors) - int(errors["error"].null_count)
 
 
 def path_of(folder: Path, table: str, number: int) -> Path:
