@@ -279,6 +279,38 @@ def doctor(
 
 
 @app.command()
+def evaluate(
+    suite: Annotated[Path, typer.Argument(metavar="SUITE.toml", help="What is measured: see docs/evaluation.md.")],
+    out: Annotated[Path, typer.Option(help="The folder of the tables; one that was begun is gone on with.")],
+    data: Annotated[Path, typer.Option(help="The folder that the suite's paths are relative to.")] = Path(),
+    engine: Annotated[str, typer.Option(help="local, or ray: a Ray cluster.")] = "local",
+) -> None:
+    """Measure methods on a model and data, as a suite says; stopped at any moment, it goes on where it was."""
+    from whyformer.destination import writing
+    from whyformer.run import evaluate as run
+    from whyformer.run.tables import unread
+
+    with writing(out):
+        folder = run(suite, out, data=data, engine=cast(Any, engine))  # checked where it is used
+    lost = unread(folder)
+    if lost:
+        typer.echo(f"{lost} of the samples could not be used: the report says why.", err=True)
+    typer.echo(f"Written to {folder}: `whyformer report {folder}` shows what was found.")
+
+
+@app.command()
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `whyformer evaluate` wrote.")],
+) -> None:
+    """Write the tables, curves and examples of a run: report.html, report.md, results.json and curves."""
+    from whyformer.destination import writing
+    from whyformer.run import report as written
+
+    with writing(folder):
+        typer.echo(f"Written to {written(folder)}: open it in a browser.")
+
+
+@app.command()
 def demo(
     out: Annotated[Path, typer.Option(help="The folder the page is written to.")] = Path("demo"),
 ) -> None:

@@ -8,9 +8,9 @@ from typing import Any
 from whyformer.errors import WhyformerError
 
 
-def extra(module: str) -> Any:
-    """A module of the `eval` extra, or how to get it."""
+def extra(module: str, group: str = "eval") -> Any:
+    """A module of an extra, or how to get it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise WhyformerError(f"This needs {module.partition('.')[0]}: pip install 'whyformer[eval]'.") from error
+        raise WhyformerError(f"This needs {module.partition('.')[0]}: pip install 'whyformer[{group}]'.") from error

@@ -25,12 +25,12 @@ Size = tuple[int, int]
 
 @dataclass(frozen=True)
 class Found:
-    """One object that a detector found: in which image, what, how surely, and where."""
+    """One object that a detector found: in which image, what, how surely, and where (a mask, or its run lengths)."""
 
     image: int
     category: int
     score: float
-    mask: MaskArray
+    mask: MaskArray | Mapping[str, Any]
 
 
 def object_masks(
@@ -66,7 +66,9 @@ def evaluated(truth: Mapping[str, Any], found: Sequence[Found], thresholds: Sequ
             "image_id": one.image,
             "category_id": one.category,
             "score": one.score,
-            "segmentation": rle.encode(np.asfortranarray(one.mask.astype(np.uint8))),
+            "segmentation": dict(one.mask)
+            if isinstance(one.mask, Mapping)
+            else rle.encode(np.asfortranarray(one.mask.astype(np.uint8))),
         }
         for one in found
     ]
@@ -94,8 +96,9 @@ def average_precision_recall(evaluation: Any, images: ImagePlaces | None = None)
     drawn = np.arange(count) if images is None else np.asarray(images)
     resampled = coco_eval.COCOeval(iouType="segm")
     resampled.params = evaluation.params.__class__("segm")
-    for name in ("iouThrs", "recThrs", "maxDets", "areaRng", "areaRngLbl", "useCats", "catIds"):
+    for name in ("iouThrs", "recThrs", "areaRng", "areaRngLbl", "useCats", "catIds"):
         setattr(resampled.params, name, getattr(evaluation.params, name))
+    resampled.params.maxDets = evaluation.params.maxDets[-1:]  # the only ones read below
     resampled.params.imgIds = list(range(len(drawn)))
     resampled._paramsEval = resampled.params
     by_image = np.array(evaluation.evalImgs, dtype=object).reshape(-1, count)

@@ -14,6 +14,7 @@ from whyformer.extras import extra
 
 Figure = Callable[[Any], float]  # of all examples at once: their mean, or the mIoU of their counts
 RESAMPLES = 2000
+AT_ONCE = 4_000_000  # values drawn together
 
 
 @dataclass(frozen=True)
@@ -41,10 +42,12 @@ def interval(
     value = float(figure(rows))
     if len(rows) == 1:
         return Interval(value, float("nan"), float("nan"))
+    is_mean = figure is np.mean and rows.ndim == 1  # of all draws at once: much faster
     found = extra("scipy.stats").bootstrap(
         (np.arange(len(rows)),),
-        lambda drawn: figure(rows[drawn]),
-        vectorized=False,
+        (lambda drawn, axis: rows[drawn].mean(axis=axis)) if is_mean else (lambda drawn: figure(rows[drawn])),
+        vectorized=is_mean,
+        batch=max(1, AT_ONCE // len(rows)),
         method="percentile",
         confidence_level=confidence,
         n_resamples=resamples,
@@ -69,12 +72,21 @@ def comparison(
     def difference(one: Any, other: Any) -> float:
         return float(figure(both[one])) - float(figure(both[other]))
 
-    bounds = interval(np.arange(count), lambda drawn: difference(drawn, drawn + count), resamples=resamples, seed=seed)
+    def mean_difference(one: Any, other: Any, axis: int) -> Any:
+        return both[one].mean(axis=axis) - both[other].mean(axis=axis)
+
+    is_mean = figure is np.mean and both.ndim == 1
+    if is_mean:
+        bounds = interval(first - second, resamples=resamples, seed=seed)
+    else:
+        places = np.arange(count)
+        bounds = interval(places, lambda drawn: difference(drawn, drawn + count), resamples=resamples, seed=seed)
     tested = extra("scipy.stats").permutation_test(
         (np.arange(count), np.arange(count) + count),
-        difference,
+        mean_difference if is_mean else difference,
         permutation_type="samples",
-        vectorized=False,
+        vectorized=is_mean,
+        batch=max(1, AT_ONCE // count),
         n_resamples=resamples,
         rng=np.random.default_rng(seed),
     )

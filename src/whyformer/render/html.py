@@ -42,6 +42,21 @@ def fragment(result: Result) -> str:
     return _rendered("fragment.html.j2", [view], view=view)
 
 
+def report_page(
+    title: str, about: Sequence[str], sections: Sequence[Any], galleries: Sequence[Any], notes: Sequence[str]
+) -> str:
+    """One page with tables, curves and grids of explanations."""
+    grids, views = [], []
+    for gallery in galleries:
+        cells = [[cell and explanation_view(cell, CELL_SIDE) for cell in row] for row in gallery.cells]
+        views += [cell for row in cells for cell in row if cell]
+        rows = [{"title": visible(name), "cells": row} for name, row in zip(gallery.rows, cells, strict=True)]
+        columns = [readable(column) for column in gallery.columns]
+        grids.append({"title": readable(gallery.title), "note": gallery.note, "columns": columns, "rows": rows})
+    shown = {"title": readable(title), "about": about, "sections": sections, "grids": grids, "notes": notes}
+    return _rendered("report.html.j2", views, **shown)
+
+
 def comparison(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str], title: str = "Whyformer") -> str:
     """One page with a table of explanations; the original once per row, and None for an empty cell."""
     check_grid(rows, row_titles, column_titles)

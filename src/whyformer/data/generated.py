@@ -1,0 +1,92 @@
+"""Shapes World as a data set: drawn scenes with captions, questions and the exact truth of what they depend on."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+from PIL import Image
+
+from whyformer.axes import MaskArray, WordTruth
+from whyformer.data.examples import Examples
+from whyformer.examples import Regions
+from whyformer.scenes import (
+    ANSWERS,
+    LABELS,
+    Questions,
+    Scenes,
+    Sentences,
+    captions,
+    pictures,
+    questions,
+    regions,
+    sample,
+    texts,
+)
+from whyformer.scenes.world import Split
+
+DISTRACTORS = 31  # captions of other scenes that a caption is told from
+
+
+@dataclass(frozen=True, eq=False)
+class Said:
+    """A sentence about a scene: which of its whitespace-delimited words and which things it depends on."""
+
+    text: str
+    words: WordTruth
+    things: np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Scene:
+    """A drawn scene: its things (a label each, "" for clutter), whose each pixel is, and what is said of it."""
+
+    name: str
+    image: Image.Image
+    regions: Regions
+    labels: tuple[str, ...]
+    owner: np.ndarray
+    caption: Said
+    others: tuple[str, ...]
+    question: Said
+    answer: str
+
+    def pixels(self, things: np.ndarray) -> MaskArray:
+        """The pixels of these things."""
+        return np.isin(self.owner, np.flatnonzero(things))
+
+
+def scenes(count: int, split: Split = "test", seed: int = 0) -> Examples[Scene]:
+    """So many scenes of a split, drawn by the seed, each with a caption and a question."""
+    drawn, rng = sample(count, split, rng=seed), torch.Generator().manual_seed(seed)
+    asked, told = questions(drawn, rng), captions(drawn, rng)
+    names = tuple(f"scene {seed}.{number}" for number in range(count))
+    return Examples(names, partial(_scene, seed, drawn, asked, told))
+
+
+def _scene(seed: int, all_scenes: Scenes, asked: Questions, told: Sentences, number: int) -> Scene:
+    scene = all_scenes[number : number + 1]
+    drawn = pictures(scene)
+    image = Image.fromarray(drawn.pixels[0].permute(1, 2, 0).numpy())
+    following = (torch.arange(2 * DISTRACTORS) + number) % len(all_scenes)  # some captions are there twice
+    own, *others = texts(told.words[following])
+    return Scene(
+        name=f"scene {seed}.{number}",
+        image=image,
+        regions=Regions(image, drawn.boxes[0].numpy(), regions(drawn).features[0].numpy()),
+        labels=tuple(LABELS[label] if label >= 0 else "" for label in scene.label[0].tolist()),
+        owner=drawn.owner[0].numpy(),
+        caption=_said(told, number),
+        others=tuple(dict.fromkeys(text for text in others if text != own))[:DISTRACTORS],
+        question=_said(asked, number),
+        answer=ANSWERS[int(asked.answer[number])],
+    )
+
+
+def _said(sentences: Sentences, number: int) -> Said:
+    """Punctuation belongs to the word before it."""
+    words, truth = sentences.words[number], sentences.truth[number]
+    is_word = words > 2  # neither nothing nor a question mark nor a full stop
+    return Said(texts(words[None])[0], truth[is_word].numpy(), sentences.things[number].numpy())

@@ -1,0 +1,170 @@
+"""Samples worth looking at: explained best and worst, beside what people marked, and for two classes."""
+
+from __future__ import annotations
+
+import io
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from whyformer.explanation import Boxes, Explanation, Layout, Part, Patches, WordPieces
+from whyformer.run.charts import CONTROLS
+from whyformer.run.figures import Run
+from whyformer.run.protocols import protocol_named
+from whyformer.run.tables import EXPLANATIONS, SAMPLES, Record, read, whole_table
+
+EXTREMES = 3  # best, and worst
+COLUMNS = 6  # methods side by side
+Explained = dict[tuple[int, str, str], list[Record]]  # of a sample, by a method, for a target
+
+
+@dataclass(frozen=True)
+class Gallery:
+    """A grid of explanations: a title for each row and column."""
+
+    title: str
+    note: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    cells: tuple[tuple[Explanation | None, ...], ...]
+
+
+def galleries(run: Run, folder: Path, document: Mapping[str, Any]) -> list[Gallery]:
+    """The best and worst samples of each protocol's main figure, and two classes of one sample."""
+    keys = [tuple(r.values()) for r in whole_table(folder, EXPLANATIONS, ["sample", "method", "target"]).to_pylist()]
+    asked = list(dict.fromkeys(keys))
+    chosen = [_extremes(run, protocol, {method for _, method, _ in asked}) for protocol in document["protocols"]]
+    pair = _two_targets(asked)
+    # Maps are large: only those that are shown are read.
+    shown = sorted({n for one in chosen if one is not None for n in one.values} | ({pair[0]} if pair else set()))
+    samples = {sample["sample"]: sample for sample in read(folder, SAMPLES, shown)}
+    explained: Explained = {}
+    for record in read(folder, EXPLANATIONS, shown):
+        explained.setdefault((record["sample"], record["method"], record["target"]), []).append(record)
+    found = [_best_and_worst(run, one, samples, explained) for one in chosen if one is not None]
+    return [*found, *([_two_classes(run, *pair, samples, explained)] if pair else [])]
+
+
+def explanation(run: Run, sample: Record, records: Iterable[Record]) -> Explanation | None:
+    """A sample's explanation as it was, on the picture or text that the tables keep."""
+    parts = {record["part"]: _part(sample, record) for record in records}
+    first = next(iter(records))
+    is_answer = first["target"] == sample["predicted"]
+    shown = {"image" if name == "regions" else name: part for name, part in parts.items() if part is not None}
+    if not shown:
+        return None
+    return Explanation(
+        shown, first["target"], sample["probability"] if is_answer else None, first["method"], run.suite["model"]
+    )
+
+
+def people(run: Run, sample: Record) -> Explanation:
+    """The words that people marked, or that are known to matter, as if they were an explanation."""
+    spans = [match.span() for match in re.finditer(r"\S+", sample["text"])][: len(sample["rationale"])]
+    marks = np.array(sample["rationale"][: len(spans)], dtype=np.float32)
+    part = Part(_pieces(sample["text"], spans), marks)
+    return Explanation({"text": part}, sample["label"] or "", None, _whose(run), run.suite["model"])
+
+
+def _whose(run: Run) -> str:
+    return "truth" if run.suite["data"]["reader"] == "scenes" else "people"
+
+
+@dataclass(frozen=True)
+class Extremes:
+    """The samples on which a protocol's best method did best and worst, with their values, and the methods to show."""
+
+    title: str
+    note: str
+    values: dict[int, float]
+    methods: list[str]
+
+
+def _extremes(run: Run, protocol: Mapping[str, Any], explained_by: set[str]) -> Extremes | None:
+    if not protocol["tables"]:
+        return None
+    table = protocol["tables"][0]
+    figure = protocol_named(protocol["name"]).figures[table["figure"]]
+    methods = [row["method"] for row in table["rows"] if row["method"] in explained_by]
+    best = next((method for method in methods if method not in CONTROLS), None)
+    if best is None or figure.of_texts is not None:
+        return None
+    measured = run.of(protocol["protocol"])[figure.measure][best].by_sample
+    values = {sample: float(figure.of(np.array([value]))) for sample, value in measured.items()}
+    order = sorted(values, key=lambda sample: (values[sample] * (1 if figure.better == "lower" else -1), sample))
+    ends = dict.fromkeys([*order[:EXTREMES], *order[-EXTREMES:]])
+    title = f"Best and worst of {best} by {table['figure']} ({protocol['protocol']})"
+    note = f"Of {len(values)} samples, by the value of {figure.measure} in brackets."
+    return Extremes(title, note, {sample: values[sample] for sample in ends}, methods[:COLUMNS])
+
+
+def _best_and_worst(run: Run, chosen: Extremes, samples: Mapping[int, Record], explained: Explained) -> Gallery:
+    cells, titles = [], []
+    for place, (number, value) in enumerate(chosen.values.items()):
+        sample = samples[number]
+        marked = [people(run, sample)] if sample["text"] and sample["rationale"] else []
+        cells.append((*marked, *(_first(run, sample, method, explained) for method in chosen.methods)))
+        side = "best" if place < EXTREMES else "worst"
+        wrong = "" if sample["label"] in (None, sample["predicted"]) else f", answered {sample['predicted']}"
+        titles.append(f"{side}: {sample['name']}{wrong} ({value:.2f})")
+    names = ([_whose(run)] if len(cells[0]) > len(chosen.methods) else []) + chosen.methods
+    return Gallery(chosen.title, chosen.note, tuple(titles), tuple(names), tuple(cells))
+
+
+def _first(run: Run, sample: Record, method: str, explained: Explained) -> Explanation | None:
+    """The explanation of the answer, or of whatever was explained first."""
+    targets = [key for key in explained if key[0] == sample["sample"] and key[1] == method]
+    targets.sort(key=lambda key: key[2] != sample["predicted"])
+    return explanation(run, sample, explained[targets[0]]) if targets else None
+
+
+def _two_targets(asked: Sequence[tuple[int, str, str]]) -> tuple[int, list[str], list[str]] | None:
+    """The first sample that was explained for two classes, the classes, and the methods that did."""
+    targets: dict[tuple[int, str], list[str]] = {}
+    for number, method, target in asked:
+        targets.setdefault((number, method), []).append(target)
+    pairs = {key: found[:2] for key, found in targets.items() if len(found) > 1 and key[1] not in CONTROLS}
+    if not pairs:
+        return None
+    sample, first = next(iter(pairs))
+    both = pairs[sample, first]
+    return sample, both, [method for number, method in pairs if number == sample and pairs[number, method] == both]
+
+
+def _two_classes(
+    run: Run, number: int, both: list[str], methods: list[str], samples: Mapping[int, Record], explained: Explained
+) -> Gallery:
+    """One sample explained for two classes, one under the other, method by method."""
+    shown, sample = methods[:COLUMNS], samples[number]
+    cells = [tuple(explanation(run, sample, explained[number, m, target]) for m in shown) for target in both]
+    note = "A method blind to the class shows the same twice."
+    return Gallery(f"Two classes of {sample['name']}", note, tuple(both), tuple(shown), tuple(cells))
+
+
+def _part(sample: Record, record: Record) -> Part | None:
+    layout = _layout(sample, record)
+    scores = np.array(record["scores"], dtype=np.float32)
+    return None if layout is None or layout.size != len(scores) else Part(layout, scores)
+
+
+def _layout(sample: Record, record: Record) -> Layout | None:
+    if record["part"] == "text":
+        ends = sample["pieces"]
+        return _pieces(sample["text"], list(zip(ends[::2], ends[1::2], strict=True)))
+    image = Image.open(io.BytesIO(sample["picture"])).convert("RGB")
+    if record["part"] == "regions":
+        edges = sample["regions"]
+        boxes = [(a, b, c, d) for a, b, c, d in zip(*(edges[side::4] for side in range(4)), strict=True)]
+        return Boxes(image, tuple(boxes))
+    left, top, right, bottom = sample["box"]
+    return Patches(image, record["rows"], record["columns"], (left, top, right, bottom))
+
+
+def _pieces(text: str, spans: Sequence[tuple[int, int]]) -> WordPieces:
+    tokens = tuple(text[start:end] or "·" for start, end in spans)
+    return WordPieces((text,), tokens, (0,) * len(spans), tuple(spans))

@@ -1,0 +1,133 @@
+"""Weakly supervised segmentation: the maps of what a detector found as masks, scored as by COCO (GA)."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.evaluate.detection import AREAS, Otsu, average_precision_recall, evaluated, object_masks
+from whyformer.evaluate.detection import Found as Instance
+from whyformer.evaluate.priors import PRIORS
+from whyformer.extras import extra
+from whyformer.run.protocols import Figure, Found, checked, protocol
+from whyformer.run.samples import Thing, is_detector
+from whyformer.run.shard import Shard, probabilities, sliced
+from whyformer.score import label_index, logit
+from whyformer.trace import labels_of
+
+SURE = 0.5  # GA's code; its comment says 0.8
+RESAMPLES = 200  # one takes as long as COCO's whole evaluation
+
+
+def _figure(name: str) -> Figure:
+    def of_texts(texts: Sequence[str]) -> Callable[[Any], float]:
+        measured = _measured(tuple(texts))
+        return lambda drawn: measured(tuple(np.asarray(drawn).tolist()))[name]
+
+    return Figure("objects", of_texts=of_texts, resamples=RESAMPLES)
+
+
+@lru_cache(maxsize=2)
+def _measured(texts: tuple[str, ...]) -> Callable[[tuple[int, ...]], dict[str, float]]:
+    """All figures of the images drawn from these; one bootstrap serves them all."""
+    evaluation = _evaluated(texts)
+    return lru_cache(maxsize=None)(lambda drawn: average_precision_recall(evaluation, np.array(drawn)))
+
+
+@protocol(
+    "weak_segmentation",
+    {name: _figure(name) for kind in ("AP", "AR") for name in (kind if a == "all" else f"{kind}_{a}" for a in AREAS)},
+)
+def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels") -> Found:
+    """Each object that a detector found, its map made a mask by Otsu's threshold, against COCO's instances (GA)."""
+    checked(is_detector(shard.subject), shard, "weak_segmentation", "a detector")
+    with torch.no_grad():
+        parts = shard.pace.parts(
+            len(shard), lambda part: shard.subject.model(**_asked(sliced(shard.inputs, part))).logits
+        )
+    best, kinds = probabilities(shard.subject, torch.cat(parts)).max(dim=2)
+    rows, queries = (best > SURE).nonzero(as_tuple=True)
+    labels = kinds[rows, queries]
+    maps = _object_maps(shard, rows, queries, labels) if len(rows) else _none(shard)
+    truth = [_truth(shard, row) for row in range(len(shard))]
+    found: Found = {}
+    for method, scores in maps.items():
+        texts = []
+        for row in range(len(shard)):
+            here = (rows == row).nonzero()[:, 0]
+            masks = [] if scores is None or not len(here) else _masks(shard, row, scores[here], otsu)
+            sure = zip(labels[here].tolist(), best[rows[here], queries[here]].tolist(), masks, strict=True)
+            objects = [{"category": kind, "score": score, "mask": mask} for kind, score, mask in sure]
+            texts.append(json.dumps(truth[row] | {"found": objects}))
+        found[method, "objects"] = texts
+    return found
+
+
+def _none(shard: Shard) -> dict[str, Tensor | None]:
+    return dict.fromkeys([*(name for name in shard.methods if name not in shard.left_out), *PRIORS])
+
+
+def _asked(inputs: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in inputs.items() if name != "sample"}
+
+
+def _object_maps(shard: Shard, rows: Tensor, queries: Tensor, labels: Tensor) -> dict[str, Tensor | None]:
+    """The map of every object by every method, all objects of the shard as one batch."""
+    inputs = {name: value[rows] for name, value in shard.inputs.items()}
+    maps: dict[str, Any] = {}
+    for name in shard.methods:
+        if name not in shard.left_out:
+            found = shard.attempted(inputs, lambda part: logit(labels[part], queries[part]), name)
+            if found is not None:
+                maps[name] = found["image"]
+    return maps | shard.priors(inputs, maps)
+
+
+def _masks(shard: Shard, row: int, scores: Tensor, otsu: Otsu) -> list[dict[str, Any]]:
+    picture = shard.pieces[row].picture
+    assert picture is not None
+    width, height = picture.image.size
+    masks = object_masks(scores, shard.size, shard.content(row), (height, width), otsu=otsu)
+    rle = extra("pycocotools.mask")
+    encoded = rle.encode(masks.permute(1, 2, 0).to(torch.uint8).cpu().numpy().copy(order="F"))
+    return [{"size": list(one["size"]), "counts": one["counts"].decode()} for one in encoded]
+
+
+def _truth(shard: Shard, row: int) -> dict[str, Any]:
+    names = labels_of(shard.subject.model)
+    picture = shard.samples[row].picture
+    assert picture is not None
+
+    def category(thing: Thing) -> int:
+        return thing.label if isinstance(thing.label, int) else label_index(thing.label, names, len(names))
+
+    things = [
+        {"category": category(thing), "mask": thing.run_lengths, "crowd": thing.is_crowd}
+        for thing in shard.samples[row].things
+    ]
+    return {"width": picture.width, "height": picture.height, "things": things}
+
+
+def _evaluated(texts: Sequence[str]) -> Any:
+    """The images of all these texts, each by itself, matched with their truth."""
+    rle = extra("pycocotools.mask")
+    images: list[Any] = []
+    annotations: list[Any] = []
+    found: list[Instance] = []
+    for number, text in enumerate(texts):
+        one = json.loads(text)
+        images.append({"id": number, "width": one["width"], "height": one["height"]})
+        for thing in one["things"]:
+            area, box = float(rle.area(thing["mask"])), rle.toBbox(thing["mask"]).tolist()
+            place = {"id": len(annotations) + 1, "image_id": number, "category_id": thing["category"]}
+            about = {"segmentation": thing["mask"], "area": area, "bbox": box, "iscrowd": int(thing["crowd"])}
+            annotations.append(place | about)
+        found += [Instance(number, each["category"], each["score"], each["mask"]) for each in one["found"]]
+    categories = [{"id": kind} for kind in sorted({annotation["category_id"] for annotation in annotations})]
+    return evaluated({"images": images, "annotations": annotations, "categories": categories}, found)

@@ -1,0 +1,204 @@
+"""Perturbation of pictures, texts and regions: all steps of all methods are asked about together."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import Curve, Inputs, Labels, PixelRemoval, Removal, StepLogits
+from whyformer.evaluate.answers import answer_table
+from whyformer.evaluate.perturbation import (
+    DOMAINS,
+    REGION_INPUTS,
+    TEXT_INPUTS,
+    VQA_FRACTIONS,
+    Domain,
+    Erasure,
+    Explained,
+    area,
+    blank,
+    blanked,
+    curves,
+    deleted,
+    erased,
+    filler_id,
+    soft_accuracy,
+)
+from whyformer.evaluate.removal import Removable, Unit, removed, removed_pixels
+from whyformer.evaluate.road import imputed
+from whyformer.run.protocols import Figure, Found, Line, checked, protocol
+from whyformer.run.shard import Shard, repeated
+
+Fill = Literal["black", "mean", "road"]
+ORDERS = {"positive": True, "negative": False}  # the most relevant first, or last
+MEASURES = ("accuracy", "probability", "logit")
+Gone = dict[tuple[str, str], Removal | PixelRemoval]  # of a method and an order
+
+AREAS = {
+    "negative − positive": Figure("accuracy gap"),
+    "negative AUC": Figure("accuracy area, negative"),
+    "positive AUC": Figure("accuracy area, positive", better="lower"),
+    "negative − positive, probability": Figure("probability gap"),
+    "negative AUC, probability": Figure("probability area, negative"),
+    "positive AUC, probability": Figure("probability area, positive", better="lower"),
+}
+
+
+@protocol("image_perturbation", AREAS)
+def image_perturbation(
+    shard: Shard,
+    *,
+    explained: Explained = "predicted",
+    unit: Unit = "pixel",
+    fill: Fill = "black",
+    domain: Domain = "0-0.9",
+) -> Found:
+    """Pixels go, the most or the least relevant first (TA, BI; of a dual encoder, zero-shot; ROAD as a fill)."""
+    checked("pixel_values" in shard.inputs, shard, "image_perturbation", "pictures")
+    is_full = all(shard.content(row) == shard.size for row in range(len(shard)))
+    checked(is_full, shard, "image_perturbation", "pictures of one size, without padding")
+    labels = shard.explained(explained)
+    maps = shard.explanations(labels, "image")
+    fractions = DOMAINS[domain]
+    gone: Gone = {
+        (method, order): removed_pixels(scores, shard.size, _asked(fractions), unit=unit, most_relevant_first=first)
+        for method, scores in maps.items()
+        for order, first in ORDERS.items()
+    }
+    logits = _answers(shard, gone, fractions, without_pixels(shard, fill))
+    return _areas(shard, logits, labels, fractions, domain)
+
+
+@protocol("text_perturbation", AREAS)
+def text_perturbation(
+    shard: Shard,
+    *,
+    explained: Explained = "predicted",
+    how: Erasure = "pad",
+    removable: Removable = "content",
+    domain: Domain = "0-0.9",
+) -> Found:
+    """Tokens go, the most or the least relevant first (BI)."""
+    checked("input_ids" in shard.inputs, shard, "text_perturbation", "texts")
+    labels = shard.explained(explained)
+    may_go, fractions = shard.words(removable), DOMAINS[domain]
+    gone: Gone = {
+        (method, order): removed(scores, _asked(fractions), most_relevant_first=first, removable=may_go)
+        for method, scores in shard.explanations(labels, "text").items()
+        for order, first in ORDERS.items()
+    }
+    logits = _answers(shard, gone, fractions, without_words(shard, how))
+    return _areas(shard, logits, labels, fractions, domain)
+
+
+_VQA = {
+    f"{what}, {order} AUC": Figure(f"{what} area, {order}", better="lower" if first else "higher")
+    for what in ("regions", "words")
+    for order, first in ORDERS.items()
+}
+
+
+_GAPS = {f"{what}, negative − positive": Figure(f"{what} gap") for what in ("regions", "words")}
+
+
+@protocol("vqa_removal", _GAPS | _VQA)
+def vqa_removal(
+    shard: Shard, *, explained: Explained = "predicted", fractions: Sequence[float] = VQA_FRACTIONS
+) -> Found:
+    """Regions or words are deleted; the soft accuracy of what is answered then (GA)."""
+    is_asked = shard.subject.sees_regions and all(sample.answers for sample in shard.samples)
+    checked(is_asked, shard, "vqa_removal", "questions about regions, with answers")
+    labels = shard.explained(explained)
+    names = shard.questions.names[0]
+    right = answer_table([sample.answers for sample in shard.samples], [names[n] for n in range(len(names))])
+    right = right.to(shard.clean.device)
+    fractions = tuple(map(float, fractions))
+    found: Found = {}
+    parts = {"regions": ("regions", REGION_INPUTS), "words": ("text", TEXT_INPUTS)}
+    for what, (part, inputs) in parts.items():
+        may_go = shard.inputs["visual_attention_mask"].bool() if part == "regions" else shard.words()
+        gone: Gone = {
+            (method, order): removed(
+                scores, _asked(fractions), most_relevant_first=first, removable=may_go, rounded="kept"
+            )
+            for method, scores in shard.explanations(labels, part).items()
+            for order, first in ORDERS.items()
+        }
+        logits = _answers(shard, gone, fractions, partial(_without, shard, inputs))
+        heights = {key: soft_accuracy(steps, right) for key, steps in logits.items()}
+        found |= _curve_columns(f"{what} ", heights, fractions, "0-1")
+    return found
+
+
+def without_pixels(shard: Shard, fill: Fill) -> Callable[[PixelRemoval], Inputs]:
+    """The shard's pictures at every step, without the pixels that are gone."""
+    pixels, processor = shard.inputs["pixel_values"], shard.subject.image_processor
+    mean, std = processor.image_mean, processor.image_std
+
+    def perturbed(gone: PixelRemoval) -> Inputs:
+        if fill == "road":  # step by step, so that the noise is the same whatever is asked together
+            steps = torch.cat([imputed(pixels, one[None], seed=shard.seed) for one in gone])
+        else:
+            steps = blanked(pixels, gone, blank(fill, mean, std))
+        return repeated(shard.inputs, len(gone)) | {"pixel_values": steps}
+
+    return perturbed
+
+
+def _without(shard: Shard, names: Sequence[str], gone: Removal) -> Inputs:
+    return deleted(shard.inputs, gone, names, filler=filler_id(shard.subject.tokenizer))
+
+
+def without_words(shard: Shard, how: Erasure) -> Callable[[Removal], Inputs]:
+    """The shard's texts at every step, without the tokens that are gone."""
+    filler = filler_id(shard.subject.tokenizer, how)
+    return lambda gone: erased(shard.inputs, gone, how, filler=filler)
+
+
+def _asked(fractions: Sequence[float]) -> tuple[float, ...]:
+    """The fractions that the model must be asked about: not the clean point, whose answer is known."""
+    return tuple(fraction for fraction in fractions if fraction > 0)
+
+
+def _answers(
+    shard: Shard, gone: Gone, fractions: Sequence[float], perturbed: Callable[[Tensor], Inputs]
+) -> dict[tuple[str, str], StepLogits]:
+    """The answers at every fraction, for every method and order."""
+    steps = len(_asked(fractions))
+    answers = shard.step_answers(torch.cat(list(gone.values())), perturbed).split(steps)
+    clean = [shard.clean[None]] * (len(fractions) - steps)
+    return {key: torch.cat([*clean, part]) for key, part in zip(gone, answers, strict=True)}
+
+
+def _areas(
+    shard: Shard,
+    logits: dict[tuple[str, str], StepLogits],
+    labels: Labels,
+    fractions: tuple[float, ...],
+    domain: Domain,
+) -> Found:
+    found = {key: curves(steps, shard.labels, labels) for key, steps in logits.items()}
+    columns: Found = {}
+    for measure in MEASURES:
+        heights = {key: getattr(one, measure) for key, one in found.items()}
+        if measure == "accuracy":
+            nobody_knows = (shard.labels < 0)[:, None]
+            heights = {key: value.masked_fill(nobody_knows, torch.nan) for key, value in heights.items()}
+        columns |= _curve_columns(f"{measure} ", heights, fractions, domain)
+    return columns
+
+
+def _curve_columns(
+    measure: str, heights: dict[tuple[str, str], Curve], fractions: tuple[float, ...], domain: Domain
+) -> Found:
+    """Each curve, the area under it, and by how much the negative one's is larger."""
+    areas = {key: area(values, fractions, domain) for key, values in heights.items()}
+    lines: Found = {(method, f"{measure}{order}"): Line(fractions, v) for (method, order), v in heights.items()}
+    single: Found = {(method, f"{measure}area, {order}"): value for (method, order), value in areas.items()}
+    methods = dict.fromkeys(method for method, _ in heights)
+    gaps: Found = {(m, f"{measure}gap"): areas[m, "negative"] - areas[m, "positive"] for m in methods}
+    return lines | single | gaps

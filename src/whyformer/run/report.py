@@ -1,0 +1,122 @@
+"""The report of a run: Markdown, JSON, curves, and one page of HTML that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from whyformer.render.html import report_page
+from whyformer.run.charts import chart, drawn
+from whyformer.run.figures import figures, run_in
+from whyformer.run.gallery import Gallery, galleries
+from whyformer.run.protocols import protocol_named
+from whyformer.run.tables import write_whole
+
+ALIKE = 0.05  # two methods whose paired test gives more than this are not told apart
+READING = (
+    f"Value with its 95 % bootstrap interval. A ~ marks what a paired permutation test does not tell from the best "
+    f"(p ≥ {ALIKE}, not corrected for the number of tests)."
+)
+
+
+def report(folder: str | Path) -> Path:
+    """Write report.html, report.md, results.json and curves/ into the folder of a run."""
+    place = Path(folder)
+    run = run_in(place)
+    document = figures(run)
+    pictures = _charts(document)
+    for name, content in pictures.items():
+        write_whole(place / "curves" / name, content)
+    write_whole(place / "results.json", (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    write_whole(place / "report.md", markdown(document).encode())
+    page = html(document, pictures, galleries(run, place, document))
+    write_whole(place / "report.html", page.encode())
+    return place / "report.html"
+
+
+def markdown(document: Mapping[str, Any]) -> str:
+    """The tables of a run."""
+    lines = [f"# {title(document)}", "", summary(document), "", READING]
+    for protocol in document["protocols"]:
+        lines += ["", f"## {protocol['protocol']}", "", protocol_named(protocol["name"]).summary, ""]
+        header, rows = table(protocol)
+        for cells in (header, ["---"] * len(header), *rows):
+            lines.append("| " + " | ".join(cells) + " |")
+        lines += ["", *(f"![{m}](curves/{file_name(protocol, m)}.png)" for m in protocol["curves"])]
+    lines += ["", *(f"Left out: {name}: {reason}" for name, reason in document["left_out"].items())]
+    lines += [f"Not read: {name}: {error}" for name, error in document["errors"].items()]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], shown: list[Gallery]) -> str:
+    """The page: tables, curves and samples."""
+    sections = []
+    for protocol in document["protocols"]:
+        header, rows = table(protocol)
+        uris = {
+            measure: "data:image/png;base64,"
+            + base64.b64encode(pictures[f"{file_name(protocol, measure)}.png"]).decode()
+            for measure in protocol["curves"]
+        }
+        about = protocol_named(protocol["name"]).summary
+        sections.append({"title": protocol["protocol"], "about": about, "header": header, "rows": rows, "curves": uris})
+    notes = [f"{name} is left out: {reason}" for name, reason in document["left_out"].items()]
+    notes += [f"{name} was not read: {error}" for name, error in document["errors"].items()]
+    return report_page(title(document), [summary(document), READING], sections, shown, notes)
+
+
+def title(document: Mapping[str, Any]) -> str:
+    return f"{document['suite']['model']} on {document['suite']['data']['reader']}"
+
+
+def summary(document: Mapping[str, Any]) -> str:
+    """What was run, in a line."""
+    parts = [f"{document['samples']} samples, seed {document['suite']['seed']}"]
+    if document["accuracy"] is not None:
+        parts.append(f"the model is right on {100 * document['accuracy']:.1f} %")
+    unfinished = document["suite"]["count"] - document["samples"] - len(document["errors"])
+    if unfinished:
+        parts.append(f"{unfinished} are still to be done: the run is not finished")
+    if document["errors"]:
+        parts.append(f"{len(document['errors'])} could not be read")
+    return "; ".join(parts) + "."
+
+
+def table(protocol: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """A row for each method, in the order of the first figure, and a column for each figure."""
+    tables = protocol["tables"]
+    methods = list(dict.fromkeys(row["method"] for one in tables for row in one["rows"]))
+    arrows = {"higher": " ↑", "lower": " ↓", "neither": ""}
+    header = ["method", *(one["figure"] + arrows[one["better"]] for one in tables)]
+    by_method = [{row["method"]: (row, one) for row in one["rows"]} for one in tables]
+    return header, [[method, *(_cell(found.get(method)) for found in by_method)] for method in methods]
+
+
+def _cell(found: tuple[Mapping[str, Any], Mapping[str, Any]] | None) -> str:
+    if found is None:
+        return "–"
+    row, one = found
+    times, digits = (100, 1) if one["is_share"] else (1, 3)
+    value, low, high = (f"{times * row[key]:.{digits}f}" for key in ("value", "low", "high"))
+    is_best = one["rows"][0] is row and one["better"] != "neither"
+    tested = row.get("to_best")
+    mark = " ~" if tested and tested["p"] >= ALIKE else ""
+    return f"{'**' if is_best else ''}{value}{'**' if is_best else ''} [{low}, {high}]{mark}"
+
+
+def file_name(protocol: Mapping[str, Any], measure: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", f"{protocol['protocol']} {measure}").strip("-").lower()
+
+
+def _charts(document: Mapping[str, Any]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for protocol in document["protocols"]:
+        for measure, curves in protocol["curves"].items():
+            if curves:
+                picture = chart(measure, curves)
+                found |= {f"{file_name(protocol, measure)}.{kind}": drawn(picture, kind) for kind in ("png", "svg")}
+    return found

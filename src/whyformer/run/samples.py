@@ -1,0 +1,145 @@
+"""Examples of data sets as the model at hand takes them, with the truth that protocols compare with."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from whyformer.axes import WordTruth
+from whyformer.data import (
+    Document,
+    Examples,
+    Instances,
+    Photo,
+    coco_instances,
+    eraser,
+    imagenet_segmentation,
+    newsgroups,
+    oxford_pets,
+    photos,
+)
+from whyformer.data.examples import BACKGROUND, OBJECT
+from whyformer.data.generated import Scene, scenes
+from whyformer.errors import WhyformerError
+from whyformer.extras import extra
+from whyformer.loading import Loaded
+
+READERS: dict[str, Callable[..., Examples[Any]]] = {
+    "photos": photos,
+    "imagenet_segmentation": imagenet_segmentation,
+    "oxford_pets": oxford_pets,
+    "eraser": eraser,
+    "newsgroups": newsgroups,
+    "coco_instances": coco_instances,
+    "scenes": scenes,
+}
+
+
+@dataclass(frozen=True, eq=False)
+class Thing:
+    """An object that a detector should find: its label or category, and its mask in COCO's run lengths."""
+
+    label: str | int
+    run_lengths: dict[str, Any]
+    is_crowd: bool = False
+
+
+@dataclass(frozen=True, eq=False)
+class Sample:
+    """An example as `explain` takes it, the right answer, and the truth of what that depends on, where known.
+
+    A dual encoder has `choices` of texts, of which the label is one. The truth is a mask of the picture's pixels, marks
+    of its regions, and marks of the text's words.
+    """
+
+    name: str
+    example: Any
+    label: str | None = None
+    choices: tuple[str, ...] = ()
+    mask: np.ndarray | None = None
+    regions: np.ndarray | None = None
+    words: WordTruth | None = None
+    answers: tuple[str, ...] = ()
+    things: tuple[Thing, ...] = ()
+
+    @property
+    def picture(self) -> Image.Image | None:
+        seen = self.example[0] if isinstance(self.example, tuple) else self.example
+        seen = getattr(seen, "image", seen)
+        return seen if isinstance(seen, Image.Image) else None
+
+
+def is_detector(subject: Loaded) -> bool:
+    return type(subject.model).__name__.endswith("ForObjectDetection")
+
+
+def sample_of(read: Any, subject: Loaded, labels: Mapping[str, str]) -> Sample:
+    """What a reader gave, for this model; `labels` says what the data's labels are called there."""
+    match read:
+        case Photo(name=name, image=image, label=label, mask=mask):
+            label = None if label is None else labels.get(label, label)
+            if not subject.compares:
+                return Sample(name, image, label, mask=mask)
+            if label not in labels.values():
+                raise WhyformerError(f"{name!r}: no text for its label {label!r}. Write one under [labels].")
+            return Sample(name, (image, label), label, tuple(labels.values()), mask)
+        case Document(name=name, text=text, label=label, rationale=rationale):
+            return Sample(name, text, labels.get(label, label), words=rationale)
+        case Instances(name=name, image=image, annotations=annotations):
+            things = tuple(_thing(annotation, image.size) for annotation in annotations)
+            return Sample(name, image, things=things)
+        case Scene():
+            return _of_scene(read, subject)
+        case unknown:
+            raise WhyformerError(f"A {type(unknown).__name__} is nothing that {subject.name} can be measured on.")
+
+
+def _of_scene(scene: Scene, subject: Loaded) -> Sample:
+    if subject.compares:
+        said = scene.caption
+        mask = np.where(scene.pixels(said.things), OBJECT, BACKGROUND).astype(np.uint8)
+        return Sample(
+            scene.name, (scene.image, said.text), said.text, (said.text, *scene.others), mask, words=said.words
+        )
+    if subject.sees_regions:
+        said = scene.question
+        answers = (scene.answer,) * 10
+        return Sample(
+            scene.name,
+            (scene.regions, said.text),
+            scene.answer,
+            regions=said.things,
+            words=said.words,
+            answers=answers,
+        )
+    if is_detector(subject):
+        kinds = [(number, label) for number, label in enumerate(scene.labels) if label]
+        masks = [(label, scene.owner == number) for number, label in kinds]
+        things = tuple(Thing(label, _run_lengths(mask)) for label, mask in masks if mask.any())
+        label, first = next((label, mask) for label, mask in masks if mask.any())
+        mask = np.where(first, OBJECT, BACKGROUND).astype(np.uint8)
+        return Sample(scene.name, scene.image, label, mask=mask, things=things)
+    raise WhyformerError(f"Scenes are for detectors, dual encoders and models of regions, not for {subject.name}.")
+
+
+def _thing(annotation: Mapping[str, Any], size: tuple[int, int]) -> Thing:
+    rle = extra("pycocotools.mask")
+    outline, (width, height) = annotation["segmentation"], size
+    if isinstance(outline, list):
+        found = rle.merge(rle.frPyObjects(outline, height, width))
+    else:
+        found = rle.frPyObjects(outline, height, width) if isinstance(outline["counts"], list) else outline
+    return Thing(annotation["category_id"], _plain(found), bool(annotation.get("iscrowd")))
+
+
+def _run_lengths(mask: np.ndarray) -> dict[str, Any]:
+    return _plain(extra("pycocotools.mask").encode(np.asfortranarray(mask.astype(np.uint8))))
+
+
+def _plain(found: Mapping[str, Any]) -> dict[str, Any]:
+    counts = found["counts"]
+    return {"size": list(found["size"]), "counts": counts.decode() if isinstance(counts, bytes) else counts}

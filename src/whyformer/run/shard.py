@@ -1,0 +1,314 @@
+"""Some samples of a suite put to its model: their inputs as one batch, the answers, and every method's maps."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from whyformer.attribution import attribute
+from whyformer.axes import Inputs, Labels, Logits, PixelTruth, Removal, StepLogits, StreamScores, TokenMask
+from whyformer.data.examples import UNKNOWN
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.evaluate.perturbation import Explained, explained_class, step_logits
+from whyformer.evaluate.priors import PRIORS
+from whyformer.evaluate.removal import Removable, removable_tokens
+from whyformer.families import patch_grid
+from whyformer.inputs import Piece, black, model_inputs
+from whyformer.loading import Loaded
+from whyformer.pieces import picture_of, pieces_of, whole_text
+from whyformer.run.pace import Pace
+from whyformer.run.samples import Sample, is_detector
+from whyformer.score import Target, label_index, label_name, logits_of
+from whyformer.target import scale_of
+from whyformer.trace import labels_of
+
+Maps = dict[str, Tensor]  # the scores of each part: image [sample row column], regions and text [sample place]
+CONTROL = "random"  # the method that is in every table
+SAMPLE = "sample"  # among the inputs: whose they are
+
+
+@dataclass(frozen=True, eq=False)
+class Questions:
+    """How a model is asked: the logits of inputs, and what is explained for a label of each sample, on which inputs."""
+
+    inputs: Inputs
+    logits: Callable[[Inputs], Logits]
+    explained: Callable[[Labels], tuple[Inputs, Callable[[slice], Target]]]
+    names: Sequence[dict[int, str]]  # of the labels, for each sample
+
+
+@dataclass(frozen=True, eq=False)
+class Shard:
+    """Samples, asked about together. `maps` is the memory of what was explained, by method and labels."""
+
+    subject: Loaded
+    samples: tuple[Sample, ...]
+    pieces: tuple[Piece, ...]
+    questions: Questions
+    clean: Logits
+    labels: Labels
+    methods: dict[str, tuple[str, dict[str, Any]]]
+    pace: Pace
+    seed: int = 0
+    maps: dict[tuple[str, tuple[int, ...]], Maps] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def inputs(self) -> Inputs:
+        return self.questions.inputs
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Height and width of the pictures as the model sees them."""
+        height, width = self.inputs["pixel_values"].shape[-2:]
+        return height, width
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    def explained(self, which: Explained) -> Labels:
+        """The label of each sample that is explained."""
+        if which == "target" and bool((self.labels < 0).any()):
+            nameless = self.samples[int((self.labels < 0).nonzero()[0])].name
+            raise WhyformerError(f'{nameless!r} has no label: explained = "predicted" needs none.')
+        return explained_class(self.clean, self.labels, which)
+
+    def answers(self, inputs: Inputs) -> Logits:
+        """The model's answers to inputs, on its own kernels, without a graph."""
+        count = len(next(iter(inputs.values())))
+        with torch.no_grad():
+            parts = self.pace.parts(count, lambda part: self.questions.logits(sliced(inputs, part)))
+        return torch.cat(parts)
+
+    def step_answers(self, gone: Removal, perturbed: Callable[[Removal], Inputs]) -> StepLogits:
+        """The answers to every sample at every step, as many steps together as the pace allows."""
+        at_once = max(1, self.pace.size // len(self))
+        return torch.cat([step_logits(self.answers, perturbed(part)) for part in gone.split(at_once)])
+
+    def explanations(self, labels: Labels, part: str) -> dict[str, Tensor]:
+        """The maps of this part by every method that gives one; pictures by the priors too."""
+        found = {name: self._maps(name, labels) for name in self.methods}
+        maps = {name: found_maps[part] for name, found_maps in found.items() if found_maps and part in found_maps}
+        return maps | self.priors(self.inputs, maps) if part == "image" else maps
+
+    def priors(self, inputs: Inputs, maps: Maps) -> Maps:
+        """The maps that look at no model, of the same patches as these."""
+        control = next(label for label, (name, _) in self.methods.items() if name == CONTROL)
+        rows, columns = maps[control].shape[1:]
+        return {name: prior(inputs["pixel_values"], rows, columns) for name, prior in PRIORS.items()}
+
+    def _maps(self, name: str, labels: Labels) -> Maps | None:
+        key = (name, tuple(labels.tolist()))
+        if key not in self.maps and name not in self.left_out:
+            found = self.attempted(*self.questions.explained(labels), name)
+            self.maps.update({} if found is None else {key: found})
+        return self.maps.get(key)
+
+    def attempted(self, inputs: Inputs, target: Callable[[slice], Target], name: str) -> Maps | None:
+        """The maps of these inputs by a method of the suite; None, and why, where it does not apply to the model."""
+        try:
+            return self.explained_on(self.subject, inputs, target, name)
+        except UnsupportedModel as reason:
+            self.left_out[name] = str(reason)
+            return None
+
+    def explained_on(self, subject: Loaded, inputs: Inputs, target: Callable[[slice], Target], name: str) -> Maps:
+        """The maps of these inputs by a method of the suite."""
+        method, options = self.methods[name]
+        plain = {key: value for key, value in inputs.items() if key != SAMPLE}
+
+        def asked(part: slice) -> StreamScores:
+            settings = {"inputs_at_once": self.pace.size, **options}
+            return attribute(subject.model, sliced(plain, part), target(part), method, **settings)
+
+        count = len(next(iter(plain.values())))
+        found = self.pace.parts(count, asked)
+        streams = {stream: torch.cat([part[stream] for part in found]) for stream in found[0]}
+        return parts_of(subject, streams, inputs)
+
+    def truth(self, row: int) -> PixelTruth | None:
+        """The mask of a sample's picture where the model sees it, one entry for each of its pixels."""
+        mask, picture = self.samples[row].mask, self.pieces[row].picture
+        if mask is None or picture is None:
+            return None
+        height, width = self.content(row)
+        box = tuple(picture.box)
+        seen = Image.fromarray(mask).transform((width, height), Image.Transform.EXTENT, box, fillcolor=UNKNOWN)
+        whole = torch.full(self.size, UNKNOWN, dtype=torch.long)
+        whole[:height, :width] = torch.from_numpy(np.array(seen)).long()
+        return whole.to(self.clean.device)
+
+    def content(self, row: int) -> tuple[int, int]:
+        """Height and width of a sample's picture among its pixels; the rest is padding."""
+        if "pixel_mask" not in self.inputs:
+            return self.size
+        seen = self.inputs["pixel_mask"][row].bool()
+        return int(seen.any(dim=1).sum()), int(seen.any(dim=0).sum())
+
+    def words(self, which: Removable = "content") -> TokenMask:
+        """The tokens of the texts that are words; `which` may let special tokens and padding in."""
+        ids = self.inputs["input_ids"]
+        mask = self.inputs.get("attention_mask", torch.ones_like(ids))
+        return removable_tokens(ids, mask, self.subject.tokenizer.all_special_ids, which)
+
+    def label_names(self, labels: Labels) -> list[str]:
+        return [label_name(label, names) for label, names in zip(labels.tolist(), self.questions.names, strict=True)]
+
+
+def sliced(inputs: Inputs, part: slice) -> Inputs:
+    return {name: value[part] for name, value in inputs.items()}
+
+
+def repeated(inputs: Inputs, steps: int) -> Inputs:
+    """Every input at every step."""
+    return {name: value.expand(steps, *value.shape) for name, value in inputs.items()}
+
+
+def parts_of(subject: Loaded, streams: StreamScores, inputs: Inputs) -> Maps:
+    """Scores of streams as those of the parts of an example: a picture, its regions, a text."""
+    found: Maps = {}
+    words = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
+    text = streams.get("text", streams.get("source"))
+    if words and text is not None:
+        found["text"] = text[:, :words].float()
+    seen = streams.get("image", text)
+    if "pixel_values" in inputs:
+        size = inputs["pixel_values"].shape[-2:]
+        if "pixels" in streams:
+            found["image"] = streams["pixels"].float().unflatten(1, size)
+        elif seen is not None:
+            rows, columns = patch_grid(subject.model, size, seen.shape[1])
+            found["image"] = seen[:, seen.shape[1] - rows * columns :].float().unflatten(1, (rows, columns))
+    elif subject.sees_regions and seen is not None:
+        found["regions"] = seen[:, 0 if "image" in streams else words :].float()
+    return found
+
+
+def shard_of(
+    subject: Loaded,
+    samples: Sequence[Sample],
+    methods: dict[str, tuple[str, dict[str, Any]]],
+    pace: Pace,
+    seed: int = 0,
+) -> Shard:
+    """The samples put to the model."""
+    pieces = tuple(_pieces(subject, samples))
+    inputs = model_inputs(subject, pieces)
+    device = next(subject.model.parameters()).device
+    inputs[SAMPLE] = torch.arange(len(samples), device=device)
+    if subject.compares:
+        questions = _compared(subject, inputs, samples, pace)
+    elif is_detector(subject):
+        questions = _detected(subject, inputs, samples)
+    else:
+        questions = _classified(subject, inputs)
+    named = [_label(sample, names) for sample, names in zip(samples, questions.names, strict=False)]
+    labels = torch.tensor(named, device=device)
+    methods = {label: (name, _as_tensors(options, subject)) for label, (name, options) in methods.items()}
+    shard = Shard(subject, tuple(samples), pieces, questions, torch.empty(0), labels, methods, pace, seed)
+    clean = shard.answers(inputs)
+    return Shard(subject, tuple(samples), pieces, questions, clean, labels, methods, pace, seed)
+
+
+def check_sample(subject: Loaded, sample: Sample) -> None:
+    """Refuse a sample that the model could not be asked about."""
+    (piece,) = _pieces(subject, [sample])
+    model_inputs(subject, [piece])
+    if sample.label is not None and not sample.choices:
+        _label(sample, labels_of(subject.model))
+
+
+def _pieces(subject: Loaded, samples: Sequence[Sample]) -> Iterator[Piece]:
+    if not subject.compares:
+        yield from pieces_of(subject, [sample.example for sample in samples], truncate=True)
+        return
+    for number, sample in enumerate(samples):
+        image, text = sample.example
+        yield Piece(number, picture_of(image, subject), chunk=whole_text(text, subject, truncate=True))
+
+
+def _label(sample: Sample, names: dict[int, str]) -> int:
+    return -1 if sample.label is None else label_index(sample.label, names, len(names))
+
+
+def _as_tensors(options: dict[str, Any], subject: Loaded) -> dict[str, Any]:
+    """A black baseline in the model's own colours."""
+    is_black = options.get("baseline") == "black" and subject.sees_pictures
+    return options | {"baseline": black(subject.image_processor)} if is_black else options
+
+
+def _plain(inputs: Inputs) -> Inputs:
+    return {name: value for name, value in inputs.items() if name != SAMPLE}
+
+
+def _classified(subject: Loaded, inputs: Inputs) -> Questions:
+    names = dict(labels_of(subject.model))
+    return Questions(
+        inputs,
+        lambda asked: logits_of(subject.model(**_plain(asked))),
+        lambda labels: (inputs, lambda part: labels[part].tolist()),
+        [names] * len(inputs[SAMPLE]),
+    )
+
+
+def _detected(subject: Loaded, inputs: Inputs, samples: Sequence[Sample]) -> Questions:
+    """Is the thing of the sample's label there? Two logits, of absent and present, by the query that says so most."""
+    names = dict(labels_of(subject.model))
+    known = [0 if sample.label is None else _label(sample, names) for sample in samples]
+    asked_for = torch.tensor(known, device=inputs[SAMPLE].device)
+
+    def logits(asked: Inputs) -> Logits:
+        found = probabilities(subject, subject.model(**_plain(asked)).logits)
+        chosen = asked_for[asked[SAMPLE]]
+        present = found.gather(2, chosen[:, None, None].expand(-1, found.shape[1], 1)).amax(dim=(1, 2))
+        present = present.clamp(1e-6, 1 - 1e-6)
+        return torch.stack([(1 - present).log(), present.log()], dim=1)
+
+    def explained(labels: Labels) -> tuple[Inputs, Callable[[slice], Target]]:
+        return inputs, lambda part: asked_for[part].tolist()
+
+    sample_names = [{0: f"no {label_name(label, names)}", 1: label_name(label, names)} for label in known]
+    return Questions(inputs, logits, explained, sample_names)
+
+
+def probabilities(subject: Loaded, logits: Tensor) -> Tensor:
+    """Of each label at each object query; a logit more than there are labels is "no object"."""
+    is_sole = logits.shape[2] == len(labels_of(subject.model))
+    return logits.sigmoid() if is_sole else logits.softmax(dim=2)[..., :-1]
+
+
+def _compared(subject: Loaded, inputs: Inputs, samples: Sequence[Sample], pace: Pace) -> Questions:
+    """Which of its texts is the picture most like?"""
+    texts = list(dict.fromkeys(text for sample in samples for text in sample.choices))
+    picture = picture_of(samples[0].example[0], subject)
+    pieces = [Piece(n, picture, chunk=whole_text(text, subject, truncate=True)) for n, text in enumerate(texts)]
+    choices = model_inputs(subject, pieces)
+    read = {name: value for name, value in choices.items() if name != "pixel_values"}
+    model, scale = subject.model, scale_of(subject.model)
+    with torch.no_grad():
+        one = {"pixel_values": choices["pixel_values"][:1]}
+        embedded = torch.cat(pace.parts(len(texts), lambda part: model(**sliced(read, part), **one).text_embeds))
+    numbers = [[texts.index(text) for text in sample.choices] for sample in samples]
+    most = max(map(len, numbers))
+    places = torch.tensor([line + [-1] * (most - len(line)) for line in numbers], device=embedded.device)
+
+    def logits(asked: Inputs) -> Logits:
+        one_text = {name: value[:1] for name, value in read.items()}
+        seen = model(pixel_values=asked["pixel_values"], **one_text).image_embeds
+        here = places[asked[SAMPLE]]
+        alike = scale * (seen @ embedded.T).gather(1, here.clamp(min=0))
+        answers: Logits = alike.masked_fill(here < 0, -torch.inf)
+        return answers
+
+    def explained(labels: Labels) -> tuple[Inputs, Callable[[slice], Target]]:
+        chosen = places.gather(1, labels[:, None])[:, 0]
+        return inputs | {name: value[chosen] for name, value in read.items()}, lambda part: "predicted"
+
+    names = [dict(enumerate(sample.choices)) for sample in samples]
+    return Questions(inputs, logits, explained, names)

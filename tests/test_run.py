@@ -1,0 +1,339 @@
+"""Suites: run, stopped, gone on with; what is wrong with one is said in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import torch
+from PIL import Image
+
+from conftest import save_noise
+from whyformer import WhyformerError, attribute, load
+from whyformer.evaluate.maps import upsampled
+from whyformer.evaluate.perturbation import FRACTIONS, area, blank, blanked, curves, step_logits
+from whyformer.evaluate.priors import centre_prior
+from whyformer.evaluate.removal import removed_pixels
+from whyformer.evaluate.segmentation import foreground, overlap
+from whyformer.run import evaluate, read_suite, suite_of
+from whyformer.run.pace import Pace
+from whyformer.run.tables import TABLES, read
+
+SETTINGS = {
+    "samples": 6,
+    "shard": 2,
+    "methods": ["generic_attention", {"name": "rollout", "first_block": 1}],
+    "protocols": ["image_perturbation", "segmentation"],
+}
+
+SUITES = sorted((Path(__file__).parents[1] / "benchmarks" / "suites").glob("*.toml"))
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory):
+    """Eight pictures of noise with masks, in the layout of Oxford-IIIT Pet."""
+    folder = tmp_path_factory.mktemp("data") / "pets"
+    (folder / "images").mkdir(parents=True)
+    (folder / "annotations" / "trimaps").mkdir(parents=True)
+    for number in range(8):
+        name = f"{'cat' if number % 2 else 'dog'}_{number}"
+        save_noise(folder / "images" / f"{name}.png", seed=number, width=40, height=36)
+        marks = np.random.default_rng(number).integers(1, 4, (36, 40), dtype=np.uint8)
+        Image.fromarray(marks).save(folder / "annotations" / "trimaps" / f"{name}.png")
+    return folder
+
+
+@pytest.fixture
+def suite(vit, pets):
+    return suite_of({"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(pets)}, **SETTINGS})
+
+
+def found(folder, **wanted):
+    rows = [row for row in read(Path(folder), "rows") if all(row[key] == value for key, value in wanted.items())]
+    return np.array([row["values"] for row in rows]).squeeze()
+
+
+def bytes_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*.parquet"))}
+
+
+def test_a_run_finds_what_the_protocols_find_by_hand(suite, vit, pets, tmp_path):
+    evaluate(suite, tmp_path / "out", quiet=True)
+    samples = read(tmp_path / "out", "samples")
+    assert [sample["name"] for sample in samples] == sorted(sample["name"] for sample in samples)
+    subject = load(vit)
+    paths = [pets / "images" / f"{sample['name']}.png" for sample in samples]
+    processor = subject.image_processor
+    pixels = processor(images=[Image.open(path) for path in paths], return_tensors="pt")["pixel_values"]
+
+    def forward(asked):
+        return subject.model(pixel_values=asked).logits
+
+    clean = step_logits(forward, pixels[None])[0]
+    predicted, labels = clean.argmax(dim=1), torch.tensor([int(p.name.startswith("dog")) for p in paths])
+    scores = attribute(subject.model, {"pixel_values": pixels}, predicted.tolist(), "rollout", first_block=1)
+    maps = {
+        "rollout first_block=1": scores["image"][:, 1:].unflatten(1, (4, 4)),
+        "centre_prior": centre_prior(pixels, 4, 4),
+    }
+    truths = torch.stack([truth_of(pets / "annotations" / "trimaps" / path.name) for path in paths])
+    for method, map_ in maps.items():
+        where = {"protocol": "image_perturbation", "method": method}
+        for order, first in (("positive", True), ("negative", False)):
+            gone = removed_pixels(map_, (32, 32), FRACTIONS, most_relevant_first=first)
+            steps = blanked(pixels, gone, blank("black", processor.image_mean, processor.image_std))
+            by_hand = curves(step_logits(forward, steps), labels, predicted)
+            for measure in ("accuracy", "probability", "logit"):
+                expected = getattr(by_hand, measure)
+                curve = found(tmp_path / "out", **where, measure=f"{measure} {order}")
+                np.testing.assert_allclose(curve, expected, atol=1e-5)
+                areas = found(tmp_path / "out", **where, measure=f"{measure} area, {order}")
+                np.testing.assert_allclose(areas, area(expected, FRACTIONS), atol=1e-5)
+        counts = overlap(foreground(upsampled(map_, (32, 32))), truths)
+        measured = found(tmp_path / "out", protocol="segmentation", method=method, measure="overlap")
+        np.testing.assert_array_equal(measured, counts)
+    methods = {row["method"] for row in read(tmp_path / "out", "rows")}
+    assert methods == {"generic_attention", "rollout first_block=1", "random", "centre_prior", "edge_prior"}
+    kept = read(tmp_path / "out", "explanations")
+    rollouts = [record["scores"] for record in kept if record["method"] == "rollout first_block=1"]
+    np.testing.assert_allclose(rollouts, maps["rollout first_block=1"].flatten(1), atol=1e-6)
+
+
+def truth_of(path):
+    marks = Image.open(path).resize((32, 32), Image.Resampling.NEAREST)
+    return torch.tensor([2, 1, 0, 2])[torch.from_numpy(np.array(marks)).long()]
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(suite, pets, tmp_path):
+    evaluate(suite, tmp_path / "whole", quiet=True)
+    expected = bytes_of(tmp_path / "whole")
+    assert len(expected) == 3 * len(TABLES)
+    toml = tmp_path / "suite.toml"
+    toml.write_text(as_toml(suite))
+    code = (
+        "import sys, time, whyformer.run.evaluation as run\n"
+        "from whyformer.run import tables\n"
+        "write = run.write_shard\n"
+        "def slow(folder, number, found):\n"
+        "    for table in tables.TABLES:\n"
+        "        tables.write_whole(tables.path_of(folder, table, number), found[table])\n"
+        "        print(table, flush=True)\n"
+        "        time.sleep(0.05)\n"
+        "run.write_shard = slow\n"
+        "import torch; torch.set_num_threads(1)\n"
+        "run.evaluate(sys.argv[1], sys.argv[2], quiet=True)\n"
+    )
+    command = [sys.executable, "-c", code, str(toml), str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(5):  # the first shard's three tables, and two of the second's
+            assert process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert 5 <= len(bytes_of(tmp_path / "out")) < len(expected)
+    (tmp_path / "out" / "rows" / ".00002.parquet.tmp").write_bytes(b"half of a file")
+    evaluate(read_suite(toml), tmp_path / "out", quiet=True)
+    assert bytes_of(tmp_path / "out") == expected
+
+
+def as_toml(suite):
+    document = suite.document
+    lines = [f"{key} = {json.dumps(document[key])}" for key in ("model", "samples", "shard", "batch", "seed")]
+    for key in ("methods", "protocols"):
+        entries = [
+            ", ".join(f"{name} = {json.dumps(value)}" for name, value in entry.items()) for entry in document[key]
+        ]
+        lines.append(f"{key} = [{', '.join('{' + entry + '}' for entry in entries)}]")
+    return "\n".join([*lines, "[data]", *(f"{k} = {json.dumps(v)}" for k, v in document["data"].items())])
+
+
+def test_a_finished_run_is_not_done_again_and_another_suite_is_refused(suite, tmp_path):
+    out = evaluate(replace(suite, samples=2), tmp_path / "out", quiet=True)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
+    evaluate(replace(suite, samples=2), out, quiet=True)
+    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
+    with pytest.raises(WhyformerError, match=r"holds the results of another suite \(seed"):
+        evaluate(replace(suite, samples=2, seed=1), out, quiet=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(WhyformerError, match="is not empty and holds no suite"):
+        evaluate(suite, tmp_path / "other", quiet=True)
+
+
+def test_a_sample_that_cannot_be_read_is_recorded_and_skipped(suite, pets, tmp_path, monkeypatch):
+    copied = tmp_path / "pets"
+    shutil.copytree(pets, copied)
+    everything = suite_of({**suite.document, "samples": 8, "data": {"reader": "oxford_pets", "folder": str(copied)}})
+    evaluate(everything, tmp_path / "whole", quiet=True)
+    (copied / "images" / "cat_3.png").write_bytes(b"no picture")
+    (copied / "images" / "dog_4.png").rename(copied / "images" / "horse_4.png")
+    (copied / "annotations" / "trimaps" / "dog_4.png").rename(copied / "annotations" / "trimaps" / "horse_4.png")
+    evaluate(everything, tmp_path / "out", quiet=True)
+    errors = {sample["name"]: sample["error"] for sample in read(tmp_path / "out", "samples") if sample["error"]}
+    assert set(errors) == {"cat_3", "horse_4"}
+    assert "cat_3.png' is not an image that can be read" in errors["cat_3"]
+    assert "No label named 'horse'" in errors["horse_4"]
+    whole, rest = (
+        {(names[row["sample"]], row["method"], row["measure"]): row["values"] for row in read(folder, "rows")}
+        for folder in (tmp_path / "whole", tmp_path / "out")
+        for names in [{sample["sample"]: sample["name"] for sample in read(folder, "samples")}]
+    )
+    assert {key[0] for key in whole} - {key[0] for key in rest} == {"cat_3", "dog_4"}
+    for key, values in rest.items():
+        np.testing.assert_allclose(values, whole[key], atol=1e-4)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
+def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch, error):
+    evaluate(suite, tmp_path / "whole", quiet=True)
+    from whyformer.run import shard
+
+    asked, plain = [], shard.logits_of
+
+    def fails(output, place=None):
+        logits = plain(output, place)
+        asked.append(len(logits))
+        if len(logits) > 5:
+            raise error("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return logits
+
+    monkeypatch.setattr(shard, "logits_of", fails)
+    evaluate(suite, tmp_path / "out", quiet=True)
+    assert max(asked) > 5
+    assert sum(count > 5 for count in asked) <= 6  # what did not fit once is not tried again
+    whole, halved = (read(tmp_path / name, "rows") for name in ("whole", "out"))
+    assert len(whole) == len(halved)
+    for one, other in zip(whole, halved, strict=True):
+        assert (one["sample"], one["method"], one["measure"]) == (other["sample"], other["method"], other["measure"])
+        np.testing.assert_allclose(other["values"], one["values"], atol=1e-5)
+
+
+def test_other_errors_and_a_single_input_that_does_not_fit_are_errors():
+    def fails(part):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        Pace(4).parts(4, fails)
+
+    def breaks(part):
+        raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        Pace(4).parts(4, breaks)
+
+
+WRONG = [
+    ({"modle": "mini-vit"}, r"A suite has no 'modle'. Did you mean 'model'"),
+    ({"model": None}, "The suite names no model"),
+    ({"methods": ["rolout"]}, r"No method named 'rolout'. Did you mean 'rollout'"),
+    ({"methods": [{"name": "rollout", "depth": 2}]}, "rollout has no option 'depth'"),
+    ({"methods": [{"name": "generic_attention", "backward": "up"}]}, "backward='up'. Choose from: gradient, libra"),
+    ({"methods": ["rollout", "rollout"]}, "The method 'rollout' is named twice"),
+    ({"methods": [3]}, "A method is its name, or a table"),
+    ({"protocols": ["perturbation"]}, r"No protocol named 'perturbation'. Did you mean"),
+    ({"protocols": [{"name": "image_perturbation", "fill": "pink"}]}, "fill='pink'. Choose from: black, mean, road"),
+    ({"protocols": [{"name": "segmentation", "depth": 1}]}, "segmentation has no option 'depth'. It takes: explained"),
+    ({"data": {"reader": "petz"}}, "No reader named 'petz'"),
+    ({"data": {"folder": "pets"}}, "data names its reader"),
+    ({"data": {"reader": "oxford_pets"}}, "oxford_pets needs folder"),
+    ({"data": {"reader": "oxford_pets", "folder": 3}}, "oxford_pets: folder=3 is no path"),
+    ({"samples": 0}, "samples = 0: a whole number, 1 or more"),
+    ({"shard": "many"}, "shard = 'many': a whole number"),
+    ({"labels": ["cat"]}, "labels is a table"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG)
+def test_what_is_wrong_with_a_suite_is_said(suite, change, message):
+    with pytest.raises(WhyformerError, match=message) as caught:
+        suite_of({**suite.document, **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_suite_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(WhyformerError, match=r"The suite '.*none.toml' cannot be read"):
+        read_suite(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("model = ")
+    with pytest.raises(WhyformerError, match=r"bad.toml' is no TOML"):
+        read_suite(tmp_path / "bad.toml")
+
+
+def test_random_and_all_are_what_they_say(suite):
+    document = {**suite.document, "methods": ["all", {"name": "rollout", "first_block": 1}]}
+    from whyformer.methods import METHODS
+
+    labels = [choice.label for choice in suite_of(document).methods]
+    assert labels == [*METHODS, "rollout first_block=1"]
+    assert suite_of({**document, "methods": ["rollout"]}).methods[-1].name == "random"
+
+
+def test_paths_are_taken_from_the_data_folder(vit, pets, tmp_path):
+    document = {"model": vit.name, "data": {"reader": "oxford_pets", "folder": "pets"}, **SETTINGS, "samples": 1}
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "pets").symlink_to(pets)
+    (place / vit.name).symlink_to(vit)
+    out = evaluate(suite_of(document), tmp_path / "out", data=place, quiet=True)
+    assert str(place) not in (out / "suite.json").read_text()
+    assert len(read(out, "samples")) == 1
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_committed_suites_can_be_read_and_name_no_machine(path):
+    read = read_suite(path)
+    assert not any(str(value).startswith(("/", "~", ".")) for value in read.data.options.values())
+    assert path.read_text().startswith("# Results ")
+
+
+def test_tables_are_plain_parquet(suite, tmp_path):
+    out = evaluate(replace(suite, samples=2), tmp_path / "out", quiet=True)
+    table = pq.read_table(out / "rows")
+    assert table.column_names == ["sample", "protocol", "method", "measure", "values", "at", "text"]
+    assert table.num_rows == len(read(out, "rows"))
+
+
+# In a process of its own: what Ray starts ends with it, and leaves the other tests alone.
+DRIVER = """
+import os, signal, sys
+import ray
+from whyformer.run import cluster, evaluate
+
+class Mortal(cluster.Hand):
+    def tables(self, number):
+        if number == 1 and not os.path.exists(os.environ["MARK"]):
+            open(os.environ["MARK"], "w").close()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return super().tables(number)
+
+cluster.Hand = Mortal
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+evaluate(sys.argv[1], sys.argv[2], engine="ray", quiet=True)
+"""
+
+
+def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(suite, tmp_path):
+    evaluate(suite, tmp_path / "local", quiet=True)
+    (tmp_path / "suite.toml").write_text(as_toml(suite))
+    environment = os.environ | {"MARK": str(tmp_path / "mark")}
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "suite.toml"), str(tmp_path / "ray")]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "mark").exists()
+    for table in TABLES:
+        local, distributed = (read(tmp_path / engine, table) for engine in ("local", "ray"))
+        assert len(local) == len(distributed) > 0
+        for one, other in zip(local, distributed, strict=True):
+            assert one.keys() == other.keys()
+            for name, value in one.items():
+                if isinstance(value, (list, float)):
+                    np.testing.assert_allclose(other[name], value, atol=1e-5)
+                else:
+                    assert other[name] == value
