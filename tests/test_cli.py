@@ -17,7 +17,7 @@ from conftest import save_noise
 from whyformer import METHODS, Explanation, contrast, explain, load, loading
 from whyformer.cli import app
 
-COMMAND = [sys.executable, "-c", "from whyformer.cli import main; main()"]
+COMMAND = [sys.executable, "-m", "whyformer"]
 
 
 def run(*arguments):

@@ -17,7 +17,7 @@ from whyformer.axes import QUERY, AttentionMap, ExampleScores, Inputs, Positions
 from whyformer.backward import gradients
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import NOTHING, ROW_TO_WRITE, Family, config_of, main_input, scaled_module
-from whyformer.record import Recorder
+from whyformer.record import Frozen, Recorder
 from whyformer.ruled import Backward, Ruled, following
 from whyformer.score import Score
 
@@ -150,7 +150,7 @@ def _scores_at(
     ruled = Ruled(question.model, batch, precise=False) if question.backward == "libra" else None
     with torch.inference_mode(False), scaled_inputs(question, streams, scales, baseline, leaves) as inputs:
         if ruled is None:
-            with torch.enable_grad():
+            with torch.enable_grad(), Frozen():
                 output = question.model(**inputs)
         else:
             output = Recorder(batch, graph=True, ruled=ruled).run(question.model, **inputs)

@@ -314,6 +314,15 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
 )
 
 
+class Frozen(TorchFunctionMode):
+    """While inside, parameters are constants: whether they are being trained changes no gradient, nor its rounding."""
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return func(*_plain(args), **_plain_values(kwargs or {}))
+
+
 def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with parameters cut off from the graph: their gradients are never wanted."""
     return tuple(

@@ -1,0 +1,5 @@
+"""`python -m whyformer`: the command line."""
+
+from whyformer.cli import main
+
+main()
