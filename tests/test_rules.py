@@ -25,6 +25,7 @@ from transformers.pytorch_utils import Conv1D
 from models import FAMILIES, IMAGE, built, inputs_of
 from naive import TWINS
 from whyformer import METHODS, WhyformerError, attribute
+from whyformer.errors import UnsupportedModel
 from whyformer.record import Recorder
 from whyformer.ruled import KINDS, NoRule, Ruled
 from whyformer.rules import LIBRA, RULES
@@ -562,6 +563,42 @@ def test_a_sum_is_balanced_per_example_wherever_the_examples_are(order):
     _, found, _ = handed(Model(lambda x, y: back(turn(x) + turn(y))), (x, y), RULES["dtd"], arrived)
     for part, whole in zip(found, expected, strict=True):
         torch.testing.assert_close(part, whole, rtol=1e-12, atol=1e-14)
+
+
+# Changes in place
+
+
+def written_in_place(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    z = F.linear(x, weight)
+    z += F.linear(y, weight)
+    z.view(2, -1).mul_(1.5)
+    return plus(z, x)
+
+
+def written_anew(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    return (F.linear(x, weight) + F.linear(y, weight)) * 1.5 + x
+
+
+@pytest.mark.parametrize("rules", SETS)
+def test_what_an_operation_gave_is_remembered_when_the_model_changes_it_in_place(rules):
+    outputs, found = zip(
+        *(handed(Model(s, [W[:4]]), (X, Y), SETS[rules])[:2] for s in (written_in_place, written_anew)), strict=True
+    )
+    assert torch.equal(*outputs)
+    for changed, expected in zip(*found, strict=True):
+        torch.testing.assert_close(changed, expected, rtol=1e-12, atol=1e-14)
+
+
+def read_and_then_changed(x: Tensor, weight: Tensor) -> Tensor:
+    x = x * 1.0
+    z = x + weight
+    x += 1.0
+    return z + x
+
+
+def test_what_an_operation_read_and_the_model_then_changes_in_place_is_refused():
+    with pytest.raises(UnsupportedModel, match="changes a tensor in place that its relevance needs"):
+        handed(Model(read_and_then_changed, [GAMMA]), (X,), RULES["dtd"])
 
 
 # Strictness

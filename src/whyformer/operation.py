@@ -28,7 +28,7 @@ class Linear:
     bias_axis: int = -1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Operation:
     """What an operation read and gave. `source` is the input that counts where only one does, `map` the attention.
 
@@ -46,6 +46,23 @@ class Operation:
     form: Linear | None = None
     signs: tuple[float, ...] = (1.0, 1.0)
     axis: int = -1  # which a softmax runs over
+
+    def __post_init__(self) -> None:
+        self._versions = self._counted()
+
+    def keep_output(self) -> None:
+        """Have an output of its own: the model is about to change in place what it was given."""
+        with torch.enable_grad():
+            self.output = self.output.clone()
+        self._versions = self._counted()
+
+    def check_unchanged(self) -> None:
+        """Refuse to go on from values that the model has since changed in place."""
+        if self._versions != self._counted():
+            raise UnsupportedModel("The model changes a tensor in place that its relevance needs.")
+
+    def _counted(self) -> list[int]:
+        return [x._version for x in (*self.inputs, self.output) if not x.is_inference()]
 
     def gradient(self, arrived: Tensor) -> Handed:
         """The gradient of each input that is in the graph."""

@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.operation import Function, Operation, linear_form
 from whyformer.provenance import KEEPING, MOVING
-from whyformer.rules import LIBRA, Rule
+from whyformer.rules import LIBRA, Rule, nothing, unchanged
 
 Backward = Literal["gradient", "libra"]
 
@@ -67,6 +67,7 @@ class Ruled(TorchFunctionMode):
         self._widened = WeakIdKeyDictionary()  # weights of half precision as they are computed with
         self._scales = WeakIdKeyDictionary()  # tensors that say how much something else counts
         self._maps = WeakIdKeyDictionary()  # what a softmax gave
+        self._makers = WeakIdKeyDictionary()  # the operation whose output a tensor is, or a view of
         self._origins = WeakIdKeyDictionary()  # what a tensor was moved about and scaled from
         self._roots = WeakIdKeyDictionary()  # what a tensor is an elementwise function of, and whether a linear one
         if precise and torch.backends.cuda.matmul.allow_tf32 and next(model.parameters()).is_cuda:
@@ -77,7 +78,7 @@ class Ruled(TorchFunctionMode):
     def __exit__(self, *raised: Any) -> None:
         super().__exit__(*raised)
         # What is known of tensors is of use in here alone, and would keep their graph, which keeps this mode.
-        for known in (self._widened, self._scales, self._maps, self._origins, self._roots):
+        for known in (self._widened, self._scales, self._maps, self._makers, self._origins, self._roots):
             known.clear()
 
     @contextmanager
@@ -95,6 +96,8 @@ class Ruled(TorchFunctionMode):
     def handed(self, operation: Operation, arrived: Tensor) -> Any:
         """What the operation hands back to its inputs, by the rules that are being followed."""
         rule = self._rules.get(operation.kind)
+        if rule not in (None, unchanged, nothing):  # autograd looks after gradients
+            operation.check_unchanged()
         return operation.gradient(arrived) if rule is None else rule(arrived, operation)
 
     def reached(self, name: str) -> None:
@@ -114,6 +117,8 @@ class Ruled(TorchFunctionMode):
         if name == "__get__":
             return func(*args, **(kwargs or {}))
         args, kwargs = self._wide((args, kwargs or {}))
+        if _is_in_place(name) and args[0] in self._makers:
+            self._makers[args[0]].keep_output()
         if name in MOVING or name in KEEPING or name in PICKING or not _in_graph(args, kwargs):
             result = func(*args, **kwargs)
             if isinstance(result, Tensor) and result.dtype in HALF and self._precise and isinstance(args[0], Tensor):
@@ -146,8 +151,9 @@ class Ruled(TorchFunctionMode):
             for known in (self._scales, self._maps):
                 if given[0] in known:
                     known[moved] = True
-            if given[0] in self._widened and _is_view(moved, given[0]):  # what is computed from weights is none
-                self._widened[moved] = True
+            for known in (self._widened, self._makers):  # what is computed from weights is none
+                if given[0] in known and _is_view(moved, given[0]):
+                    known[moved] = known[given[0]]
             if all(origin is origins[0] for origin in origins):
                 self._origins[moved] = origins[0]
 
@@ -174,6 +180,7 @@ class Ruled(TorchFunctionMode):
         kind, details = self._kind(name, given, args, kwargs)
         operation = Operation(kind, function, placed, inputs, output, self._batch, **details)
         result: Tensor = _Step.apply(self, operation, changes, *given)
+        self._makers[result] = operation
         self._note(name, given, result, kind)
         return result
 
@@ -323,6 +330,10 @@ def _exact(name: str, function: Function, args: Any, kwargs: Any) -> Tensor:
         return single
     result: Tensor = function(*args, **kwargs)
     return result
+
+
+def _is_in_place(name: str) -> bool:
+    return name in _OUT_OF_PLACE or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 
 def _is_view(x: Tensor, of: Tensor) -> bool:
