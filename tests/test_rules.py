@@ -22,9 +22,9 @@ from transformers.activations import NewGELUActivation, QuickGELUActivation
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, rotate_half
 from transformers.pytorch_utils import Conv1D
 
-from models import FAMILIES, IMAGE, built, inputs_of
+from models import FAMILIES, IMAGE, STREAM_FAMILIES, built, inputs_of
 from naive import TWINS
-from whyformer import METHODS, WhyformerError, attribute
+from whyformer import METHODS, WhyformerError, attribute, contrast
 from whyformer.errors import UnsupportedModel
 from whyformer.record import Recorder
 from whyformer.ruled import KINDS, NoRule, Ruled
@@ -599,6 +599,37 @@ def read_and_then_changed(x: Tensor, weight: Tensor) -> Tensor:
 def test_what_an_operation_read_and_the_model_then_changes_in_place_is_refused():
     with pytest.raises(UnsupportedModel, match="changes a tensor in place that its relevance needs"):
         handed(Model(read_and_then_changed, [GAMMA]), (X,), RULES["dtd"])
+
+
+# Where relevance starts
+
+
+@pytest.mark.parametrize("rules", ["z_plus", "dtd", "attn_lrp", "cp_lrp"])
+def test_a_contrast_is_the_difference_of_its_labels(rules):
+    model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
+    asked = {target: trace(model, inputs, target, reads="input relevance") for target in (0, 1, contrast(0, 1))}
+    first, second, both = (METHODS["lrp"].scores(each, rules=rules)["text"] for each in asked.values())
+    if rules == "dtd":  # whose sums are balanced by what arrives: no difference, but the total is one
+        torch.testing.assert_close(both.sum(dim=1), torch.zeros(3).double(), rtol=0, atol=1e-6)
+    else:
+        torch.testing.assert_close(both, first - second, rtol=1e-9, atol=1e-12)
+    completeness = asked[contrast(0, 1)].findings.completeness
+    assert rules in ("attn_lrp", "cp_lrp") or float(completeness.max()) < 1e-6
+
+
+@pytest.mark.parametrize("rules", ["z_plus", "dtd", "attn_lrp", "cp_lrp"])
+def test_of_a_similarity_each_tower_starts_with_its_half(rules):
+    """As if relevance went back through the product of the embeddings that the model computes itself."""
+    made, inputs_made = STREAM_FAMILIES["clip"]
+    model, inputs = made().double(), inputs_made()
+    inputs["pixel_values"] = inputs["pixel_values"].double()
+    found = attribute(model, inputs, method="lrp", rules=rules)
+    with torch.no_grad():
+        signs = model(**inputs).logits_per_image.diagonal().sign()[:, None]
+    signs = signs if rules in ("z_plus", "dtd") else 1.0  # which start with 1, not with the score
+    expected = attribute(model, inputs, lambda output: output.logits_per_image.diagonal(), "lrp", rules=rules)
+    for stream in ("pixels", "text"):
+        torch.testing.assert_close(found[stream], expected[stream] * signs, rtol=1e-3, atol=1e-6)
 
 
 # Strictness
