@@ -762,3 +762,37 @@ def test_tf32_is_refused_on_a_gpu(monkeypatch):
     monkeypatch.setattr(nn.Parameter, "is_cuda", property(lambda parameter: True))
     with pytest.raises(WhyformerError, match=r"TF32 is on, too coarse for relevance: torch\.backends\.cuda\.matmul"):
         Ruled(model, 2)
+
+
+@pytest.mark.parametrize("method", ["lrp", "partial_lrp"])
+def test_autocast_around_it_changes_nothing(method):
+    model, inputs = FAMILIES["bert"](), inputs_of("bert")
+    expected = attribute(model, inputs, 0, method, rules="dtd")["text"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = attribute(model, inputs, 0, method, rules="dtd")["text"]
+        assert torch.is_autocast_enabled("cpu")
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_masks_made_in_half_precision_are_what_they_would_be():
+    kept = torch.tensor([[True, False, True]]).expand(2, 3)
+
+    def spelled(x: Tensor) -> Tensor:
+        shut = 1.0 - kept.to(torch.bfloat16) + torch.zeros_like(kept, dtype=torch.bfloat16)
+        return x * shut[:, :, None]
+
+    output, _, _ = handed(Model(spelled), (X,), RULES["dtd"])
+    assert torch.equal(output, X * ~kept[:, :, None])
+
+
+def test_a_score_that_does_not_depend_on_the_model_is_refused_in_so_many_words():
+    model, inputs = FAMILIES["bert"](), inputs_of("bert")
+    with pytest.raises(WhyformerError, match="the target does not depend on it"):
+        attribute(model, inputs, lambda output: output.logits.detach()[:, 0], "lrp")
+
+
+def test_relevance_taken_twice_from_one_trace_says_that_its_graph_is_used_up():
+    asked = trace(FAMILIES["bert"](), inputs_of("bert"), 0, reads="input relevance")
+    METHODS["lrp"].scores(asked)
+    with pytest.raises(WhyformerError, match="used up: trace the model again"):
+        METHODS["lrp"].scores(asked)

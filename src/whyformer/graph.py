@@ -49,8 +49,10 @@ def ends_of(score: Score, output: Any) -> list[End]:
     cut = {n: leaves[n].detach().requires_grad_() for n in places}
     with torch.enable_grad():
         scores = score(tree_unflatten([cut.get(n, x) for n, x in enumerate(leaves)], shape))
-    if not scores.requires_grad:  # an output that cannot be taken apart
+    if not scores.requires_grad:  # an output that cannot be taken apart, or a score that does not depend on it
         found = score(output)
+        if not found.requires_grad:
+            raise HiddenGradient
         return [End(found, torch.ones_like(found))]
     gradients = torch.autograd.grad(scores.sum(), list(cut.values()), allow_unused=True)
     ends = [(leaves[n], gradient) for n, gradient in zip(places, gradients, strict=True) if gradient is not None]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -61,6 +61,8 @@ class Ruled(TorchFunctionMode):
         dtype = next(model.parameters()).dtype
         self.half = str(dtype).removeprefix("torch.") if dtype in HALF else None
         self._model, self._batch, self._precise = model, batch, precise
+        device = next(model.parameters()).device.type
+        self._autocast = torch.autocast(device, enabled=False) if precise else nullcontext()
         self._rules: Mapping[str, Rule] = {}
         self._strict = self.frees = False
         self._weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -75,7 +77,13 @@ class Ruled(TorchFunctionMode):
                 "TF32 is on, too coarse for relevance: torch.backends.cuda.matmul.allow_tf32 = False turns it off."
             )
 
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._autocast.__enter__()
+        return self
+
     def __exit__(self, *raised: Any) -> None:
+        self._autocast.__exit__(*raised)
         super().__exit__(*raised)
         # What is known of tensors is of use in here alone, and would keep their graph, which keeps this mode.
         for known in (self._widened, self._scales, self._maps, self._makers, self._origins, self._roots):
@@ -89,7 +97,8 @@ class Ruled(TorchFunctionMode):
         """
         self._rules, self._strict, self.frees = rules, strict, not keep
         try:
-            yield
+            with self._autocast:
+                yield
         finally:
             self._rules, self._strict, self.frees = {}, False, False
 
@@ -121,8 +130,8 @@ class Ruled(TorchFunctionMode):
             self._makers[args[0]].keep_output()
         if name in MOVING or name in KEEPING or name in PICKING or not _in_graph(args, kwargs):
             result = func(*args, **kwargs)
-            if isinstance(result, Tensor) and result.dtype in HALF and self._precise and isinstance(args[0], Tensor):
-                return args[0]  # a cast back to half precision
+            if name in KEEPING and self._precise and isinstance(result, Tensor) and result.dtype in HALF:
+                return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
             self._carry(args, result)
             return self._wide(result)
         if name in KINDS:
@@ -291,6 +300,10 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, arrived: Tensor | None) -> Any:
+        if ctx.operation is None:
+            raise WhyformerError(
+                "Relevance was already taken from this trace, whose graph is used up: trace the model again."
+            )
         if arrived is None:
             return None, None, None, *[None] * len(ctx.operation.inputs)
         handed = ctx.mode.handed(ctx.operation, arrived)
