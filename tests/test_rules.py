@@ -565,6 +565,35 @@ def test_a_sum_is_balanced_per_example_wherever_the_examples_are(order):
         torch.testing.assert_close(part, whole, rtol=1e-12, atol=1e-14)
 
 
+class TokensFirst(nn.Module):
+    """PyTorch's own encoder as it comes, tokens before examples."""
+
+    def __init__(self, place: int):
+        super().__init__()
+        torch.manual_seed(0)
+        self.place = place
+        self.embed = nn.Embedding(30, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        read: Tensor = self.head(self.encoder(self.embed(input_ids).transpose(0, 1))[self.place])
+        return read
+
+
+@pytest.mark.parametrize("examples", [2, 3, 4, 5])
+@pytest.mark.parametrize("place", [0, -1])
+def test_tokens_are_not_taken_for_examples_where_there_are_as_many(place, examples):
+    model = TokensFirst(place).double().eval()
+    ids = torch.randint(0, 30, (examples, 4), generator=torch.Generator().manual_seed(0))
+    asked = {"target": 0, "method": "transformer_attribution", "readout": place % 4}
+    found = attribute(model, {"input_ids": ids}, **asked)["text"]
+    for number in range(examples):
+        alone = attribute(model, {"input_ids": ids[number : number + 1]}, **asked)["text"]
+        torch.testing.assert_close(found[number], alone[0], rtol=1e-7, atol=1e-12)
+
+
 # Changes in place
 
 

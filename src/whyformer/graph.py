@@ -15,7 +15,7 @@ from whyformer.backward import HiddenGradient
 from whyformer.path import Leaf, by_token
 from whyformer.provenance import Tap
 from whyformer.ruled import Backward, Ruled, following
-from whyformer.rules import RULES, Rules
+from whyformer.rules import RULES, Rules, balanced
 from whyformer.score import Score
 
 SCORED = ("attn_lrp", "cp_lrp")  # whose relevance is that of the score, not of 1
@@ -111,6 +111,10 @@ class Graph:
 
     def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
         assert self.ruled is not None
+        if self.ruled.is_unclear and RULES[rules].get("add") is balanced:
+            for example in (0, self.batch - 1):  # one alone may stand where its token's number is
+                with self.ruled.settling(example):
+                    torch.autograd.grad(self.score[example], wanted, retain_graph=True, allow_unused=True)
         with self.ruled.following(RULES[rules], strict=strict, keep=False):
             ends = [end.value for end in self.ends]
             found = torch.autograd.grad(ends, wanted, self.starts(rules), allow_unused=True)

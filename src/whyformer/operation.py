@@ -49,6 +49,7 @@ class Operation:
 
     def __post_init__(self) -> None:
         self._versions = self._counted()
+        self.examples_second = self._is_second()
 
     def keep_output(self) -> None:
         """Have an output of its own: the model is about to change in place what it was given."""
@@ -128,19 +129,34 @@ class Operation:
 
     def per_example(self, x: Tensor) -> Tensor:
         """The sum over each example, shaped so that it multiplies `x`."""
-        axis = self._batch_axis(x)
-        if axis is None:
-            return self._folded(x).sum(dim=1).repeat_interleave(len(x) // self.batch).reshape(-1, *[1] * (x.dim() - 1))
-        return x.sum(dim=[n for n in range(x.dim()) if n != axis], keepdim=True)
-
-    def _folded(self, x: Tensor) -> Tensor:
+        if self.examples_second:
+            return x.sum(dim=[n for n in range(x.dim()) if n != 1], keepdim=True)
         if len(x) % self.batch:
             raise UnsupportedModel(f"A sum of shape {tuple(x.shape)} cannot be told apart into {self.batch} examples.")
-        return x.reshape(self.batch, -1)
+        sums = x.reshape(self.batch, -1).sum(dim=1)
+        return sums.repeat_interleave(len(x) // self.batch).reshape(-1, *[1] * (x.dim() - 1))
 
-    def _batch_axis(self, x: Tensor) -> int | None:
-        """Where the examples are: the first axis, the second, or folded into the first."""
-        return next((axis for axis in range(min(2, x.dim())) if x.shape[axis] == self.batch), None)
+    @property
+    def is_unclear(self) -> bool:
+        """Whether its shape leaves open which axis the examples are on: as many tokens as examples."""
+        shape = self.output.shape
+        return self.batch > 1 and len(shape) == 3 and shape[1] == self.batch and shape[0] % self.batch == 0
+
+    def settle(self, arrived: Tensor, example: int) -> None:
+        """Tell by a gradient that is one example's, and touches no other, on which axis examples are."""
+        first = arrived.reshape(self.batch, -1).abs().sum(dim=1)
+        second = arrived.abs().sum(dim=(0, 2))
+        others = torch.arange(self.batch, device=arrived.device) != example
+        is_first, is_second = not bool(first[others].any()), not bool(second[others].any())
+        if is_first != is_second:
+            self.examples_second = is_second
+
+    def _is_second(self) -> bool:
+        """The examples are on the first axis, with others folded into it or not, or else on the second."""
+        shape = self.output.shape
+        if len(shape) < 2 or shape[0] == self.batch or shape[1] != self.batch:
+            return False
+        return len(shape) == 3 or bool(shape[0] % self.batch)
 
     def reduced(self, handed: Iterable[Tensor]) -> Handed:
         """To each input its own, summed over where it was broadcast."""

@@ -64,7 +64,8 @@ class Ruled(TorchFunctionMode):
         device = next(model.parameters()).device.type
         self._autocast = torch.autocast(device, enabled=False) if precise else nullcontext()
         self._rules: Mapping[str, Rule] = {}
-        self._strict = self.frees = False
+        self._strict = self.frees = self.is_unclear = False
+        self._example: int | None = None
         self._weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         self._widened = WeakIdKeyDictionary()  # weights of half precision as they are computed with
         self._scales = WeakIdKeyDictionary()  # tensors that say how much something else counts
@@ -102,8 +103,19 @@ class Ruled(TorchFunctionMode):
         finally:
             self._rules, self._strict, self.frees = {}, False, False
 
+    @contextmanager
+    def settling(self, example: int) -> Iterator[None]:
+        """Backward passes in here are the gradient of one example's score: sums learn by it where examples are."""
+        self._example = example
+        try:
+            yield
+        finally:
+            self._example = None
+
     def handed(self, operation: Operation, arrived: Tensor) -> Any:
         """What the operation hands back to its inputs, by the rules that are being followed."""
+        if self._example is not None and operation.kind == "add" and operation.is_unclear:
+            operation.settle(arrived, self._example)
         rule = self._rules.get(operation.kind)
         if rule not in (None, unchanged, nothing):  # autograd looks after gradients
             operation.check_unchanged()
@@ -190,6 +202,7 @@ class Ruled(TorchFunctionMode):
         operation = Operation(kind, function, placed, inputs, output, self._batch, **details)
         result: Tensor = _Step.apply(self, operation, changes, *given)
         self._makers[result] = operation
+        self.is_unclear |= kind == "add" and operation.is_unclear
         self._note(name, given, result, kind)
         return result
 
