@@ -211,6 +211,7 @@ ROWS: dict[str, Row] = {
     "matmul with a weight": Row(torch.matmul, (X,), "linear", (W.T.clone(),)),
     "matmul with a transposed weight": Row(lambda x, w: x @ w.T, (X,), "linear", (W,)),
     "matmul, the weight first": Row(lambda x, w: w @ x.mT, (X,), "linear", (W,)),
+    "matmul with a vector of weights": Row(torch.matmul, (X,), "linear", (GAMMA,)),
     "einsum with a weight": Row(lambda x, w: torch.einsum("bnd,ed->bne", x, w), (X,), "linear", (W,)),
     "conv2d of pixels": Row(
         lambda x, w, b: F.conv2d(x, w, b, 2), (PIXELS,), "pixels", (random(4, 3, 2, 2, seed=2), random(4, seed=3))

@@ -173,6 +173,8 @@ def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[s
         return _convolution(name, len(inputs) > 2, kwargs)
     if name == "einsum":
         return _einsum(weight, kwargs["equation"])
+    if inputs[weight].dim() == 1:  # a vector has no transpose
+        return _multiplied(weight, torch.matmul)
     if weight == 1:
         return Linear(0, 1, torch.matmul, lambda s, w, _: s @ w.mT)
     return Linear(1, 0, lambda x, w: w @ x, lambda s, w, _: w.mT @ s)
@@ -189,9 +191,12 @@ def _convolution(name: str, is_biased: bool, how: dict[str, Any]) -> Linear:
 
 
 def _einsum(weight: int, equation: str) -> Linear:
+    return _multiplied(weight, lambda first, second: torch.einsum(equation, first, second))
+
+
+def _multiplied(weight: int, product: Callable[[Tensor, Tensor], Tensor]) -> Linear:
     def push(x: Tensor, w: Tensor) -> Tensor:
-        z: Tensor = torch.einsum(equation, *((w, x) if weight == 0 else (x, w)))
-        return z
+        return product(w, x) if weight == 0 else product(x, w)
 
     return Linear(1 - weight, weight, push, _pulled_by_gradient(push))
 
