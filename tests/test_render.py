@@ -405,6 +405,18 @@ def test_a_terminal_without_colours_gets_pictures_in_shades():
     assert "=" in terminal.plain(picture([-1, 0, 0, 0, 0, 0, 0, 1]))
 
 
+def test_a_few_strong_pixels_leave_the_others_visible():
+    scores = np.full(80 * 80, 0.01)
+    scores[:8], scores[-1] = 1.0, -1.0
+    shown = scale(scores)
+    assert (shown.low, shown.high) == (-0.01, 0.01)
+    assert shown.strength(scores)[[0, 40, -1]].tolist() == [1.0, 1.0, -1.0]
+    alone = np.zeros(80 * 80)
+    alone[0] = 1.0
+    assert scale(alone).high == 1.0
+    assert scale(scores[:64]).high == 1.0
+
+
 def test_half_blocks_show_two_rows_of_the_overlay_a_line():
     explanation = picture(layout=patches(64, 32, 1, 1), scores=[0.0])
     lines = coloured(explanation).splitlines()

@@ -22,9 +22,10 @@ from transformers.activations import NewGELUActivation, QuickGELUActivation
 from transformers.models.llama.modeling_llama import apply_rotary_pos_emb, rotate_half
 from transformers.pytorch_utils import Conv1D
 
-from models import FAMILIES, IMAGE, built, inputs_of
+from models import FAMILIES, IMAGE, STREAM_FAMILIES, built, inputs_of
 from naive import TWINS
-from whyformer import METHODS, WhyformerError, attribute
+from whyformer import METHODS, WhyformerError, attribute, contrast
+from whyformer.errors import UnsupportedModel
 from whyformer.record import Recorder
 from whyformer.ruled import KINDS, NoRule, Ruled
 from whyformer.rules import LIBRA, RULES
@@ -210,6 +211,7 @@ ROWS: dict[str, Row] = {
     "matmul with a weight": Row(torch.matmul, (X,), "linear", (W.T.clone(),)),
     "matmul with a transposed weight": Row(lambda x, w: x @ w.T, (X,), "linear", (W,)),
     "matmul, the weight first": Row(lambda x, w: w @ x.mT, (X,), "linear", (W,)),
+    "matmul with a vector of weights": Row(torch.matmul, (X,), "linear", (GAMMA,)),
     "einsum with a weight": Row(lambda x, w: torch.einsum("bnd,ed->bne", x, w), (X,), "linear", (W,)),
     "conv2d of pixels": Row(
         lambda x, w, b: F.conv2d(x, w, b, 2), (PIXELS,), "pixels", (random(4, 3, 2, 2, seed=2), random(4, seed=3))
@@ -564,6 +566,102 @@ def test_a_sum_is_balanced_per_example_wherever_the_examples_are(order):
         torch.testing.assert_close(part, whole, rtol=1e-12, atol=1e-14)
 
 
+class TokensFirst(nn.Module):
+    """PyTorch's own encoder as it comes, tokens before examples."""
+
+    def __init__(self, place: int):
+        super().__init__()
+        torch.manual_seed(0)
+        self.place = place
+        self.embed = nn.Embedding(30, 8)
+        layer = nn.TransformerEncoderLayer(8, 2, 16, activation="gelu", norm_first=True)
+        self.encoder = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.head = nn.Linear(8, 3)
+
+    def forward(self, input_ids: Tensor) -> Tensor:
+        read: Tensor = self.head(self.encoder(self.embed(input_ids).transpose(0, 1))[self.place])
+        return read
+
+
+@pytest.mark.parametrize("examples", [2, 3, 4, 5])
+@pytest.mark.parametrize("place", [0, -1])
+def test_tokens_are_not_taken_for_examples_where_there_are_as_many(place, examples):
+    model = TokensFirst(place).double().eval()
+    ids = torch.randint(0, 30, (examples, 4), generator=torch.Generator().manual_seed(0))
+    asked = {"target": 0, "method": "transformer_attribution", "readout": place % 4}
+    found = attribute(model, {"input_ids": ids}, **asked)["text"]
+    for number in range(examples):
+        alone = attribute(model, {"input_ids": ids[number : number + 1]}, **asked)["text"]
+        torch.testing.assert_close(found[number], alone[0], rtol=1e-7, atol=1e-12)
+
+
+# Changes in place
+
+
+def written_in_place(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    z = F.linear(x, weight)
+    z += F.linear(y, weight)
+    z.view(2, -1).mul_(1.5)
+    return plus(z, x)
+
+
+def written_anew(x: Tensor, y: Tensor, weight: Tensor) -> Tensor:
+    return (F.linear(x, weight) + F.linear(y, weight)) * 1.5 + x
+
+
+@pytest.mark.parametrize("rules", SETS)
+def test_what_an_operation_gave_is_remembered_when_the_model_changes_it_in_place(rules):
+    outputs, found = zip(
+        *(handed(Model(s, [W[:4]]), (X, Y), SETS[rules])[:2] for s in (written_in_place, written_anew)), strict=True
+    )
+    assert torch.equal(*outputs)
+    for changed, expected in zip(*found, strict=True):
+        torch.testing.assert_close(changed, expected, rtol=1e-12, atol=1e-14)
+
+
+def read_and_then_changed(x: Tensor, weight: Tensor) -> Tensor:
+    x = x * 1.0
+    z = x + weight
+    x += 1.0
+    return z + x
+
+
+def test_what_an_operation_read_and_the_model_then_changes_in_place_is_refused():
+    with pytest.raises(UnsupportedModel, match="changes a tensor in place that its relevance needs"):
+        handed(Model(read_and_then_changed, [GAMMA]), (X,), RULES["dtd"])
+
+
+# Where relevance starts
+
+
+@pytest.mark.parametrize("rules", ["z_plus", "dtd", "attn_lrp", "cp_lrp"])
+def test_a_contrast_is_the_difference_of_its_labels(rules):
+    model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
+    asked = {target: trace(model, inputs, target, reads="input relevance") for target in (0, 1, contrast(0, 1))}
+    first, second, both = (METHODS["lrp"].scores(each, rules=rules)["text"] for each in asked.values())
+    if rules == "dtd":  # whose sums are balanced by what arrives: no difference, but the total is one
+        torch.testing.assert_close(both.sum(dim=1), torch.zeros(3).double(), rtol=0, atol=1e-6)
+    else:
+        torch.testing.assert_close(both, first - second, rtol=1e-9, atol=1e-12)
+    completeness = asked[contrast(0, 1)].findings.completeness
+    assert rules in ("attn_lrp", "cp_lrp") or float(completeness.max()) < 1e-6
+
+
+@pytest.mark.parametrize("rules", ["z_plus", "dtd", "attn_lrp", "cp_lrp"])
+def test_of_a_similarity_each_tower_starts_with_its_half(rules):
+    """As if relevance went back through the product of the embeddings that the model computes itself."""
+    made, inputs_made = STREAM_FAMILIES["clip"]
+    model, inputs = made().double(), inputs_made()
+    inputs["pixel_values"] = inputs["pixel_values"].double()
+    found = attribute(model, inputs, method="lrp", rules=rules)
+    with torch.no_grad():
+        signs = model(**inputs).logits_per_image.diagonal().sign()[:, None]
+    signs = signs if rules in ("z_plus", "dtd") else 1.0  # which start with 1, not with the score
+    expected = attribute(model, inputs, lambda output: output.logits_per_image.diagonal(), "lrp", rules=rules)
+    for stream in ("pixels", "text"):
+        torch.testing.assert_close(found[stream], expected[stream] * signs, rtol=1e-3, atol=1e-6)
+
+
 # Strictness
 
 
@@ -694,3 +792,37 @@ def test_tf32_is_refused_on_a_gpu(monkeypatch):
     monkeypatch.setattr(nn.Parameter, "is_cuda", property(lambda parameter: True))
     with pytest.raises(WhyformerError, match=r"TF32 is on, too coarse for relevance: torch\.backends\.cuda\.matmul"):
         Ruled(model, 2)
+
+
+@pytest.mark.parametrize("method", ["lrp", "partial_lrp"])
+def test_autocast_around_it_changes_nothing(method):
+    model, inputs = FAMILIES["bert"](), inputs_of("bert")
+    expected = attribute(model, inputs, 0, method, rules="dtd")["text"]
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        found = attribute(model, inputs, 0, method, rules="dtd")["text"]
+        assert torch.is_autocast_enabled("cpu")
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_masks_made_in_half_precision_are_what_they_would_be():
+    kept = torch.tensor([[True, False, True]]).expand(2, 3)
+
+    def spelled(x: Tensor) -> Tensor:
+        shut = 1.0 - kept.to(torch.bfloat16) + torch.zeros_like(kept, dtype=torch.bfloat16)
+        return x * shut[:, :, None]
+
+    output, _, _ = handed(Model(spelled), (X,), RULES["dtd"])
+    assert torch.equal(output, X * ~kept[:, :, None])
+
+
+def test_a_score_that_does_not_depend_on_the_model_is_refused_in_so_many_words():
+    model, inputs = FAMILIES["bert"](), inputs_of("bert")
+    with pytest.raises(WhyformerError, match="the target does not depend on it"):
+        attribute(model, inputs, lambda output: output.logits.detach()[:, 0], "lrp")
+
+
+def test_relevance_taken_twice_from_one_trace_says_that_its_graph_is_used_up():
+    asked = trace(FAMILIES["bert"](), inputs_of("bert"), 0, reads="input relevance")
+    METHODS["lrp"].scores(asked)
+    with pytest.raises(WhyformerError, match="used up: trace the model again"):
+        METHODS["lrp"].scores(asked)

@@ -2,28 +2,74 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from whyformer.axes import AttentionMap, ExampleScores, StreamScores, by_head
 from whyformer.backward import HiddenGradient
 from whyformer.path import Leaf, by_token
 from whyformer.provenance import Tap
 from whyformer.ruled import Backward, Ruled, following
-from whyformer.rules import RULES, Rules
+from whyformer.rules import RULES, Rules, balanced
+from whyformer.score import Score
+
+SCORED = ("attn_lrp", "cp_lrp")  # whose relevance is that of the score, not of 1
+
+
+@dataclass(frozen=True, eq=False)
+class End:
+    """A tensor of the model's output that the score is read from: the gradient of the score there, and its part of it.
+
+    The embeddings of a dual encoder are multiplied with each other: `embeddings` says how many share the score.
+    """
+
+    value: Tensor
+    gradient: Tensor
+    embeddings: int = 0
+
+    def start(self, rules: Rules, score: ExampleScores) -> Tensor:
+        """The relevance that starts here: its part of the score for the ε-rules, else 1 where a logit is read."""
+        part = self.gradient * self.value.detach()
+        if self.embeddings:
+            part = part / self.embeddings
+        if rules in SCORED:
+            return part
+        return part / score.detach().abs()[:, None] if self.embeddings else self.gradient
+
+
+def ends_of(score: Score, output: Any) -> list[End]:
+    """Where relevance starts: what the score itself does is taken back by its gradient, not by rules."""
+    leaves, shape = tree_flatten(output)
+    places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.requires_grad]
+    cut = {n: leaves[n].detach().requires_grad_() for n in places}
+    with torch.enable_grad():
+        scores = score(tree_unflatten([cut.get(n, x) for n, x in enumerate(leaves)], shape))
+    if not scores.requires_grad:  # an output that cannot be taken apart, or a score that does not depend on it
+        found = score(output)
+        if not found.requires_grad:
+            raise HiddenGradient
+        return [End(found, torch.ones_like(found))]
+    gradients = torch.autograd.grad(scores.sum(), list(cut.values()), allow_unused=True)
+    ends = [(leaves[n], gradient) for n, gradient in zip(places, gradients, strict=True) if gradient is not None]
+    embeddings = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]
+    count = sum(any(value is x for x in embeddings) for value, _ in ends)
+    return [End(value, g, count if any(value is x for x in embeddings) else 0) for value, g in ends]
 
 
 @dataclass(frozen=True, eq=False)
 class Graph:
-    """The score of each example, and what of: the maps by their operation, the inputs by their stream.
+    """The score of each example, where it is read, and what of: the maps by operation, the inputs by stream.
 
     Pixels are a stream of their own; of word pieces and regions the inputs are their embeddings.
     """
 
     score: ExampleScores
+    ends: Sequence[End]
     taps: Mapping[int, Tap]
     leaves: Mapping[str, Leaf]
     batch: int
@@ -51,9 +97,9 @@ class Graph:
             found = torch.autograd.grad(self.score.sum(), leaves, allow_unused=True)
         return self._by_token([None if part is None else part * x for part, x in zip(found, leaves, strict=True)])
 
-    def start(self, rules: Rules) -> ExampleScores:
-        """What relevance starts as: the score itself where the ε-rules are followed, else 1."""
-        return self.score.detach() if rules in ("attn_lrp", "cp_lrp") else torch.ones_like(self.score)
+    def starts(self, rules: Rules) -> list[Tensor]:
+        """The relevance that each end starts with."""
+        return [end.start(rules, self.score) for end in self.ends]
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -65,8 +111,13 @@ class Graph:
 
     def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
         assert self.ruled is not None
+        if self.ruled.is_unclear and RULES[rules].get("add") is balanced:
+            for example in (0, self.batch - 1):  # one alone may stand where its token's number is
+                with self.ruled.settling(example):
+                    torch.autograd.grad(self.score[example], wanted, retain_graph=True, allow_unused=True)
         with self.ruled.following(RULES[rules], strict=strict, keep=False):
-            found = torch.autograd.grad(self.score, wanted, self.start(rules), allow_unused=True)
+            ends = [end.value for end in self.ends]
+            found = torch.autograd.grad(ends, wanted, self.starts(rules), allow_unused=True)
         if all(part is None for part in found):
             raise HiddenGradient
         return list(found)

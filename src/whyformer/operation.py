@@ -28,7 +28,7 @@ class Linear:
     bias_axis: int = -1
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class Operation:
     """What an operation read and gave. `source` is the input that counts where only one does, `map` the attention.
 
@@ -46,6 +46,24 @@ class Operation:
     form: Linear | None = None
     signs: tuple[float, ...] = (1.0, 1.0)
     axis: int = -1  # which a softmax runs over
+
+    def __post_init__(self) -> None:
+        self._versions = self._counted()
+        self.examples_second = self._is_second()
+
+    def keep_output(self) -> None:
+        """Have an output of its own: the model is about to change in place what it was given."""
+        with torch.enable_grad():
+            self.output = self.output.clone()
+        self._versions = self._counted()
+
+    def check_unchanged(self) -> None:
+        """Refuse to go on from values that the model has since changed in place."""
+        if self._versions != self._counted():
+            raise UnsupportedModel("The model changes a tensor in place that its relevance needs.")
+
+    def _counted(self) -> list[int]:
+        return [x._version for x in (*self.inputs, self.output) if not x.is_inference()]
 
     def gradient(self, arrived: Tensor) -> Handed:
         """The gradient of each input that is in the graph."""
@@ -111,19 +129,34 @@ class Operation:
 
     def per_example(self, x: Tensor) -> Tensor:
         """The sum over each example, shaped so that it multiplies `x`."""
-        axis = self._batch_axis(x)
-        if axis is None:
-            return self._folded(x).sum(dim=1).repeat_interleave(len(x) // self.batch).reshape(-1, *[1] * (x.dim() - 1))
-        return x.sum(dim=[n for n in range(x.dim()) if n != axis], keepdim=True)
-
-    def _folded(self, x: Tensor) -> Tensor:
+        if self.examples_second:
+            return x.sum(dim=[n for n in range(x.dim()) if n != 1], keepdim=True)
         if len(x) % self.batch:
             raise UnsupportedModel(f"A sum of shape {tuple(x.shape)} cannot be told apart into {self.batch} examples.")
-        return x.reshape(self.batch, -1)
+        sums = x.reshape(self.batch, -1).sum(dim=1)
+        return sums.repeat_interleave(len(x) // self.batch).reshape(-1, *[1] * (x.dim() - 1))
 
-    def _batch_axis(self, x: Tensor) -> int | None:
-        """Where the examples are: the first axis, the second, or folded into the first."""
-        return next((axis for axis in range(min(2, x.dim())) if x.shape[axis] == self.batch), None)
+    @property
+    def is_unclear(self) -> bool:
+        """Whether its shape leaves open which axis the examples are on: as many tokens as examples."""
+        shape = self.output.shape
+        return self.batch > 1 and len(shape) == 3 and shape[1] == self.batch and shape[0] % self.batch == 0
+
+    def settle(self, arrived: Tensor, example: int) -> None:
+        """Tell by a gradient that is one example's, and touches no other, on which axis examples are."""
+        first = arrived.reshape(self.batch, -1).abs().sum(dim=1)
+        second = arrived.abs().sum(dim=(0, 2))
+        others = torch.arange(self.batch, device=arrived.device) != example
+        is_first, is_second = not bool(first[others].any()), not bool(second[others].any())
+        if is_first != is_second:
+            self.examples_second = is_second
+
+    def _is_second(self) -> bool:
+        """The examples are on the first axis, with others folded into it or not, or else on the second."""
+        shape = self.output.shape
+        if len(shape) < 2 or shape[0] == self.batch or shape[1] != self.batch:
+            return False
+        return len(shape) == 3 or bool(shape[0] % self.batch)
 
     def reduced(self, handed: Iterable[Tensor]) -> Handed:
         """To each input its own, summed over where it was broadcast."""
@@ -140,6 +173,8 @@ def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[s
         return _convolution(name, len(inputs) > 2, kwargs)
     if name == "einsum":
         return _einsum(weight, kwargs["equation"])
+    if inputs[weight].dim() == 1:  # a vector has no transpose
+        return _multiplied(weight, torch.matmul)
     if weight == 1:
         return Linear(0, 1, torch.matmul, lambda s, w, _: s @ w.mT)
     return Linear(1, 0, lambda x, w: w @ x, lambda s, w, _: w.mT @ s)
@@ -156,9 +191,12 @@ def _convolution(name: str, is_biased: bool, how: dict[str, Any]) -> Linear:
 
 
 def _einsum(weight: int, equation: str) -> Linear:
+    return _multiplied(weight, lambda first, second: torch.einsum(equation, first, second))
+
+
+def _multiplied(weight: int, product: Callable[[Tensor, Tensor], Tensor]) -> Linear:
     def push(x: Tensor, w: Tensor) -> Tensor:
-        z: Tensor = torch.einsum(equation, *((w, x) if weight == 0 else (x, w)))
-        return z
+        return product(w, x) if weight == 0 else product(x, w)
 
     return Linear(1 - weight, weight, push, _pulled_by_gradient(push))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
@@ -16,7 +16,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.operation import Function, Operation, linear_form
 from whyformer.provenance import KEEPING, MOVING
-from whyformer.rules import LIBRA, Rule
+from whyformer.rules import LIBRA, Rule, nothing, unchanged
 
 Backward = Literal["gradient", "libra"]
 
@@ -61,12 +61,16 @@ class Ruled(TorchFunctionMode):
         dtype = next(model.parameters()).dtype
         self.half = str(dtype).removeprefix("torch.") if dtype in HALF else None
         self._model, self._batch, self._precise = model, batch, precise
+        device = next(model.parameters()).device.type
+        self._autocast = torch.autocast(device, enabled=False) if precise else nullcontext()
         self._rules: Mapping[str, Rule] = {}
-        self._strict = self.frees = False
+        self._strict = self.frees = self.is_unclear = False
+        self._example: int | None = None
         self._weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
         self._widened = WeakIdKeyDictionary()  # weights of half precision as they are computed with
         self._scales = WeakIdKeyDictionary()  # tensors that say how much something else counts
         self._maps = WeakIdKeyDictionary()  # what a softmax gave
+        self._makers = WeakIdKeyDictionary()  # the operation whose output a tensor is, or a view of
         self._origins = WeakIdKeyDictionary()  # what a tensor was moved about and scaled from
         self._roots = WeakIdKeyDictionary()  # what a tensor is an elementwise function of, and whether a linear one
         if precise and torch.backends.cuda.matmul.allow_tf32 and next(model.parameters()).is_cuda:
@@ -74,10 +78,16 @@ class Ruled(TorchFunctionMode):
                 "TF32 is on, too coarse for relevance: torch.backends.cuda.matmul.allow_tf32 = False turns it off."
             )
 
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._autocast.__enter__()
+        return self
+
     def __exit__(self, *raised: Any) -> None:
+        self._autocast.__exit__(*raised)
         super().__exit__(*raised)
         # What is known of tensors is of use in here alone, and would keep their graph, which keeps this mode.
-        for known in (self._widened, self._scales, self._maps, self._origins, self._roots):
+        for known in (self._widened, self._scales, self._maps, self._makers, self._origins, self._roots):
             known.clear()
 
     @contextmanager
@@ -88,13 +98,27 @@ class Ruled(TorchFunctionMode):
         """
         self._rules, self._strict, self.frees = rules, strict, not keep
         try:
-            yield
+            with self._autocast:
+                yield
         finally:
             self._rules, self._strict, self.frees = {}, False, False
 
+    @contextmanager
+    def settling(self, example: int) -> Iterator[None]:
+        """Backward passes in here are the gradient of one example's score: sums learn by it where examples are."""
+        self._example = example
+        try:
+            yield
+        finally:
+            self._example = None
+
     def handed(self, operation: Operation, arrived: Tensor) -> Any:
         """What the operation hands back to its inputs, by the rules that are being followed."""
+        if self._example is not None and operation.kind == "add" and operation.is_unclear:
+            operation.settle(arrived, self._example)
         rule = self._rules.get(operation.kind)
+        if rule not in (None, unchanged, nothing):  # autograd looks after gradients
+            operation.check_unchanged()
         return operation.gradient(arrived) if rule is None else rule(arrived, operation)
 
     def reached(self, name: str) -> None:
@@ -114,10 +138,12 @@ class Ruled(TorchFunctionMode):
         if name == "__get__":
             return func(*args, **(kwargs or {}))
         args, kwargs = self._wide((args, kwargs or {}))
+        if _is_in_place(name) and args[0] in self._makers:
+            self._makers[args[0]].keep_output()
         if name in MOVING or name in KEEPING or name in PICKING or not _in_graph(args, kwargs):
             result = func(*args, **kwargs)
-            if isinstance(result, Tensor) and result.dtype in HALF and self._precise and isinstance(args[0], Tensor):
-                return args[0]  # a cast back to half precision
+            if name in KEEPING and self._precise and isinstance(result, Tensor) and result.dtype in HALF:
+                return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
             self._carry(args, result)
             return self._wide(result)
         if name in KINDS:
@@ -146,8 +172,9 @@ class Ruled(TorchFunctionMode):
             for known in (self._scales, self._maps):
                 if given[0] in known:
                     known[moved] = True
-            if given[0] in self._widened and _is_view(moved, given[0]):  # what is computed from weights is none
-                self._widened[moved] = True
+            for known in (self._widened, self._makers):  # what is computed from weights is none
+                if given[0] in known and _is_view(moved, given[0]):
+                    known[moved] = known[given[0]]
             if all(origin is origins[0] for origin in origins):
                 self._origins[moved] = origins[0]
 
@@ -174,6 +201,8 @@ class Ruled(TorchFunctionMode):
         kind, details = self._kind(name, given, args, kwargs)
         operation = Operation(kind, function, placed, inputs, output, self._batch, **details)
         result: Tensor = _Step.apply(self, operation, changes, *given)
+        self._makers[result] = operation
+        self.is_unclear |= kind == "add" and operation.is_unclear
         self._note(name, given, result, kind)
         return result
 
@@ -284,6 +313,10 @@ class _Step(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, arrived: Tensor | None) -> Any:
+        if ctx.operation is None:
+            raise WhyformerError(
+                "Relevance was already taken from this trace, whose graph is used up: trace the model again."
+            )
         if arrived is None:
             return None, None, None, *[None] * len(ctx.operation.inputs)
         handed = ctx.mode.handed(ctx.operation, arrived)
@@ -323,6 +356,10 @@ def _exact(name: str, function: Function, args: Any, kwargs: Any) -> Tensor:
         return single
     result: Tensor = function(*args, **kwargs)
     return result
+
+
+def _is_in_place(name: str) -> bool:
+    return name in _OUT_OF_PLACE or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
 
 
 def _is_view(x: Tensor, of: Tensor) -> bool:

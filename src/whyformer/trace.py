@@ -29,7 +29,7 @@ from whyformer.backward import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.families import FAMILIES, ROW_TO_WRITE, config_of, family_of, main_input, patch_grid
 from whyformer.flow import Step, flow
-from whyformer.graph import Graph
+from whyformer.graph import Graph, ends_of
 from whyformer.path import (
     Baseline,
     Leaf,
@@ -140,7 +140,7 @@ class Trace:
         found = self.graph.input_relevances(rules, strict=strict)
         self.findings.remarks = self.graph.remarks
         if rules != "lrp" and "pixels" not in found:  # which doubles; positions and class tokens have their share
-            self.findings.completeness = _incompleteness(found, self.graph.start(rules))
+            self.findings.completeness = _incompleteness(found, *self.graph.starts(rules))
         return found
 
     def inputs_times_gradients(self) -> StreamScores:
@@ -278,7 +278,8 @@ def trace(
         if precise or reads == "inputs":
             first = recorder.seen - len(recorder.taps)
             taps = dict(enumerate(recorder.taps, first))
-            graph = Graph(question.score(output), taps, leaves, batch, ruled)
+            score = question.score(output)
+            graph = Graph(score, ends_of(question.score, output), taps, leaves, batch, ruled)
         if in_graph and not reads.startswith("input"):
             with following(ruled, backward):
                 steps = _with_gradients(question, steps, recorder, output, last_only="last" in reads, keep=precise)
@@ -286,10 +287,12 @@ def trace(
     return Trace(question, answer, output, steps, readouts, masks, inputs_at_once, graph)
 
 
-def _incompleteness(found: StreamScores, total: ExampleScores) -> ExampleScores:
-    """How far the scores are from adding up to the total, as a share of it."""
+def _incompleteness(found: StreamScores, *starts: Tensor) -> ExampleScores:
+    """How far the scores are from adding up to what was there to share out, as a share of it, whatever its signs."""
+    batch = len(next(iter(found.values())))
     added = torch.stack([scores.sum(dim=1) for scores in found.values()]).sum(dim=0)
-    return (added - total).abs() / total.abs()
+    whole = torch.cat([start.reshape(batch, -1) for start in starts], dim=1)
+    return (added - whole.sum(dim=1)).abs() / whole.abs().sum(dim=1)
 
 
 def head_mean(x: AttentionMap) -> Mixing:

@@ -13,6 +13,8 @@ RGB = tuple[int, int, int]
 LevelKind = Literal["only", "for", "against"]
 
 STEPS = 101
+# So many scores are those of pixels, and this share of them is within the range shown.
+PIXELS, MOST_PIXELS = 4096, 0.99
 
 _TO_CONE = np.array(
     [
@@ -102,7 +104,9 @@ class Scale:
 
     def strength(self, scores: np.ndarray) -> np.ndarray:
         """Scores relative to the end of the range, in -1..1; a range that is all zero gives zeros."""
-        return np.zeros(np.shape(scores)) if self.high == 0 else np.asarray(scores, np.float64) / self.high
+        if self.high == 0:
+            return np.zeros(np.shape(scores))
+        return np.clip(np.asarray(scores, np.float64) / self.high, -1.0, 1.0)
 
     def colours(self, strength: np.ndarray, ground: Ground) -> np.ndarray:
         """sRGB in 0..1 for each strength, as shown on that ground."""
@@ -117,8 +121,9 @@ def _at(table: np.ndarray, strength: np.ndarray) -> np.ndarray:
 
 
 def scale(scores: np.ndarray) -> Scale:
-    """The range in which these scores are shown."""
-    high = float(np.abs(scores).max(initial=0))
+    """The range in which these scores are shown: of pixels, so that a few strong ones leave the others visible."""
+    size = np.abs(scores)
+    high = float(np.quantile(size, MOST_PIXELS) if size.size > PIXELS else 0) or float(size.max(initial=0))
     return Scale(-high if (scores < 0).any() else 0.0, high)
 
 
