@@ -619,6 +619,22 @@ def test_what_an_operation_gave_is_remembered_when_the_model_changes_it_in_place
         torch.testing.assert_close(changed, expected, rtol=1e-12, atol=1e-14)
 
 
+@pytest.mark.parametrize("rules", SETS)
+def test_what_is_changed_in_place_is_no_longer_what_it_was(rules):
+    """A sigmoid says how much; multiplied by an activation it is one. A copy with something added is no copy."""
+
+    def changed(x: Tensor, y: Tensor) -> Tensor:
+        gate, copied = times(x.sigmoid(), y), plus(x.clone(), y)
+        return gate * x + (copied + x)
+
+    def anew(x: Tensor, y: Tensor) -> Tensor:
+        return (x.sigmoid() * y) * x + ((x + y) + x)
+
+    found = [handed(Model(spelled), (X, Y), SETS[rules])[1] for spelled in (changed, anew)]
+    for part, expected in zip(*found, strict=True):
+        torch.testing.assert_close(part, expected, rtol=1e-12, atol=1e-14)
+
+
 def read_and_then_changed(x: Tensor, weight: Tensor) -> Tensor:
     x = x * 1.0
     z = x + weight
