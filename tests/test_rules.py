@@ -661,6 +661,30 @@ def test_a_contrast_is_the_difference_of_its_labels(rules):
     assert rules in ("attn_lrp", "cp_lrp") or float(completeness.max()) < 1e-6
 
 
+@dataclass
+class Answered:
+    logits: Tensor
+
+
+class Answering(nn.Module):
+    """A model whose output is a class of its own."""
+
+    def __init__(self, model: nn.Module):
+        super().__init__()
+        self.model, self.config = model, model.config
+
+    def forward(self, **inputs: Tensor) -> Answered:
+        return Answered(self.model(**inputs).logits)
+
+
+@pytest.mark.parametrize("rules", ["dtd", "attn_lrp"])
+def test_an_output_of_any_class_is_where_relevance_starts(rules):
+    model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
+    expected = attribute(model, inputs, 0, "partial_lrp", rules=rules)["text"]
+    found = attribute(Answering(model).eval(), inputs, 0, "partial_lrp", rules=rules)["text"]
+    torch.testing.assert_close(found, expected, rtol=1e-9, atol=1e-12)
+
+
 @pytest.mark.parametrize("rules", ["z_plus", "dtd", "attn_lrp", "cp_lrp"])
 def test_of_a_similarity_each_tower_starts_with_its_half(rules):
     """As if relevance went back through the product of the embeddings that the model computes itself."""

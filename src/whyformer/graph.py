@@ -49,13 +49,12 @@ def ends_of(score: Score, output: Any) -> list[End]:
     cut = {n: leaves[n].detach().requires_grad_() for n in places}
     with torch.enable_grad():
         scores = score(tree_unflatten([cut.get(n, x) for n, x in enumerate(leaves)], shape))
-    if not scores.requires_grad:  # an output that cannot be taken apart, or a score that does not depend on it
-        found = score(output)
-        if not found.requires_grad:
-            raise HiddenGradient
-        return [End(found, torch.ones_like(found))]
-    gradients = torch.autograd.grad(scores.sum(), list(cut.values()), allow_unused=True)
+    if not scores.requires_grad:
+        raise HiddenGradient
+    gradients = torch.autograd.grad(scores.sum(), list(cut.values()), allow_unused=True) if cut else ()
     ends = [(leaves[n], gradient) for n, gradient in zip(places, gradients, strict=True) if gradient is not None]
+    if not ends:  # an output that cannot be taken apart
+        return [End(scores, torch.ones_like(scores))]
     embeddings = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]
     count = sum(any(value is x for x in embeddings) for value, _ in ends)
     return [End(value, g, count if any(value is x for x in embeddings) else 0) for value, g in ends]
