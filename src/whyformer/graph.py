@@ -49,13 +49,12 @@ def ends_of(score: Score, output: Any) -> list[End]:
     cut = {n: leaves[n].detach().requires_grad_() for n in places}
     with torch.enable_grad():
         scores = score(tree_unflatten([cut.get(n, x) for n, x in enumerate(leaves)], shape))
-    if not scores.requires_grad:  # an output that cannot be taken apart, or a score that does not depend on it
-        found = score(output)
-        if not found.requires_grad:
-            raise HiddenGradient
-        return [End(found, torch.ones_like(found))]
-    gradients = torch.autograd.grad(scores.sum(), list(cut.values()), allow_unused=True)
+    if not scores.requires_grad:
+        raise HiddenGradient
+    gradients = torch.autograd.grad(scores.sum(), list(cut.values()), allow_unused=True) if cut else ()
     ends = [(leaves[n], gradient) for n, gradient in zip(places, gradients, strict=True) if gradient is not None]
+    if not ends:  # an output that cannot be taken apart
+        return [End(scores, torch.ones_like(scores))]
     embeddings = [getattr(output, name, None) for name in ("image_embeds", "text_embeds")]
     count = sum(any(value is x for x in embeddings) for value, _ in ends)
     return [End(value, g, count if any(value is x for x in embeddings) else 0) for value, g in ends]
@@ -111,16 +110,29 @@ class Graph:
 
     def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
         assert self.ruled is not None
-        if self.ruled.is_unclear and RULES[rules].get("add") is balanced:
+        starts, is_balanced = self.starts(rules), RULES[rules]["add"] is balanced
+        if is_balanced and self.ruled.is_unclear:
             for example in (0, self.batch - 1):  # one alone may stand where its token's number is
                 with self.ruled.settling(example):
                     torch.autograd.grad(self.score[example], wanted, retain_graph=True, allow_unused=True)
-        with self.ruled.following(RULES[rules], strict=strict, keep=False):
-            ends = [end.value for end in self.ends]
-            found = torch.autograd.grad(ends, wanted, self.starts(rules), allow_unused=True)
+        against = [-part.clamp(max=0) for part in starts]
+        if not is_balanced or any(end.embeddings for end in self.ends) or not any(bool(x.any()) for x in against):
+            found = self._back(wanted, starts, rules, strict=strict, keep=False)
+        else:  # balanced sums make nothing of relevance that adds up to nothing, as that of a contrast
+            favour = self._back(wanted, [x.clamp(min=0) for x in starts], rules, strict=strict, keep=True)
+            rest = self._back(wanted, against, rules, strict=strict, keep=False)
+            found = [None if x is None or y is None else x - y for x, y in zip(favour, rest, strict=True)]
         if all(part is None for part in found):
             raise HiddenGradient
-        return list(found)
+        return found
+
+    def _back(
+        self, wanted: list[Tensor], starts: list[Tensor], rules: Rules, *, strict: bool, keep: bool
+    ) -> list[Tensor | None]:
+        assert self.ruled is not None
+        ends = [end.value for end in self.ends]
+        with self.ruled.following(RULES[rules], strict=strict, keep=keep):
+            return list(torch.autograd.grad(ends, wanted, starts, retain_graph=keep, allow_unused=True))
 
     def _by_token(self, found: list[Tensor | None]) -> StreamScores:
         parts = zip(self.leaves.items(), found, strict=True)

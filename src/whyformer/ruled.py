@@ -254,19 +254,21 @@ class Ruled(TorchFunctionMode):
         return ("gate", {}) if scale is None else ("scale", {"source": 1 - scale})
 
     def _note(self, name: str, given: list[Tensor], result: Tensor, kind: str) -> None:
-        """Remember of the result what later operations ask for."""
+        """Remember of the result what later operations ask for, and no more of what it was before a change in place."""
         live = [x for x in given if x.requires_grad]
-        if name in SWITCHES or (live and all(x in self._scales for x in live)):
-            self._scales[result] = True
-        if kind == "softmax" or (kind == "scale" and live[0] in self._maps):
-            self._maps[result] = True
-        if kind in ("scale", "rotation"):
-            self._origins[result] = self._origins.get(live[0], live[0])
+        is_scale = name in SWITCHES or all(x in self._scales for x in live)
+        is_map = kind == "softmax" or (kind == "scale" and live[0] in self._maps)
+        origin = self._origins.get(live[0], live[0]) if kind in ("scale", "rotation") else None
         roots = [self._roots.get(x, (x, True)) for x in live]
         same = all(root is roots[0][0] for root, _ in roots)
-        if (same and kind in ("scale", "add", "gate")) or name in ELEMENTWISE:
-            is_linear = len(live) == 1 and roots[0][1] and name not in ELEMENTWISE
-            self._roots[result] = (roots[0][0], is_linear)
+        is_linear = len(live) == 1 and roots[0][1] and name not in ELEMENTWISE
+        root = (roots[0][0], is_linear) if (same and kind in ("scale", "add", "gate")) or name in ELEMENTWISE else None
+        facts = ((self._scales, is_scale), (self._maps, is_map), (self._origins, origin), (self._roots, root))
+        for known, fact in facts:
+            if fact is None or fact is False:
+                known.pop(result, None)
+            else:
+                known[result] = fact
 
     def _watched(self, name: str, result: Any, args: tuple[Any, ...]) -> Any:
         """The result of an operation without a rule, which says so if anything but a gradient arrives at it."""
