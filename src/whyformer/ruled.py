@@ -58,8 +58,8 @@ class Ruled(TorchFunctionMode):
     def __init__(self, model: nn.Module, batch: int, *, precise: bool = True):
         super().__init__()
         self.passed: set[str] = set()
-        dtype = next(model.parameters()).dtype
-        self.half = str(dtype).removeprefix("torch.") if dtype in HALF else None
+        found = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
+        self.half = None if found is None else str(found).removeprefix("torch.")
         self._model, self._batch, self._precise = model, batch, precise
         device = next(model.parameters()).device.type
         self._autocast = torch.autocast(device, enabled=False) if precise else nullcontext()
