@@ -11,7 +11,7 @@ from tokenizers.processors import TemplateProcessing
 
 from conftest import MOODS, WORDS, change_weights, labelled, saved, tokenizer
 from models import FAMILIES, TEXT, built, image_inputs, text_inputs
-from whyformer import METHODS, WhyformerError, attribute, contrast, explain, explain_batch, load, logit
+from whyformer import METHODS, Explanation, WhyformerError, attribute, contrast, explain, explain_batch, load, logit
 from whyformer.inputs import covered_box, length_limit
 from whyformer.score import label_index
 
@@ -401,3 +401,22 @@ def test_a_map_that_is_all_zero_is_said_to_be(painter):
     empty = [explanation for explanation in explanations if not explanation.scores.any()]
     assert empty
     assert all("every score is zero" in explanation.notes[-1] for explanation in empty)
+
+
+@pytest.mark.parametrize("suffix", ["json", "npz"])
+def test_how_nearly_scores_add_up_is_said_and_kept(critic, tmp_path, suffix):
+    explanation = explain(REVIEW, critic, method="lrp")
+    (raw,) = attribute(critic.model, dict(critic.processor([REVIEW], return_tensors="pt")), "predicted", "lrp").values()
+    assert explanation.completeness == pytest.approx(abs(float(raw.sum()) - 1), abs=1e-6)
+    assert explanation.completeness < 1e-4
+    explanation.save(tmp_path / f"lrp.{suffix}")
+    assert Explanation.load(tmp_path / f"lrp.{suffix}").completeness == explanation.completeness
+    assert explain(REVIEW, critic, method="rollout").completeness is None
+
+
+def test_integrated_gradients_say_when_they_do_not_add_up(critic):
+    coarse = explain(REVIEW, critic, method="integrated_gradients", steps=1)
+    fine = explain(REVIEW, critic, method="integrated_gradients", steps=100)
+    assert fine.completeness < 0.01 < coarse.completeness
+    assert not fine.notes
+    assert (coarse.completeness > 0.1) == any("more steps may help" in note for note in coarse.notes)
