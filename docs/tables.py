@@ -17,9 +17,9 @@ from typing import Any
 
 from cards import CARDS, card_rows, metrics
 
+from whyformer.known import KINDS
 from whyformer.loading import ZOO
 from whyformer.methods import METHODS
-from whyformer.ruled import KINDS
 from whyformer.rules import LIBRA, RULES
 
 ROOT = Path(__file__).parents[1]

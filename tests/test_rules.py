@@ -26,8 +26,9 @@ from models import FAMILIES, IMAGE, STREAM_FAMILIES, built, inputs_of
 from naive import TWINS
 from whyformer import METHODS, WhyformerError, attribute, contrast
 from whyformer.errors import UnsupportedModel
+from whyformer.known import KINDS
 from whyformer.record import Recorder
-from whyformer.ruled import KINDS, NoRule, Ruled
+from whyformer.ruled import NoRule, Ruled
 from whyformer.rules import LIBRA, RULES
 from whyformer.trace import trace
 
@@ -720,7 +721,7 @@ def test_an_operation_without_a_rule_is_named_with_its_module_and_the_way_out():
     model, inputs = with_running_sums(), {"pixel_values": random(2, 3, 32, 32)}
     message = (
         "Relevance reached cumsum in classifier.1, which has no rule. strict=False lets it pass as a gradient; "
-        "whyformer.ruled.KINDS['cumsum'] = 'activation' (or another kind) gives it one."
+        "whyformer.known.KINDS['cumsum'] = 'activation' (or another kind) gives it one."
     )
     for method in ("lrp", "partial_lrp", "transformer_attribution"):
         with pytest.raises(NoRule, match=re.escape(message)):
