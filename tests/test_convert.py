@@ -4,18 +4,14 @@ from __future__ import annotations
 
 import argparse
 import json
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 import torch.nn.functional as F
 
+import convert
 from conftest import save_noise
 from whyformer import explain, load
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "benchmarks"))
-import convert
 
 WIDTH, HEADS, BLOCKS, PATCH, SIDE, LABELS = 16, 2, 3, 8, 32, 5
 
