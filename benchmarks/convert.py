@@ -172,7 +172,11 @@ def converted_from_hub(options: argparse.Namespace) -> None:
         config.id2label = {number: str(answer) for number, answer in enumerate(answers)}
         config.label2id = {answer: number for number, answer in config.id2label.items()}
     model_class = getattr(transformers, config.architectures[0])
-    model = model_class.from_pretrained(options.model, config=config, weights_only=True, **place)
+    model, found = model_class.from_pretrained(
+        options.model, config=config, weights_only=True, output_loading_info=True, **place
+    )
+    if found["missing_keys"]:  # transformers would make them up
+        raise WhyformerError(f"{options.model!r} has no weights for {', '.join(sorted(found['missing_keys']))}.")
     model.save_pretrained(options.out)
     processor = options.processor or options.model
     own = place if processor == options.model else {}

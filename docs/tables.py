@@ -247,7 +247,11 @@ def published(paper: str) -> str:
     parts = []
     for one in found["table"]:
         if one["paper"] == paper:
-            rows = [[row["name"], f"`{row['method']}`", *map(str, row["values"])] for row in one["rows"]]
+            digits = max(len(str(value).partition(".")[2]) for row in one["rows"] for value in row["values"])
+            rows = [
+                [row["name"], f"`{row['method']}`", *(v if v == "–" else f"{v:.{digits}f}" for v in row["values"])]
+                for row in one["rows"]
+            ]
             title = f"**{paper} {one['number']}** ({one['where']}), {one['what']}: `{one['suite']}.toml`"
             parts += [title, table(["printed as", "in the results", *one["figures"]], rows)]
     for one in found["figure"]:

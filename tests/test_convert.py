@@ -8,6 +8,7 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
 import convert
 from conftest import save_noise
@@ -153,6 +154,19 @@ def test_a_model_of_the_hub_gets_the_names_of_its_answers(bert, tmp_path):
     subject = load(out)
     assert list(subject.model.config.id2label.values()) == ["yes", "no", "2", "red"]
     assert subject.tokenizer is not None
+
+
+def test_a_model_of_the_hub_in_a_pickle_is_read_as_tensors_and_whole(bert, copy_of, tmp_path, capsys):
+    pickled = copy_of(bert)
+    weights = load_file(pickled / "model.safetensors")
+    (pickled / "model.safetensors").unlink()
+    torch.save(weights, pickled / "pytorch_model.bin")
+    assert convert.main(["hub", str(pickled), "--out", str(tmp_path / "out")]) == 0
+    ids = {"input_ids": torch.tensor([[1, 5, 6, 2]])}
+    torch.testing.assert_close(load(tmp_path / "out").model(**ids).logits, load(bert).model(**ids).logits)
+    torch.save({k: v for k, v in weights.items() if k != "classifier.bias"}, pickled / "pytorch_model.bin")
+    assert convert.main(["hub", str(pickled), "--out", str(tmp_path / "half")]) == 1
+    assert "no weights for classifier.bias" in capsys.readouterr().err
 
 
 def test_prompts_are_made_of_the_names_of_classes(vit, tmp_path):
