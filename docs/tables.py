@@ -10,6 +10,7 @@ import inspect
 import json
 import re
 import sys
+import tomllib
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,7 @@ from whyformer.known import KINDS
 from whyformer.loading import ZOO
 from whyformer.methods import METHODS
 from whyformer.rules import LIBRA, RULES
+from whyformer.run import read_suite
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
@@ -239,6 +241,36 @@ def long_prompts() -> str:
     return table([f"{report['tokens']:,} tokens, {report['card']}", "peak GB, weights included", "seconds"], rows)
 
 
+def published(paper: str) -> str:
+    """What a paper prints, and what the same row is called in the results of its suite."""
+    found = tomllib.loads((ROOT / "benchmarks" / "published.toml").read_text())
+    parts = []
+    for one in found["table"]:
+        if one["paper"] == paper:
+            digits = max(len(str(value).partition(".")[2]) for row in one["rows"] for value in row["values"])
+            rows = [
+                [row["name"], f"`{row['method']}`", *(v if v == "–" else f"{v:.{digits}f}" for v in row["values"])]
+                for row in one["rows"]
+            ]
+            title = f"**{paper} {one['number']}** ({one['where']}), {one['what']}: `{one['suite']}.toml`"
+            parts += [title, table(["printed as", "in the results", *one["figures"]], rows)]
+    for one in found["figure"]:
+        if one["paper"] == paper:
+            parts.append(f"**{paper} {one['number']}** ({one['where']}): `{one['suite']}.toml`. {one['what']}.")
+    return "\n\n".join(parts)
+
+
+def paper_suites() -> str:
+    """Which suite is for which table, with its model, data and protocols."""
+    rows = []
+    for path in sorted((ROOT / "benchmarks" / "suites" / "papers").glob("*.toml")):
+        suite = read_suite(path)
+        title = path.read_text().partition("\n")[0].removeprefix("# ").removesuffix(".")
+        asked = "<br>".join(f"`{choice.label}`" for choice in suite.protocols)
+        rows.append([f"`{path.stem}`", title, f"`{suite.model}`", f"`{suite.data.name}`", asked])
+    return table(["suite", "what it reproduces", "model", "reader", "protocols"], rows)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "rules": rules,
@@ -257,6 +289,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "scenes-speed": scenes_speed,
     "pointing": pointing,
     "saturated": saturated,
+    "paper-suites": paper_suites,
+    **{f"published-{paper.lower()}": partial(published, paper) for paper in ("BI", "TA", "GA")},
     **{name: partial(card, name) for name in CARDS},
 }
 

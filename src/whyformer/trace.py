@@ -179,17 +179,20 @@ class Trace:
         """The read-outs as the one row that flow starts from."""
         return {readout.stream: readout.weights[:, None, :] for readout in self.readouts}
 
-    def steps_from(self, first_block: int) -> list[Step]:
-        """The steps from a block on; refused where tokens do not keep their places."""
-        blocks = max(record.block for record in self.records) + 1
-        if not 0 <= first_block < blocks:
-            raise WhyformerError(f"first_block={first_block}: this model's blocks are 0 to {blocks - 1}.")
+    def steps_from(self, first_block: int, last_block: int | None = None) -> list[Step]:
+        """The steps from a block on, to another or to the end; refused where tokens do not keep their places."""
+        end = max(record.block for record in self.records)
+        last = end if last_block is None else last_block
+        if not 0 <= first_block <= end:
+            raise WhyformerError(f"first_block={first_block}: this model's blocks are 0 to {end}.")
+        if not first_block <= last <= end:
+            raise WhyformerError(f"last_block={last}: one of the blocks {first_block} to {end}.")
         lengths = {stream: mask.shape[1] for stream, mask in self.masks.items()}
         for record in self.records:
             expected = (self.question.batch, lengths[record.query_stream], lengths[record.key_stream])
             if (record.source.shape[0], *record.source.shape[2:]) != expected:
                 raise UnsupportedModel(_no_token_flow(self.question.model, record.source.shape))
-        kept = (tuple(record for record in step if record.block >= first_block) for step in self.steps)
+        kept = (tuple(record for record in step if first_block <= record.block <= last) for step in self.steps)
         return list(reaching([step for step in kept if step], [readout.stream for readout in self.readouts]))
 
     def readings(self, steps: list[Step], mixing: Callable[[AttentionRecord], Mixing]) -> list[tuple[Reading, Rows]]:

@@ -6,7 +6,7 @@ len(reviews), reviews[0].text, reviews[0].rationale
 
 from whyformer.data.coco import coco_instances, coco_truth
 from whyformer.data.examples import Document, Examples, Instances, Photo, VisualQuestion
-from whyformer.data.pictures import imagenet_segmentation, oxford_pets, photos
+from whyformer.data.pictures import imagenet, imagenet_segmentation, oxford_pets, photos
 from whyformer.data.questions import vqa
 from whyformer.data.texts import eraser, newsgroups
 
@@ -19,6 +19,7 @@ __all__ = [
     "coco_instances",
     "coco_truth",
     "eraser",
+    "imagenet",
     "imagenet_segmentation",
     "newsgroups",
     "oxford_pets",

@@ -11,6 +11,7 @@ from PIL import Image
 
 from whyformer.axes import WordTruth
 from whyformer.errors import WhyformerError
+from whyformer.examples import Regions
 
 Example = TypeVar("Example", covariant=True)
 BACKGROUND, OBJECT, UNKNOWN = 0, 1, 2
@@ -38,13 +39,14 @@ class Document:
 
 @dataclass(frozen=True, eq=False)
 class VisualQuestion:
-    """A question about a picture and the answers that people gave; the picture where its folder was named."""
+    """A question about a picture, the answers that people gave, and what a model sees, where its folder was named."""
 
     name: str
     image_id: int
     question: str
     answers: tuple[str, ...]
     image: Image.Image | None = None
+    regions: Regions | None = None
 
 
 @dataclass(frozen=True, eq=False)

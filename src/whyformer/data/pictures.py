@@ -1,9 +1,10 @@
-"""Pictures with masks: ImageNet-Segmentation, Oxford-IIIT Pet and folders like it, the photos pack."""
+"""Pictures, most with masks: ImageNet, ImageNet-Segmentation, Oxford-IIIT Pet and folders like it, the photos pack."""
 
 from __future__ import annotations
 
 import csv
 import io
+import operator
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -20,7 +21,32 @@ from whyformer.extras import extra
 
 TRIMAP = {1: OBJECT, 2: BACKGROUND, 3: UNKNOWN}  # Oxford-IIIT Pet's own values
 OURS = {BACKGROUND: BACKGROUND, OBJECT: OBJECT}
+PICTURES = (".jpg", ".jpeg", ".png")
 PHOTO_FIELDS = ("shard", "image", "label", "split")
+
+
+def imagenet(
+    folder: str | Path, *, per_class: int | None = None, seed: int = 0, indices: str | Path | None = None
+) -> Examples[Photo]:
+    """ImageNet's validation pictures, in a folder for each class (n01440764, …); a label is the number of its class.
+
+    All of them, `per_class` of each class drawn by the seed, or those whose numbers `indices` holds: a .npy file, or a
+    text file with a number in each line. The order is that of the names.
+    """
+    folder = existing(folder, "folder")
+    classes = sorted(path for path in folder.iterdir() if path.is_dir())
+    found = [
+        [(path, str(label)) for path in sorted(kind.iterdir()) if path.suffix.lower() in PICTURES]
+        for label, kind in enumerate(classes)
+    ]
+    if per_class is not None:
+        rng = np.random.default_rng(seed)
+        found = [[kind[place] for place in sorted(rng.permutation(len(kind))[:per_class])] for kind in found]
+    pictures = [pair for kind in found for pair in kind]
+    if indices is not None:
+        pictures = [pictures[number] for number in _numbers(existing(indices, "file"), len(pictures))]
+    names = tuple(f"{path.parent.name}/{path.name}" for path, _ in pictures)
+    return Examples(names, partial(_labelled, pictures))
 
 
 def imagenet_segmentation(path: str | Path) -> Examples[Photo]:
@@ -43,7 +69,7 @@ def oxford_pets(
     """
     folder = existing(folder, "folder")
     shown, marked = (existing(inside(folder, name), "folder") for name in (images, masks))
-    pictures = {path.stem: path for path in sorted(shown.iterdir()) if path.suffix.lower() in (".jpg", ".jpeg", ".png")}
+    pictures = {path.stem: path for path in sorted(shown.iterdir()) if path.suffix.lower() in PICTURES}
     pairs = [
         (pictures[path.stem], path)
         for path in sorted(marked.iterdir())
@@ -64,6 +90,23 @@ def photos(folder: str | Path, split: str = "val", *, only_masked: bool = False)
         known = ", ".join(sorted({row["split"] for row in rows}))
         raise WhyformerError(f"{str(index)!r} has no such photos of split {split!r}. Its splits: {known}.")
     return Examples(tuple(row["image"] for row in chosen), partial(_photo, folder, chosen))
+
+
+def _numbers(path: Path, count: int) -> list[int]:
+    try:
+        values = np.load(path, allow_pickle=False) if path.suffix == ".npy" else np.loadtxt(path, dtype=int, ndmin=1)
+        numbers = [operator.index(value) for value in values.ravel()]
+    except (OSError, TypeError, ValueError) as error:
+        raise WhyformerError(f"The file {str(path)!r} is no list of whole numbers: {error}") from error
+    wrong = next((number for number in numbers if not 0 <= number < count), None)
+    if wrong is not None:
+        raise WhyformerError(f"{str(path)!r} names picture {wrong}: there are {count}, from 0 on.")
+    return numbers
+
+
+def _labelled(pictures: list[tuple[Path, str]], number: int) -> Photo:
+    path, label = pictures[number]
+    return Photo(f"{path.parent.name}/{path.name}", image_of(path), label)
 
 
 def _segmented(path: Path, number: int) -> Photo:

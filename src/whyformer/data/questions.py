@@ -9,7 +9,7 @@ from typing import Any
 from whyformer.data.examples import Examples, VisualQuestion
 from whyformer.data.files import existing, fields, inside, json_in, rows_of
 from whyformer.errors import WhyformerError
-from whyformer.examples import image_of
+from whyformer.examples import Regions, image_of
 
 
 def vqa(
@@ -17,23 +17,28 @@ def vqa(
     annotations: str | Path,
     images: str | Path | None = None,
     *,
+    regions: str | Path | None = None,
     file_name: str = "COCO_val2014_{:012d}.jpg",
 ) -> Examples[VisualQuestion]:
-    """VQA's two files, and the folder of its pictures where a model sees them; `file_name` is of a picture's id."""
+    """VQA's two files, and the folder of its pictures where a model sees them; `file_name` is of a picture's id.
+
+    `regions` is the folder of what a detector found, a file of the same name as the picture but .npz, as
+    `Regions.save` writes it, for models that see regions.
+    """
     asked_in, answered_in = existing(questions, "file"), existing(annotations, "file")
     asked = rows_of(json_in(asked_in), "questions", f"the file {str(asked_in)!r}")
     answered = rows_of(json_in(answered_in), "annotations", f"the file {str(answered_in)!r}")
     by_question = {fields(row, ("question_id",), f"{str(answered_in)!r}")[0]: row for row in answered}
     names = tuple(str(fields(row, ("question_id",), f"{str(asked_in)!r}")[0]) for row in asked)
-    folder = None if images is None else existing(images, "folder")
-    return Examples(names, partial(_question, asked, by_question, answered_in, folder, file_name))
+    seen = tuple(None if folder is None else existing(folder, "folder") for folder in (images, regions))
+    return Examples(names, partial(_question, asked, by_question, answered_in, seen, file_name))
 
 
 def _question(
     asked: list[dict[str, Any]],
     answered: dict[int, dict[str, Any]],
     answered_in: Path,
-    folder: Path | None,
+    seen: tuple[Path | None, ...],
     file_name: str,
     number: int,
 ) -> VisualQuestion:
@@ -44,5 +49,8 @@ def _question(
     where = f"Question {question_id} of {str(answered_in)!r}"
     (given,) = fields(answered[question_id], ("answers",), where)
     answers = tuple(fields(answer, ("answer",), where)[0] for answer in given)
-    image = None if folder is None else image_of(inside(folder, file_name.format(image_id)))
-    return VisualQuestion(str(question_id), image_id, text, answers, image)
+    pictures, found = seen
+    name = file_name.format(image_id)
+    image = None if pictures is None else image_of(inside(pictures, name))
+    regions = None if found is None else Regions.load(inside(found, f"{Path(name).stem}.npz"))
+    return VisualQuestion(str(question_id), image_id, text, answers, image, regions)

@@ -22,12 +22,12 @@ QUOTES = re.compile(r"writes in|writes:|wrote:|says:|said:|^In article|^Quoted f
 def eraser(folder: str | Path, split: str = "test") -> Examples[Document]:
     """ERASER (DeYoung et al. 2020): `split`.jsonl, and the documents it names in docs/, their words apart by spaces.
 
-    An annotation of several documents is read as its first.
+    "train+val+test" are three splits. An annotation of several documents is read as its first.
     """
     folder = existing(folder, "folder")
-    table = existing(folder / f"{split}.jsonl", "file")
-    lines = text_in(table).splitlines()
-    return Examples(tuple(f"{table.name} line {n + 1}" for n in range(len(lines))), partial(_reviewed, table, lines))
+    tables = [existing(folder / f"{part}.jsonl", "file") for part in split.split("+")]
+    lines = [(table, n, line) for table in tables for n, line in enumerate(text_in(table).splitlines(), start=1)]
+    return Examples(tuple(f"{table.name} line {n}" for table, n, _ in lines), partial(_reviewed, lines))
 
 
 def newsgroups(folder: str | Path, split: Split = "test", *, post: Post = "bare") -> Examples[Document]:
@@ -51,10 +51,11 @@ def bare(post: str) -> str:
     return "\n".join(line for line in kept if not QUOTES.search(line))
 
 
-def _reviewed(table: Path, lines: list[str], number: int) -> Document:
-    where = f"Line {number + 1} of {str(table)!r}"
+def _reviewed(lines: list[tuple[Path, int, str]], number: int) -> Document:
+    table, place, line = lines[number]
+    where = f"Line {place} of {str(table)!r}"
     try:
-        row = json.loads(lines[number])
+        row = json.loads(line)
     except json.JSONDecodeError as error:
         raise WhyformerError(f"{where} is no JSON: {error}") from error
     name, label, evidences = fields(row, ("annotation_id", "classification", "evidences"), where)

@@ -44,6 +44,7 @@ def transformer_attribution(
     *,
     rules: MapRules = "dtd",
     first_block: int = 0,
+    last_block: int | None = None,
     normalise_rows: bool = False,
     weight: Literal["gradient", "attention"] = "gradient",
     cross: Literal["flow", "last"] = "flow",
@@ -51,8 +52,9 @@ def transformer_attribution(
 ) -> StreamScores:
     """Relevance weighted by gradient, mean_h (∇A ⊙ R_A)⁺, composed through the blocks (TA Eq. 13-14).
 
-    `weight` "attention" puts A in the gradient's place (TA Table 3). `cross` "last" is GA's adaptation to several
-    streams: within the read-out's own as above, of every other one its last attention alone.
+    `weight` "attention" puts A in the gradient's place, and `last_block` leaves out the blocks after it (TA Table 3).
+    `cross` "last" is GA's adaptation to several streams: within the read-out's own as above, of every other one its
+    last attention alone.
     """
     relevances = trace.relevances(rules, strict=strict)
 
@@ -61,7 +63,7 @@ def transformer_attribution(
         factor = record.gradient if weight == "gradient" else record.map
         return head_mean((factor * relevances[record.operation]).clamp(min=0))
 
-    steps = trace.steps_from(first_block)
+    steps = trace.steps_from(first_block, last_block)
     if cross == "last":
         moved = joined_by_the_last(steps, weighted, trace, normalise_rows=normalise_rows, alone=True)
     else:

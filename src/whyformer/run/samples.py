@@ -15,12 +15,15 @@ from whyformer.data import (
     Examples,
     Instances,
     Photo,
+    VisualQuestion,
     coco_instances,
     eraser,
+    imagenet,
     imagenet_segmentation,
     newsgroups,
     oxford_pets,
     photos,
+    vqa,
 )
 from whyformer.data.examples import BACKGROUND, OBJECT
 from whyformer.data.generated import Scene, scenes
@@ -30,11 +33,13 @@ from whyformer.loading import Loaded
 
 READERS: dict[str, Callable[..., Examples[Any]]] = {
     "photos": photos,
+    "imagenet": imagenet,
     "imagenet_segmentation": imagenet_segmentation,
     "oxford_pets": oxford_pets,
     "eraser": eraser,
     "newsgroups": newsgroups,
     "coco_instances": coco_instances,
+    "vqa": vqa,
     "scenes": scenes,
 }
 
@@ -81,17 +86,21 @@ def sample_of(read: Any, subject: Loaded, labels: Mapping[str, str]) -> Sample:
     """What a reader gave, for this model; `labels` says what the data's labels are called there."""
     match read:
         case Photo(name=name, image=image, label=label, mask=mask):
-            label = None if label is None else labels.get(label, label)
             if not subject.compares:
-                return Sample(name, image, label, mask=mask)
-            if label not in labels.values():
+                return Sample(name, image, None if label is None else labels.get(label, label), mask=mask)
+            if label is None or label not in labels:
                 raise WhyformerError(f"{name!r}: no text for its label {label!r}. Write one under [labels].")
-            return Sample(name, (image, label), label, tuple(labels.values()), mask)
+            place = list(labels).index(label)  # two labels may have the same text, as ImageNet's two cranes
+            return Sample(name, (image, labels[label]), str(place), tuple(labels.values()), mask)
         case Document(name=name, text=text, label=label, rationale=rationale):
             return Sample(name, text, labels.get(label, label), words=rationale)
         case Instances(name=name, image=image, annotations=annotations):
             things = tuple(_thing(annotation, image.size) for annotation in annotations)
             return Sample(name, image, things=things)
+        case VisualQuestion(name=name, question=question, answers=answers, regions=regions):
+            if regions is None:
+                raise WhyformerError(f"Question {name}: name the folder of the pictures' regions, `regions`.")
+            return Sample(name, (regions, question), answers=answers)
         case Scene():
             return _of_scene(read, subject)
         case unknown:

@@ -294,7 +294,8 @@ def _compared(subject: Loaded, inputs: Inputs, samples: Sequence[Sample], pace: 
     with torch.no_grad():
         one = {"pixel_values": choices["pixel_values"][:1]}
         embedded = torch.cat(pace.parts(len(texts), lambda part: model(**sliced(read, part), **one).text_embeds))
-    numbers = [[texts.index(text) for text in sample.choices] for sample in samples]
+    number_of = {text: number for number, text in enumerate(texts)}
+    numbers = [[number_of[text] for text in sample.choices] for sample in samples]
     most = max(map(len, numbers))
     places = torch.tensor([line + [-1] * (most - len(line)) for line in numbers], device=embedded.device)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from whyformer.attribution import attribute
+from whyformer.data.files import existing, json_in
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.methods import METHODS, check_options, method_named
 from whyformer.run.protocols import protocol_named
@@ -43,14 +44,15 @@ class Suite:
     """What is run: `samples` of the data (all if None), drawn by the seed, `shard` to a file.
 
     `batch` is how many inputs a model is asked about at once. `labels` says what labels of the data are called by the
-    model, if otherwise: its own label, or the text that a dual encoder compares a picture with.
+    model, if otherwise: its own label, or the text that a dual encoder compares a picture with; or the JSON file that
+    says so.
     """
 
     model: str
     data: Choice
     methods: tuple[Choice, ...]
     protocols: tuple[Choice, ...]
-    labels: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] | str = field(default_factory=dict)
     seed: int = 0
     samples: int | None = None
     shard: int = 32
@@ -62,7 +64,7 @@ class Suite:
         return {
             "model": self.model,
             "data": {"reader": self.data.name, **self.data.options},
-            "labels": dict(self.labels),
+            "labels": self.labels if isinstance(self.labels, str) else dict(self.labels),
             "methods": [choice.document for choice in self.methods],
             "protocols": [choice.document for choice in self.protocols],
             **{name: getattr(self, name) for name in ("seed", "samples", "shard", "batch")},
@@ -101,15 +103,13 @@ def suite_of(document: Mapping[str, Any]) -> Suite:
         if twice is not None:
             raise WhyformerError(f"The {kind} {twice!r} is named twice.")
     labels = document.get("labels", {})
-    if not isinstance(labels, Mapping) or not all(isinstance(value, str) for value in labels.values()):
-        raise WhyformerError("labels is a table: a label of the data = what the model calls it.")
     samples = document.get("samples")
     return Suite(
         model=document["model"],
         data=_reader(document["data"]),
         methods=tuple(methods),
         protocols=protocols,
-        labels=labels,
+        labels=labels if isinstance(labels, str) else _names(labels),
         seed=_number(document, "seed", 0, at_least=0),
         samples=None if samples is None else _number(document, "samples", 0, at_least=1),
         shard=_number(document, "shard", Suite.shard, at_least=1),
@@ -118,11 +118,12 @@ def suite_of(document: Mapping[str, Any]) -> Suite:
 
 
 def located(suite: Suite, data: Path) -> Suite:
-    """The suite with its relative paths taken from the folder `data`: those of the reader, and a model's folder."""
+    """The suite with its relative paths taken from the folder `data`, of reader, model and labels, and these read."""
     paths = path_arguments(READERS[suite.data.name])
     options = {name: str(data / value) if name in paths else value for name, value in suite.data.options.items()}
     model = str(data / suite.model) if (data / suite.model / "config.json").is_file() else suite.model
-    return replace(suite, model=model, data=Choice(suite.data.name, options))
+    labels = _names(json_in(existing(data / suite.labels, "file"))) if isinstance(suite.labels, str) else suite.labels
+    return replace(suite, model=model, data=Choice(suite.data.name, options), labels=labels)
 
 
 def path_arguments(reader: Callable[..., Any]) -> set[str]:
@@ -148,6 +149,12 @@ def check_keywords(what: str, function: Callable[..., Any], options: Mapping[str
             raise WhyformerError(f"{what}: {name}={value!r}. Choose from: {', '.join(map(str, choices))}.")
         if hint in (int, bool, str) and type(value) is not hint:
             raise WhyformerError(f"{what}: {name}={value!r} is no {hint.__name__}.")
+
+
+def _names(labels: Any) -> Mapping[str, str]:
+    if not isinstance(labels, Mapping) or not all(isinstance(value, str) for value in labels.values()):
+        raise WhyformerError("labels is a table: a label of the data = what the model calls it.")
+    return labels
 
 
 def _entries(document: Mapping[str, Any], key: str) -> list[Any]:

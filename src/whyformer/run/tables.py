@@ -142,9 +142,9 @@ def sample_record(number: int, name: str, error: str) -> Record:
 def sample_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
     predicted = shard.clean.argmax(dim=1)
     sure = shard.clean.float().softmax(dim=1).amax(dim=1).tolist()
-    names = shard.label_names(predicted)
+    names, right = shard.label_names(predicted), shard.label_names(shard.labels.clamp(min=0))
     for row, (number, sample, piece) in enumerate(zip(numbers, shard.samples, shard.pieces, strict=True)):
-        record = {"sample": number, "name": sample.name, "label": sample.label}
+        record = {"sample": number, "name": sample.name, "label": None if sample.label is None else right[row]}
         record |= {"predicted": names[row], "probability": sure[row]}
         if piece.chunk is not None:
             layout = piece.chunk.layout

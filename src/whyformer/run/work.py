@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +40,11 @@ class Plan:
     shards: tuple[tuple[int, ...], ...]
 
     @property
+    def labels(self) -> Mapping[str, str]:
+        assert not isinstance(self.suite.labels, str)  # a file of them was read when the plan was made
+        return self.suite.labels
+
+    @property
     def document(self) -> dict[str, Any]:
         """What decides the results, as plain data; the names of the samples by their digest."""
         names = [self.examples.names[number] for shard in self.shards for number in shard]
@@ -56,7 +61,7 @@ def plan_of(suite: Suite, data: Path) -> Plan:
     count = len(examples) if suite.samples is None else min(suite.samples, len(examples))
     drawn = np.sort(np.random.default_rng(suite.seed).permutation(len(examples))[:count]).tolist()
     shards = tuple(tuple(drawn[start : start + suite.shard]) for start in range(0, count, suite.shard))
-    return Plan(suite, examples, shards)
+    return Plan(replace(suite, labels=placed.labels), examples, shards)
 
 
 @dataclass(frozen=True, eq=False)
@@ -105,7 +110,7 @@ def _readable(plan: Plan, subject: Loaded, numbers: Sequence[int]) -> tuple[list
     wrong: dict[int, Record] = {}
     for number in numbers:
         try:
-            sample = sample_of(plan.examples[number], subject, plan.suite.labels)
+            sample = sample_of(plan.examples[number], subject, plan.labels)
             check_sample(subject, sample)
             samples.append(sample)
         except RuntimeError:  # the machine's trouble, such as its memory, not the sample's
