@@ -5,15 +5,16 @@ In the truth 1 is object, 0 background, and everything else unknown: such pixels
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.axes import CountRows, Counts, ExampleScores, PixelMask, PixelScores, PixelTruth, RowScores
+from whyformer.axes import Counts, ExampleScores, PixelMask, PixelScores, PixelTruth, RowScores
 from whyformer.errors import check_choice
 from whyformer.evaluate.maps import unit_range
+from whyformer.evaluate.statistics import OfTotals
 from whyformer.extras import extra
 
 # What `overlap` counts in each image; figures of a data set are made from the sums of these.
@@ -48,17 +49,19 @@ def overlap(found: PixelMask, truth: PixelTruth) -> Counts:
     return torch.stack([part.sum(dim=(1, 2)) for part in parts], dim=1)
 
 
-def pixel_accuracy(rows: CountRows) -> float:
-    """Share of the labelled pixels of all images that are found right."""
-    correct, labelled = np.asarray(rows)[:, :2].sum(axis=0)
-    return float(correct / labelled)
+def _accuracy(totals: Any) -> Any:
+    return totals[..., 0] / totals[..., 1]
 
 
-def mean_iou(rows: CountRows) -> float:
-    """Intersection over union, summed over all images, mean of background and object."""
-    totals = np.asarray(rows).sum(axis=0)
-    intersection, union = totals[2:4], totals[4:6]
-    return float(np.mean(np.where(union > 0, intersection / np.maximum(union, 1), 1.0)))
+def _iou(totals: Any) -> Any:
+    intersection, union = totals[..., 2:4], totals[..., 4:6]
+    return np.where(union > 0, intersection / np.maximum(union, 1), 1.0).mean(axis=-1)
+
+
+# Of the counts of all images: the share of the labelled pixels that are found right; and intersection over union,
+# summed over all images, the mean of background and object.
+pixel_accuracy = OfTotals(_accuracy)
+mean_iou = OfTotals(_iou)
 
 
 def average_precision(maps: PixelScores, truth: PixelTruth) -> ExampleScores:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from whyformer.errors import WhyformerError
-from whyformer.evaluate.statistics import RESAMPLES, comparison, interval
+from whyformer.evaluate.statistics import RESAMPLES, comparison, draws, interval
 from whyformer.extras import extra
 from whyformer.run.evaluation import SUITE
 from whyformer.run.protocols import Figure, protocol_named
@@ -178,8 +178,8 @@ def _curves(by_method: Mapping[str, Measured], seed: int) -> dict[str, Any]:
     for method, measured in by_method.items():
         values = measured.values[np.isfinite(measured.values).all(axis=1)]
         if len(values):
-            drawn = np.random.default_rng(seed).multinomial(len(values), [1 / len(values)] * len(values), RESAMPLES)
-            low, high = np.percentile(drawn @ values / len(values), [2.5, 97.5], axis=0)
+            drawn = draws(len(values), RESAMPLES, seed) @ values / len(values)
+            low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
             mean = values.mean(axis=0)
             found[method] = {"at": measured.at, "mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
     return found
