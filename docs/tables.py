@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from cards import CARDS, card_rows, metrics
+from evaluations import defaults, pages, runs, short
 
 from whyformer.loading import ZOO
 from whyformer.methods import METHODS
@@ -239,6 +240,16 @@ def long_prompts() -> str:
     return table([f"{report['tokens']:,} tokens, {report['card']}", "peak GB, weights included", "seconds"], rows)
 
 
+def evaluations() -> str:
+    """All published evaluations, with what they say about the papers' ranking."""
+    return pages(runs(RESULTS / "evaluation"))
+
+
+def results() -> str:
+    """One figure of every published evaluation."""
+    return short(runs(RESULTS / "evaluation"))
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "rules": rules,
@@ -257,6 +268,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "scenes-speed": scenes_speed,
     "pointing": pointing,
     "saturated": saturated,
+    "evaluations": evaluations,
+    "results": results,
+    "defaults": lambda: defaults(RESULTS / "defaults.json"),
     **{name: partial(card, name) for name in CARDS},
 }
 

@@ -58,7 +58,15 @@ class Run:
     @property
     def choices(self) -> list[Choice]:
         """The suite's protocols."""
-        return [Choice(p["name"], {k: v for k, v in p.items() if k != "name"}) for p in self.suite["protocols"]]
+        return self._chosen("protocols")
+
+    @property
+    def methods(self) -> list[Choice]:
+        """The suite's methods."""
+        return self._chosen("methods")
+
+    def _chosen(self, what: str) -> list[Choice]:
+        return [Choice(one["name"], {k: v for k, v in one.items() if k != "name"}) for one in self.suite[what]]
 
     def half(self, which: Half) -> Run:
         """The samples of one half; a digest of its name says in which half a sample is, the same in every suite."""
