@@ -293,12 +293,13 @@ WITHOUT_THE_EXTRA = """
 import sys
 for name in "h5py matplotlib pyarrow pycocotools scipy skimage torchmetrics".split():
     sys.modules[name] = None
-import pkgutil, torch, whyformer, whyformer.data, whyformer.evaluate
+import pkgutil, whyformer, whyformer.data, whyformer.evaluate
 for module in pkgutil.iter_modules(whyformer.evaluate.__path__, "whyformer.evaluate."):
     __import__(module.name)
-from whyformer.evaluate.segmentation import average_precision
+import numpy
+from whyformer.evaluate.rationale import auprc
 try:
-    average_precision(torch.rand(1, 2, 2), torch.ones(1, 2, 2))
+    auprc(numpy.arange(2.0), numpy.array([True, False]))
 except whyformer.WhyformerError as error:
     print(error)
 """
