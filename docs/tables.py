@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cards import CARDS, card_rows, metrics
+from evaluations import defaults, pages, runs, short
 
 from whyformer.known import KINDS
 from whyformer.loading import ZOO
@@ -271,6 +272,16 @@ def paper_suites() -> str:
     return table(["suite", "what it reproduces", "model", "reader", "protocols"], rows)
 
 
+def evaluations() -> str:
+    """All published evaluations, with what they say about the papers' ranking."""
+    return pages(runs(RESULTS / "evaluation"))
+
+
+def results() -> str:
+    """One figure of every published evaluation."""
+    return short(runs(RESULTS / "evaluation"))
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "rules": rules,
@@ -291,6 +302,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "saturated": saturated,
     "paper-suites": paper_suites,
     **{f"published-{paper.lower()}": partial(published, paper) for paper in ("BI", "TA", "GA")},
+    "evaluations": evaluations,
+    "results": results,
+    "defaults": lambda: defaults(RESULTS / "defaults.json"),
     **{name: partial(card, name) for name in CARDS},
 }
 

@@ -7,6 +7,7 @@ import re
 import shutil
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
@@ -16,8 +17,9 @@ from whyformer import WhyformerError
 from whyformer.cli import app
 from whyformer.evaluate.segmentation import mean_iou
 from whyformer.evaluate.statistics import comparison, interval
-from whyformer.run import evaluate, report, suite_of
-from whyformer.run.tables import read
+from whyformer.run import differences, evaluate, report, suite_of
+from whyformer.run.figures import half_of, measured, run_in
+from whyformer.run.tables import parquet, read
 
 
 @pytest.fixture(scope="module")
@@ -164,3 +166,40 @@ def test_a_run_without_a_single_usable_sample_says_so(vit, pets, tmp_path):  # n
     report(out)
     assert "0 samples, seed 0; 6 could not be read." in (out / "report.md").read_text()
     assert "is not an image that can be read" in (out / "report.html").read_text()
+
+
+def test_halves_are_apart_and_the_same_in_every_suite(shown):
+    whole = run_in(shown)
+    first, second = whole.half("first"), whole.half("second")
+    names = [{sample["name"] for sample in half.samples} for half in (first, second)]
+    assert not names[0] & names[1]
+    assert names[0] | names[1] == {sample["name"] for sample in whole.samples}
+    assert all(half_of(name) == "first" for name in names[0])
+    assert len(first.rows) + len(second.rows) == len(whole.rows)
+    page = report(shown, half="second")
+    assert page == shown / "second" / "report.html"
+    document = json.loads((page.parent / "results.json").read_text())
+    assert document["samples"] == len(second.used)
+    assert "the second half of the run" in (page.parent / "report.md").read_text()
+    assert "still to be done" not in (page.parent / "report.md").read_text()
+    with pytest.raises(WhyformerError, match="half='third'"):
+        whole.half("third")
+
+
+def test_two_runs_are_told_apart_by_their_ranks(shown, tmp_path):
+    same = differences(shown, shown)
+    assert same
+    assert all(line.endswith("values differ by at most 0; the same ranks") for line in same)
+    other = shutil.copytree(shown, tmp_path / "other")
+    run = run_in(shown)
+    _, by_method = measured(run, run.choices[1], "mAP")
+    best, worst = (pick(by_method, key=lambda m: np.mean(list(by_method[m].values()))) for pick in (max, min))
+    for path in (other / "rows").iterdir():
+        records = pq.read_table(path).to_pylist()
+        swapped = {best: worst, worst: best}
+        records = [r | {"method": swapped.get(r["method"], r["method"])} for r in records]
+        path.write_bytes(parquet("rows", records))
+    done = CliRunner().invoke(app, ["report", str(shown), "--against", str(other)])
+    (line,) = (line for line in done.stdout.splitlines() if line.startswith("segmentation, mAP"))
+    assert f"{best} 1 → {len(by_method)}" in line
+    assert f"{worst} {len(by_method)} → 1" in line

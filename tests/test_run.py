@@ -191,6 +191,81 @@ def test_a_sample_that_cannot_be_read_is_recorded_and_skipped(suite, pets, tmp_p
         np.testing.assert_allclose(values, whole[key], atol=1e-4)
 
 
+def answering_nan_to(monkeypatch, wrong):
+    """The model answers NaN wherever `wrong` says so of the inputs."""
+    from whyformer.run import shard
+
+    plain = shard._classified
+
+    def classified(subject, inputs):
+        questions = plain(subject, inputs)
+
+        def logits(asked):
+            return questions.logits(asked).masked_fill(wrong(asked)[:, None], torch.nan)
+
+        return replace(questions, logits=logits)
+
+    monkeypatch.setattr(shard, "_classified", classified)
+
+
+def test_a_sample_without_a_finite_answer_is_recorded_and_skipped(suite, tmp_path, monkeypatch):
+    evaluate(suite, tmp_path / "whole", quiet=True)
+    answering_nan_to(monkeypatch, lambda asked: asked["sample"] == 1)  # the second of every shard
+    evaluate(suite, tmp_path / "out", quiet=True)
+    samples = read(tmp_path / "out", "samples")
+    assert [sample["error"] for sample in samples] == [None, "The model answers with NaN or infinite logits."] * 3
+    kept = {sample["sample"] for sample in samples if not sample["error"]}
+    rows = [row for row in read(tmp_path / "whole", "rows") if row["sample"] in kept]
+    for one, other in zip(rows, read(tmp_path / "out", "rows"), strict=True):
+        assert (one["sample"], one["method"], one["measure"]) == (other["sample"], other["method"], other["measure"])
+        np.testing.assert_allclose(other["values"], one["values"], atol=1e-5)
+
+
+def test_a_shard_without_a_finite_answer_stops_nothing(suite, tmp_path, monkeypatch):
+    answering_nan_to(monkeypatch, lambda asked: asked["sample"] >= 0)
+    out = evaluate(suite, tmp_path / "out", quiet=True)
+    assert len(read(out, "samples")) == 6
+    assert read(out, "rows") == []
+
+
+@pytest.mark.parametrize("how_many", ["one", "all"])
+def test_a_method_without_finite_scores_costs_the_sample_or_itself(suite, tmp_path, monkeypatch, how_many):
+    from whyformer.run import shard
+
+    def spoilt(model, inputs, target, method, **options):
+        scores = attribute(model, inputs, target, method, **options)
+        if method == "generic_attention":
+            scores["image"][slice(None) if how_many == "all" else 0] = torch.nan
+        return scores
+
+    monkeypatch.setattr(shard, "attribute", spoilt)
+    out = evaluate(replace(suite, samples=3, shard=3), tmp_path / "out", quiet=True)
+    errors = [sample["error"] for sample in read(out, "samples")]
+    left_out = {row["method"]: row["text"] for row in read(out, "rows") if row["measure"] == "left out"}
+    if how_many == "all":
+        assert errors == [None] * 3
+        assert left_out == {"generic_attention": "It gives NaN or infinite scores on all samples of a shard."}
+    else:  # of two that remain one is spoilt again; of one that remains it is the sample's fault
+        assert errors == ["generic_attention gives NaN or infinite scores."] * 3
+
+
+def test_maps_of_pixels_are_kept_as_means_of_cells(suite, vit, pets, tmp_path, monkeypatch):
+    from whyformer.run import tables
+
+    monkeypatch.setattr(tables, "MAP_SIDE", 8)
+    document = {**suite.document, "methods": ["input_x_gradient", "rollout"], "samples": 2}
+    out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
+    kept = {(r["sample"], r["method"]): r for r in read(out, "explanations")}
+    sides = {method: (record["rows"], record["columns"]) for (_, method), record in kept.items()}
+    subject, (first, *_) = load(vit), read(out, "samples")
+    image = Image.open(pets / "images" / f"{first['name']}.png")
+    pixels = subject.image_processor(images=image, return_tensors="pt")["pixel_values"]
+    scores = attribute(subject.model, {"pixel_values": pixels}, "predicted", "input_x_gradient")
+    assert sides == {"input_x_gradient": (8, 8), "rollout": (4, 4), "random": (4, 4)}
+    cells = scores["pixels"].reshape(8, 4, 8, 4).mean(dim=(1, 3))
+    np.testing.assert_allclose(kept[first["sample"], "input_x_gradient"]["scores"], cells.flatten(), atol=1e-6)
+
+
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
 def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch, error):
     evaluate(suite, tmp_path / "whole", quiet=True)

@@ -8,6 +8,7 @@ from itertools import combinations, pairwise
 
 import numpy as np
 import pytest
+import scipy.stats
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
@@ -27,7 +28,7 @@ from whyformer.evaluate.sanity import (
     saco,
     stages,
 )
-from whyformer.evaluate.statistics import Interval, comparison, interval
+from whyformer.evaluate.statistics import Interval, OfTotals, comparison, interval
 from whyformer.trace import trace
 
 
@@ -292,12 +293,13 @@ WITHOUT_THE_EXTRA = """
 import sys
 for name in "h5py matplotlib pyarrow pycocotools scipy skimage torchmetrics".split():
     sys.modules[name] = None
-import pkgutil, torch, whyformer, whyformer.data, whyformer.evaluate
+import pkgutil, whyformer, whyformer.data, whyformer.evaluate
 for module in pkgutil.iter_modules(whyformer.evaluate.__path__, "whyformer.evaluate."):
     __import__(module.name)
-from whyformer.evaluate.segmentation import average_precision
+import numpy
+from whyformer.evaluate.rationale import auprc
 try:
-    average_precision(torch.rand(1, 2, 2), torch.ones(1, 2, 2))
+    auprc(numpy.arange(2.0), numpy.array([True, False]))
 except whyformer.WhyformerError as error:
     print(error)
 """
@@ -311,3 +313,27 @@ def test_everything_can_be_imported_without_the_extra():
 def test_a_missing_library_is_named_with_the_extra_that_brings_it():
     with pytest.raises(WhyformerError, match=r"^This needs nosuchlibrary: pip install 'whyformer\[eval\]'\.$"):
         extras.extra("nosuchlibrary.part")
+
+
+def test_figures_of_sums_are_tested_as_any_other_figure():
+    rng = np.random.default_rng(4)
+    first = rng.integers(1, 9, (200, 2)).astype(float)
+    second = first + rng.integers(0, 2, (200, 2))
+    fast = OfTotals(lambda totals: totals[..., 0] / totals[..., 1])
+    assert fast(first) == pytest.approx(first[:, 0].sum() / first[:, 1].sum())
+    for one, other in ((first, second), (first, rng.permutation(first))):
+        quick, slow = comparison(one, other, fast), comparison(one, other, lambda rows: fast(rows))
+        assert quick.difference.value == pytest.approx(slow.difference.value)
+        width = slow.difference.high - slow.difference.low
+        assert quick.difference.low == pytest.approx(slow.difference.low, abs=0.1 * width)
+        assert quick.difference.high == pytest.approx(slow.difference.high, abs=0.1 * width)
+        assert quick.p == pytest.approx(slow.p, abs=0.05)
+
+
+@pytest.mark.parametrize("count", [2, 5, 8])
+def test_few_examples_are_exchanged_in_all_ways(count):
+    first, second = np.random.default_rng(count).normal(size=(2, count))
+    exact = scipy.stats.permutation_test(
+        (first, second), lambda a, b: a.mean() - b.mean(), permutation_type="samples", vectorized=False
+    )
+    assert comparison(first, second).p == pytest.approx(exact.pvalue)

@@ -20,6 +20,7 @@ from whyformer.evaluate.segmentation import (
     mean_iou,
     overlap,
     pixel_accuracy,
+    precisions,
     row_f1,
 )
 
@@ -49,7 +50,6 @@ def test_counts_are_exactly_those_of_the_reference():
 def test_precision_and_f1_are_those_of_the_reference():
     found = average_precision(MAPS, MASKS)
     for number in range(3):
-        # torchmetrics counts in float32
         expected = EXPECTED[f"segmentation/{number}/average_precision"].item()
         assert found[number].item() == pytest.approx(expected, abs=1e-6)
         rows = EXPECTED[f"segmentation/{number}/f1_per_pixel_row"]
@@ -139,3 +139,27 @@ def test_the_edge_prior_sees_edges_and_nothing_else():
     assert not found[0, :, [0, 3]].any()
     assert edge_prior(torch.full((1, 3, 16, 16), 0.7), 4, 4).max() < 1e-6
     assert set(PRIORS) == {"centre_prior", "edge_prior"}
+
+
+@pytest.mark.parametrize("levels", [3, 1000])
+def test_precisions_of_many_examples_are_those_of_each(levels):
+    rng = np.random.default_rng(levels)
+    scores = torch.from_numpy(rng.integers(0, levels, (5, 60)) / levels - 0.3)
+    truth = torch.from_numpy(rng.integers(0, 3, (5, 60)))
+    for row, marks, found in zip(scores, truth, precisions(scores, truth).tolist(), strict=True):
+        known = marks != 2
+        assert found == pytest.approx(average_precision_score(marks[known], row[known]), abs=1e-12)
+    assert precisions(torch.rand(1, 4), torch.zeros(1, 4).long()).item() == 0
+
+
+def test_f1_over_thresholds_is_the_mean_of_those_at_each():
+    maps, truth = random_case()
+    stretched = unit_range(maps)
+    known = truth != 2
+    for number in range(len(maps)):
+        marks = truth[number][known[number]].numpy()
+        each = [
+            f1_score(marks, (stretched[number][known[number]] > point / 100).numpy(), zero_division=0)
+            for point in range(100)
+        ]
+        assert f1(maps, truth)[number].item() == pytest.approx(np.mean(each), abs=1e-12)

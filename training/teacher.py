@@ -26,7 +26,7 @@ def onnx_bytes(archive: Path) -> bytes:
         return tar.extractfile(member).read()
 
 
-def published_weights(model_bytes: bytes) -> dict[str, Tensor]:
+def published_weights(model_bytes: bytes, hidden_size: int = CONFIG["hidden_size"]) -> dict[str, Tensor]:
     """The backbone's parameters under the names that published Dinov2Model files use."""
     import onnx
     from onnx import numpy_helper
@@ -44,7 +44,7 @@ def published_weights(model_bytes: bytes) -> dict[str, Tensor]:
     class_position = constants[inputs["/backbone/embeddings/Concat_6"][0]]
     patch_positions = constants[inputs["/backbone/embeddings/Reshape_1"][0]]
     weights["embeddings.position_embeddings"] = torch.cat([class_position, patch_positions], dim=1)
-    weights["embeddings.mask_token"] = torch.zeros(1, CONFIG["hidden_size"])
+    weights["embeddings.mask_token"] = torch.zeros(1, hidden_size)
     return weights
 
 

@@ -47,7 +47,6 @@ WordTruth = Bool[np.ndarray, "word"]
 WordPlaces = Int[np.ndarray, "picked"]
 WordCounts = Int[np.ndarray, "*any 3"]  # hits, words picked, words marked
 WordFigures = Float[np.ndarray, "*any 3"]  # precision, recall, F1
-CountRows = Shaped[np.ndarray, "image count"]
 ImagePlaces = Int[np.ndarray, "drawn"]
 ExampleRows = Shaped[np.ndarray, "example *any"]
 ImageArray = Float[np.ndarray, "channel height width"]

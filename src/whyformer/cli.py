@@ -301,13 +301,21 @@ def evaluate(
 @app.command()
 def report(
     folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `whyformer evaluate` wrote.")],
+    half: Annotated[str | None, typer.Option(help="first or second: of this half of the samples alone.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Another run of the suite: list what differs, write nothing.")
+    ] = None,
 ) -> None:
     """Write the tables, curves and examples of a run: report.html, report.md, results.json and curves."""
     from whyformer.destination import writing
+    from whyformer.run import differences
     from whyformer.run import report as written
 
+    if against is not None:
+        typer.echo("\n".join(differences(folder, against)))
+        return
     with writing(folder):
-        typer.echo(f"Written to {written(folder)}: open it in a browser.")
+        typer.echo(f"Written to {written(folder, half=cast(Any, half))}: open it in a browser.")
 
 
 @app.command()

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from itertools import combinations
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 
-from whyformer.errors import WhyformerError
-from whyformer.evaluate.statistics import RESAMPLES, comparison, interval
+from whyformer.errors import WhyformerError, check_choice
+from whyformer.evaluate.statistics import RESAMPLES, comparison, draws, interval
 from whyformer.extras import extra
 from whyformer.run.evaluation import SUITE
 from whyformer.run.protocols import Figure, protocol_named
@@ -38,6 +39,7 @@ class Measured:
         return {sample: value for sample, value, is_known in zip(self.samples, single, known, strict=True) if is_known}
 
 
+Half = Literal["first", "second"]
 Rows = dict[str, dict[str, Measured]]  # by measure and method
 
 
@@ -56,7 +58,25 @@ class Run:
     @property
     def choices(self) -> list[Choice]:
         """The suite's protocols."""
-        return [Choice(p["name"], {k: v for k, v in p.items() if k != "name"}) for p in self.suite["protocols"]]
+        return self._chosen("protocols")
+
+    @property
+    def methods(self) -> list[Choice]:
+        """The suite's methods."""
+        return self._chosen("methods")
+
+    def _chosen(self, what: str) -> list[Choice]:
+        return [Choice(one["name"], {k: v for k, v in one.items() if k != "name"}) for one in self.suite[what]]
+
+    def half(self, which: Half) -> Run:
+        """The samples of one half; a digest of its name says in which half a sample is, the same in every suite."""
+        check_choice("half", which, Half)
+        here = [sample for sample in self.samples if half_of(sample["name"]) == which]
+        numbers = extra("pyarrow").array([sample["sample"] for sample in here], "int32")
+        kept = extra("pyarrow.compute").is_in(self.rows["sample"], numbers)
+        return replace(
+            self, suite=self.suite | {"count": len(here), "half": which}, samples=here, rows=self.rows.filter(kept)
+        )
 
     def of(self, protocol: str) -> Rows:
         """The rows of a protocol, by its label."""
@@ -67,6 +87,11 @@ class Run:
             methods = here["method"].unique().to_pylist()
             found[measure] = {method: _measured(here.filter(equal(here["method"], method))) for method in methods}
         return found
+
+
+def half_of(name: str) -> Half:
+    """The half of all samples that the sample of this name is in."""
+    return "first" if hashlib.sha256(name.encode()).digest()[0] % 2 == 0 else "second"
 
 
 def run_in(folder: str | Path) -> Run:
@@ -103,6 +128,12 @@ def figures(run: Run) -> dict[str, Any]:
     }
 
 
+def measured(run: Run, choice: Choice, name: str) -> tuple[Figure, dict[str, dict[int, Any]]]:
+    """A figure of a protocol, and what it is made of: for every method the values of the samples."""
+    figure = protocol_named(choice.name).figures[name]
+    return figure, {method: found.by_sample for method, found in run.of(choice.label)[figure.measure].items()}
+
+
 def _accuracy(samples: Sequence[Record]) -> float | None:
     known = [sample["predicted"] == sample["label"] for sample in samples if sample["label"] is not None]
     return float(np.mean(known)) if known else None
@@ -124,7 +155,7 @@ def _protocol(run: Run, choice: Choice, seed: int) -> dict[str, Any]:
 def _table(name: str, figure: Figure, by_method: Mapping[str, Measured], seed: int, *, is_main: bool) -> dict[str, Any]:
     """A figure of every method, best first, each compared with the best; of the main figure all pairs are compared."""
     data = {method: values for method, found in by_method.items() if (values := found.by_sample)}
-    intervals = {method: _interval(figure, list(values.values()), seed) for method, values in data.items()}
+    intervals = {method: interval_of(figure, list(values.values()), seed) for method, values in data.items()}
     found = {method: one for method, one in intervals.items() if one is not None}
     sign = {"higher": -1.0, "lower": 1.0, "neither": 0.0}[figure.better]
     order = sorted(found, key=lambda method: (sign * found[method]["value"], method))
@@ -133,28 +164,32 @@ def _table(name: str, figure: Figure, by_method: Mapping[str, Measured], seed: i
     for method in order:
         row = {"method": method, "samples": len(data[method]), **found[method]}
         if best is not None and method != best and (is_main or figure.of_texts is None):
-            row["to_best"] = _compared(figure, data[method], data[best], seed)
+            row["to_best"] = compared(figure, data[method], data[best], seed)
         rows.append(row)
     pairs = [
         {"first": first, "second": second, **tested}
         for first, second in (combinations(order, 2) if is_main and figure.of_texts is None else ())
-        if (tested := _compared(figure, data[first], data[second], seed)) is not None
+        if (tested := compared(figure, data[first], data[second], seed)) is not None
     ]
     about = {"better": figure.better, "is_share": figure.is_share}
     return {"figure": name, **about, "rows": rows, "pairs": pairs}
 
 
-def _interval(figure: Figure, values: Sequence[Any], seed: int) -> dict[str, float] | None:
-    """None for a figure that these samples do not have, such as the precision of large objects without any."""
+def value_of(figure: Figure, values: Sequence[Any]) -> float:
+    """The figure of these samples' values."""
     rows, of = _drawable(figure, values)
-    if not np.isfinite(of(rows)):
+    return float(of(rows))
+
+
+def interval_of(figure: Figure, values: Sequence[Any], seed: int) -> dict[str, float] | None:
+    """None for a figure that these samples do not have, such as the precision of large objects without any."""
+    if not np.isfinite(value_of(figure, values)):
         return None
+    rows, of = _drawable(figure, values)
     return asdict(interval(rows, of, resamples=figure.resamples, seed=seed))
 
 
-def _compared(
-    figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int
-) -> dict[str, float] | None:
+def compared(figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int) -> dict[str, float] | None:
     """By how much the first exceeds the second on the samples that both have; None for a single sample."""
     shared = [sample for sample in first if sample in second]
     if len(shared) < 2:
@@ -178,8 +213,8 @@ def _curves(by_method: Mapping[str, Measured], seed: int) -> dict[str, Any]:
     for method, measured in by_method.items():
         values = measured.values[np.isfinite(measured.values).all(axis=1)]
         if len(values):
-            drawn = np.random.default_rng(seed).multinomial(len(values), [1 / len(values)] * len(values), RESAMPLES)
-            low, high = np.percentile(drawn @ values / len(values), [2.5, 97.5], axis=0)
+            drawn = draws(len(values), RESAMPLES, seed) @ values / len(values)
+            low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
             mean = values.mean(axis=0)
             found[method] = {"at": measured.at, "mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
     return found

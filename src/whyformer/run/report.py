@@ -11,7 +11,7 @@ from typing import Any
 
 from whyformer.render.html import report_page
 from whyformer.run.charts import chart, drawn
-from whyformer.run.figures import figures, run_in
+from whyformer.run.figures import Half, figures, run_in
 from whyformer.run.gallery import Gallery, galleries
 from whyformer.run.protocols import protocol_named
 from whyformer.run.tables import write_whole
@@ -23,17 +23,23 @@ READING = (
 )
 
 
-def report(folder: str | Path) -> Path:
-    """Write report.html, report.md, results.json and curves/ into the folder of a run."""
-    place = Path(folder)
-    run = run_in(place)
+def report(folder: str | Path, *, half: Half | None = None) -> Path:
+    """Write report.html, report.md, results.json and curves/ into the folder of a run.
+
+    Of one half of the samples they go into a folder of its name there: what was chosen on the first half is fairly
+    judged on the second.
+    """
+    source = Path(folder)
+    run, place = run_in(source), source
+    if half is not None:
+        run, place = run.half(half), source / half
     document = figures(run)
     pictures = _charts(document)
     for name, content in pictures.items():
         write_whole(place / "curves" / name, content)
     write_whole(place / "results.json", (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
     write_whole(place / "report.md", markdown(document).encode())
-    page = html(document, pictures, galleries(run, place, document))
+    page = html(document, pictures, galleries(run, source, document))
     write_whole(place / "report.html", page.encode())
     return place / "report.html"
 
@@ -76,6 +82,8 @@ def title(document: Mapping[str, Any]) -> str:
 def summary(document: Mapping[str, Any]) -> str:
     """What was run, in a line."""
     parts = [f"{document['samples']} samples, seed {document['suite']['seed']}"]
+    if "half" in document["suite"]:
+        parts.append(f"the {document['suite']['half']} half of the run")
     if document["accuracy"] is not None:
         parts.append(f"the model is right on {100 * document['accuracy']:.1f} %")
     unfinished = document["suite"]["count"] - document["samples"] - len(document["errors"])

@@ -113,10 +113,17 @@ class Shard:
     def attempted(self, inputs: Inputs, target: Callable[[slice], Target], name: str) -> Maps | None:
         """The maps of these inputs by a method of the suite; None, and why, where it does not apply to the model."""
         try:
-            return self.explained_on(self.subject, inputs, target, name)
+            maps = self.explained_on(self.subject, inputs, target, name)
         except UnsupportedModel as reason:
             self.left_out[name] = str(reason)
             return None
+        broken = ~torch.stack([is_finite(scores) for scores in maps.values()]).all(dim=0)
+        if len(broken) > 1 and bool(broken.all()):
+            self.left_out[name] = "It gives NaN or infinite scores on all samples of a shard."
+            return None
+        if bool(broken.any()):
+            raise NotFinite(inputs[SAMPLE][broken].tolist(), f"{name} gives NaN or infinite scores.")
+        return maps
 
     def explained_on(self, subject: Loaded, inputs: Inputs, target: Callable[[slice], Target], name: str) -> Maps:
         """The maps of these inputs by a method of the suite."""
@@ -161,6 +168,19 @@ class Shard:
         return [label_name(label, names) for label, names in zip(labels.tolist(), self.questions.names, strict=True)]
 
 
+class NotFinite(WhyformerError):
+    """Some samples of a shard have no finite answer, or no finite explanation."""
+
+    def __init__(self, rows: Sequence[int], reason: str) -> None:
+        super().__init__(reason)
+        self.rows = frozenset(rows)
+
+
+def is_finite(values: Tensor) -> Tensor:
+    """Of each sample: are all its values finite?"""
+    return values.isfinite().flatten(1).all(dim=1)
+
+
 def sliced(inputs: Inputs, part: slice) -> Inputs:
     return {name: value[part] for name, value in inputs.items()}
 
@@ -197,7 +217,7 @@ def shard_of(
     pace: Pace,
     seed: int = 0,
 ) -> Shard:
-    """The samples put to the model."""
+    """The samples put to the model; NotFinite names those that it has no answer to."""
     pieces = tuple(_pieces(subject, samples))
     inputs = model_inputs(subject, pieces)
     device = next(subject.model.parameters()).device
@@ -213,6 +233,9 @@ def shard_of(
     methods = {label: (name, _as_tensors(options, subject)) for label, (name, options) in methods.items()}
     shard = Shard(subject, tuple(samples), pieces, questions, torch.empty(0), labels, methods, pace, seed)
     clean = shard.answers(inputs)
+    broken = ~is_finite(clean)
+    if bool(broken.any()):
+        raise NotFinite(broken.nonzero()[:, 0].tolist(), "The model answers with NaN or infinite logits.")
     return Shard(subject, tuple(samples), pieces, questions, clean, labels, methods, pace, seed)
 
 
@@ -304,7 +327,7 @@ def _compared(subject: Loaded, inputs: Inputs, samples: Sequence[Sample], pace: 
         seen = model(pixel_values=asked["pixel_values"], **one_text).image_embeds
         here = places[asked[SAMPLE]]
         alike = scale * (seen @ embedded.T).gather(1, here.clamp(min=0))
-        answers: Logits = alike.masked_fill(here < 0, -torch.inf)
+        answers: Logits = alike.masked_fill(here < 0, torch.finfo(alike.dtype).min)
         return answers
 
     def explained(labels: Labels) -> tuple[Inputs, Callable[[slice], Target]]:

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 from torch import Tensor
+from torch.nn import functional as F
 
 from whyformer.extras import extra
 from whyformer.run.protocols import Column, Found, Line
@@ -20,6 +21,7 @@ SAMPLES, EXPLANATIONS, ROWS = "samples", "explanations", "rows"
 # The order in which they are written: a shard is done when its last table is there.
 TABLES = (SAMPLES, EXPLANATIONS, ROWS)
 PICTURE_SIDE = 256  # pixels, of the pictures kept for the report
+MAP_SIDE = 32  # cells, of the maps kept; the protocols have seen them whole
 Record = dict[str, Any]
 
 
@@ -181,7 +183,8 @@ def _pictured(shard: Shard, row: int) -> Record:
 def explanation_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
     for (method, labels), maps in shard.maps.items():
         names = shard.label_names(Tensor(list(labels)).long())
-        for part, scores in maps.items():
+        for part, full in maps.items():
+            scores = _coarse(full)
             for row, number in enumerate(numbers):
                 yield {
                     "sample": number,
@@ -192,6 +195,14 @@ def explanation_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record
                     "columns": scores.shape[-1] if scores.dim() == 3 else len(_own(shard, row, part, scores)),
                     "scores": _own(shard, row, part, scores).flatten().cpu().tolist(),
                 }
+
+
+def _coarse(scores: Tensor) -> Tensor:
+    """Maps of pixels as the means of at most MAP_SIDE × MAP_SIDE cells; what is coarser stays as it is."""
+    if scores.dim() < 3 or max(scores.shape[1:]) <= MAP_SIDE:
+        return scores
+    height, width = (min(MAP_SIDE, side) for side in scores.shape[1:])
+    return F.adaptive_avg_pool2d(scores, (height, width))
 
 
 def _own(shard: Shard, row: int, part: str, scores: Tensor) -> Tensor:

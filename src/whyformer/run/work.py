@@ -16,7 +16,7 @@ from whyformer.loading import Loaded, load
 from whyformer.run.pace import Pace
 from whyformer.run.protocols import protocol_named
 from whyformer.run.samples import READERS, Sample, sample_of
-from whyformer.run.shard import Shard, check_sample, shard_of
+from whyformer.run.shard import NotFinite, Shard, check_sample, shard_of
 from whyformer.run.suite import Suite, located
 from whyformer.run.tables import (
     EXPLANATIONS,
@@ -84,35 +84,47 @@ def worker_of(plan: Plan, data: Path, device: str | None = None) -> Worker:
 
 
 def results(plan: Plan, subject: Loaded, pace: Pace, number: int) -> dict[str, list[Record]]:
-    """The records of every table of a shard."""
-    suite, numbers = plan.suite, plan.shards[number]
+    """The records of every table of a shard; samples that turn out to be unusable are left out of it."""
+    numbers = plan.shards[number]
     samples, wrong = _readable(plan, subject, numbers)
-    if not samples:
-        return {SAMPLES: list(wrong.values()), EXPLANATIONS: [], ROWS: []}
-    here = [place for place in numbers if place not in wrong]
+    found: dict[str, list[Record]] = {SAMPLES: [], EXPLANATIONS: [], ROWS: []}
+    while samples:
+        try:
+            found = _found(plan, subject, pace, samples)
+            break
+        except NotFinite as broken:
+            for place in [place for row, place in enumerate(samples) if row in broken.rows]:
+                del samples[place]
+                wrong[place] = sample_record(place, plan.examples.names[place], str(broken))
+    described = {record["sample"]: record for record in found[SAMPLES]} | wrong
+    return found | {SAMPLES: [described[place] for place in numbers]}
+
+
+def _found(plan: Plan, subject: Loaded, pace: Pace, samples: Mapping[int, Sample]) -> dict[str, list[Record]]:
+    """The records of these samples, by their numbers."""
+    suite, numbers = plan.suite, list(samples)
     methods = {choice.label: (choice.name, dict(choice.options)) for choice in suite.methods}
-    shard = shard_of(subject, samples, methods, pace, suite.seed)
+    shard = shard_of(subject, list(samples.values()), methods, pace, suite.seed)
     rows: list[Record] = []
     for choice in suite.protocols:
         found = protocol_named(choice.name).found(shard, **choice.options)
-        rows += row_records(choice.label, found, here)
-    described = dict(zip(here, sample_records(shard, here), strict=True)) | wrong
+        rows += row_records(choice.label, found, numbers)
     return {
-        SAMPLES: [described[place] for place in numbers],
-        EXPLANATIONS: list(explanation_records(shard, here)),
-        ROWS: rows + _left_out(shard, here),
+        SAMPLES: list(sample_records(shard, numbers)),
+        EXPLANATIONS: list(explanation_records(shard, numbers)),
+        ROWS: rows + _left_out(shard, numbers),
     }
 
 
-def _readable(plan: Plan, subject: Loaded, numbers: Sequence[int]) -> tuple[list[Sample], dict[int, Record]]:
+def _readable(plan: Plan, subject: Loaded, numbers: Sequence[int]) -> tuple[dict[int, Sample], dict[int, Record]]:
     """The samples, and the records of those that cannot be used."""
-    samples: list[Sample] = []
+    samples: dict[int, Sample] = {}
     wrong: dict[int, Record] = {}
     for number in numbers:
         try:
             sample = sample_of(plan.examples[number], subject, plan.labels)
             check_sample(subject, sample)
-            samples.append(sample)
+            samples[number] = sample
         except RuntimeError:  # the machine's trouble, such as its memory, not the sample's
             raise
         except Exception as error:  # a damaged sample can fail anywhere in decoders, tokenizers and processors

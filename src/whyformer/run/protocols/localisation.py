@@ -17,8 +17,8 @@ from whyformer.evaluate.segmentation import (
     mean_iou,
     overlap,
     pixel_accuracy,
+    precisions,
 )
-from whyformer.extras import extra
 from whyformer.run.protocols import Figure, Found, checked, protocol
 from whyformer.run.shard import Shard
 
@@ -75,19 +75,6 @@ def localisation(shard: Shard, *, explained: Explained = "predicted") -> Found:
                 found[method, f"{part} {figure}"] = values.double().masked_fill(is_wrong, torch.nan)
     checked(bool(found), shard, "localisation", "the truth of what an answer depends on")
     return found
-
-
-def precisions(scores: Tensor, truths: Tensor) -> Tensor:
-    """The average precision of each sample's scores, places of unknown truth left out."""
-    binary = extra("torchmetrics.functional.classification").binary_average_precision
-    values = []
-    for row, marks in zip(scores, truths, strict=True):
-        known = (marks == 0) | (marks == 1)
-        kept = row[known].double()
-        low, high = kept.min(), kept.max()
-        stretched = (kept - low) / (high - low if high > low else 1.0)  # torchmetrics squashes what is outside [0, 1]
-        values.append(binary(stretched, marks[known].long()).double())
-    return torch.stack(values)
 
 
 def _truths(shard: Shard, part: str) -> Tensor | None:

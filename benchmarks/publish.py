@@ -1,0 +1,118 @@
+"""From finished runs to committed results: what the tables of the docs are made of, and no more.
+
+    python benchmarks/publish.py RUN_DIR… --out benchmarks/results/evaluation
+    python benchmarks/publish.py RUN_DIR --out benchmarks/results/evaluation/vit-segmentation.json
+
+For each run a file of its folder's name: per protocol and figure every method's value, interval, number of samples and
+paired p against the best; and for the order that the papers print, every pair of methods with its difference and paired
+test. A run that is not finished is refused, unless `--unfinished` says that it is for trials.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+from collections.abc import Iterator
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+from whyformer.run.figures import Run, compared, figures, measured, run_in
+from whyformer.run.suite import Choice
+
+# The papers' order: the first two best, then each better than the next.
+PAPERS = (("bi_token", "bi_head"), ("transformer_attribution",), ("generic_attention",), ("rollout",))
+
+
+def published(run: Run) -> dict[str, Any]:
+    """The compact results of a run."""
+    found = figures(run)
+    about = {key: run.suite[key] for key in ("model", "data", "seed")}
+    protocols = [
+        {
+            "protocol": protocol["protocol"],
+            "figures": [_figure(table) | _ranking(run, choice, table) for table in protocol["tables"]],
+        }
+        for protocol, choice in zip(found["protocols"], run.choices, strict=True)
+    ]
+    return {
+        **about,
+        "samples": found["samples"],
+        "unfinished": unfinished(run),
+        "unusable": len(found["errors"]),
+        "accuracy": rounded(found["accuracy"]),
+        "left_out": found["left_out"],
+        "protocols": protocols,
+    }
+
+
+def _figure(table: dict[str, Any]) -> dict[str, Any]:
+    rows = [
+        {"method": row["method"], "n": row["samples"]}
+        | {key: rounded(row[key]) for key in ("value", "low", "high")}
+        | ({"p": rounded(row["to_best"]["p"])} if row.get("to_best") else {})
+        for row in table["rows"]
+    ]
+    return {"figure": table["figure"], "better": table["better"], "is_share": table["is_share"], "rows": rows}
+
+
+def _ranking(run: Run, choice: Choice, table: dict[str, Any]) -> dict[str, Any]:
+    """The papers' ordered pairs: by how much the one they have ahead is better, a positive difference, and p."""
+    if table["better"] == "neither":
+        return {}
+    figure, values = measured(run, choice, table["figure"])
+    if figure.of_texts is not None:
+        return {}
+    sign = -1 if figure.better == "lower" else 1
+    pairs = []
+    for ahead, behind in ordered_pairs():
+        if values.get(ahead) and values.get(behind):
+            tested = compared(figure, values[ahead], values[behind], run.suite["seed"])
+            if tested is not None:
+                low, high = sorted((sign * tested["low"], sign * tested["high"]))
+                bounds = {"difference": sign * tested["value"], "low": low, "high": high, "p": tested["p"]}
+                pairs.append({"ahead": ahead, "behind": behind} | {k: rounded(v) for k, v in bounds.items()})
+    return {"ranking": pairs}
+
+
+def unfinished(run: Run) -> int:
+    """How many samples are still to be done."""
+    return int(run.suite["count"]) - len(run.samples)
+
+
+def ordered_pairs() -> Iterator[tuple[str, str]]:
+    """Who is ahead of whom in the papers."""
+    for ahead, behind in combinations(PAPERS, 2):
+        yield from ((one, other) for one in ahead for other in behind)
+
+
+def rounded(value: float | None) -> float | None:
+    """Five digits; None for what is not a number."""
+    return None if value is None or value != value else float(f"{value:.5g}")
+
+
+def write(found: Any, path: Path) -> None:
+    """As JSON, a line for each method."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(found, indent=1, ensure_ascii=False)
+    path.write_text(re.sub(r"\{[^{}]*\}", lambda line: re.sub(r"\s*\n\s*", " ", line[0]), text) + "\n")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="what `whyformer evaluate` wrote")
+    parser.add_argument("--out", type=Path, required=True, help="a folder, or for one run a .json file")
+    parser.add_argument("--unfinished", action="store_true", help="also runs that are not finished, for trials")
+    options = parser.parse_args()
+    if options.out.suffix == ".json" and len(options.runs) > 1:
+        parser.error("several runs need a folder.")
+    for folder in options.runs:
+        found = published(run_in(folder))
+        if found["unfinished"] and not options.unfinished:
+            parser.error(f"{folder} is not finished: {found['unfinished']} samples are still to be done.")
+        write(found, options.out if options.out.suffix == ".json" else options.out / f"{folder.name}.json")
+
+
+if __name__ == "__main__":
+    main()
