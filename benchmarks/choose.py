@@ -1,11 +1,15 @@
 """The default method and its options, chosen on the first half of the samples and reported on the second.
 
-    python benchmarks/choose.py RUN_DIR… [--out benchmarks/results/defaults.json]
+    python benchmarks/choose.py RUN_DIR…             # the method: benchmarks/results/defaults.json
+    python benchmarks/choose.py RUN_DIR… --options   # options of each method: benchmarks/results/options.json
 
-Only models whose attention nobody supervised have a say, and only these figures: the difference of the negative and
-positive area of probability under perturbation, and mIoU. Every figure of every model ranks the methods that all of
-them measured; the lowest mean rank is chosen. On the second half nothing is chosen: there the chosen one is compared
-with every other, with intervals and paired tests.
+Only models whose attention nobody supervised have a say, each by two figures: the difference of the negative and
+positive area of probability under perturbation, and agreement with what people marked, mIoU or token F1. Every figure
+of every model ranks the methods that all of them measured; the lowest mean rank is chosen. On the second half nothing
+is chosen: there the chosen one is compared with every other, with intervals and paired tests.
+
+An option serves better than its default where, on the first half, paired tests have it better by two figures at least
+(one of eight may be chance) and worse by none.
 """
 
 from __future__ import annotations
@@ -28,8 +32,10 @@ CRITERIA = {
     "image_perturbation": "negative − positive, probability",
     "text_perturbation": "negative − positive, probability",
     "segmentation": "mIoU",
+    "rationales": "token F1, mean over top 10 to 80",
 }
-OUT = Path(__file__).parent / "results" / "defaults.json"
+CHANCE, AT_LEAST = 0.05, 2
+RESULTS = Path(__file__).parent / "results"
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,18 +75,12 @@ def mean_ranks(found: Sequence[Criterion]) -> dict[str, float]:
 
 def chosen_defaults(runs: Sequence[Run], models: Sequence[str] = UNSUPERVISED) -> dict[str, Any]:
     """What is chosen on the first half, why, and how it does on the second."""
-    first, second = (criteria(runs, half, models) for half in ("first", "second"))
-    if not first:
-        raise SystemExit(f"No run of {', '.join(models)} with {' or '.join(CRITERIA)}.")
+    first, second = _halves(runs, models)
     means = mean_ranks(first)
     best, options = next(iter(means)), _options(runs)
-    variants: dict[str, str] = {}
-    for label in means:
-        variants.setdefault(options[label]["name"], label)
     return {
         "chosen": options[best],
         "label": best,
-        "best_options": variants,
         "first_half": [
             {"method": method, "mean_rank": rounded(mean)}
             | {one.name: rounded(value_of(one.figure, list(one.values[method].values()))) for one in first}
@@ -88,6 +88,37 @@ def chosen_defaults(runs: Sequence[Run], models: Sequence[str] = UNSUPERVISED) -
         ],
         "second_half": [_judged(criterion, best) for criterion in second],
     }
+
+
+def _halves(runs: Sequence[Run], models: Sequence[str]) -> tuple[list[Criterion], list[Criterion]]:
+    first, second = criteria(runs, "first", models), criteria(runs, "second", models)
+    if not first:
+        raise SystemExit(f"No run of {', '.join(models)} with {' or '.join(CRITERIA)}.")
+    return first, second
+
+
+def chosen_options(runs: Sequence[Run], models: Sequence[str] = UNSUPERVISED) -> dict[str, Any]:
+    """By how much each variant of a method is better than the method with its defaults, on either half."""
+    first, second = _halves(runs, models)
+    rows = []
+    for label, choice in _options(runs).items():
+        default = choice["name"]
+        if label != default and all({label, default} <= set(one.values) for one in first):
+            halves = [[_gain(one, label, default) for one in half] for half in (first, second)]
+            sure = [gain["gain"] for gain in halves[0] if gain["p"] < CHANCE]
+            better, worse = sum(gain > 0 for gain in sure), sum(gain < 0 for gain in sure)
+            verdict = {"better": better, "worse": worse, "serves": better >= AT_LEAST and not worse}
+            rows.append({"method": default, "variant": label, **verdict, "second_half": halves[1]})
+    shown = [{"criterion": one.name, "is_share": one.figure.is_share} for one in second]
+    return {"criteria": shown, "rows": sorted(rows, key=lambda row: row["method"])}
+
+
+def _gain(criterion: Criterion, label: str, default: str) -> dict[str, Any]:
+    """By how much the variant is better, a positive gain, and p."""
+    values, sign = criterion.values, -1 if criterion.figure.better == "lower" else 1
+    tested = compared(criterion.figure, values[label], values[default], criterion.seed)
+    assert tested is not None
+    return {"gain": rounded(sign * tested["value"]), "p": rounded(tested["p"])}
 
 
 def _options(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:
@@ -115,15 +146,17 @@ def _judged(criterion: Criterion, best: str) -> dict[str, Any]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="what `whyformer evaluate` wrote")
-    parser.add_argument("--out", type=Path, default=OUT)
+    parser.add_argument("--options", action="store_true", help="of each method, instead of the method")
+    parser.add_argument("--out", type=Path, help="a .json file, if not that in benchmarks/results")
     parser.add_argument("--unfinished", action="store_true", help="also runs that are not finished, for trials")
     options = parser.parse_args()
     runs = [run_in(folder) for folder in options.runs]
     if not options.unfinished and any(unfinished(run) for run in runs):
         parser.error(", ".join(run.suite["model"] for run in runs if unfinished(run)) + ": the run is not finished.")
-    found = chosen_defaults(runs)
-    write(found, options.out)
-    print(f"{found['label']}: mean rank {found['first_half'][0]['mean_rank']}")
+    if options.options:
+        write(chosen_options(runs), options.out or RESULTS / "options.json")
+    else:
+        write(chosen_defaults(runs), options.out or RESULTS / "defaults.json")
 
 
 if __name__ == "__main__":

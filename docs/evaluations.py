@@ -13,9 +13,18 @@ ALIKE = 0.05  # two methods whose paired test gives more are not told apart
 CONTROLS = ("random", *PRIORS)
 ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
 NONE = "Not yet measured."
-# The short table: one column for each run that has the figure.
-SHORT = {"image_perturbation": "negative − positive, probability", "segmentation": "mIoU"}
-SHORT |= {"text_perturbation": "negative − positive, probability", "rationales": "token F1, mean over top 10 to 80"}
+# The short table: a column for each figure of these models' runs, whose attention nobody supervised.
+SHOWN = ("dinov2-photos", "mini-vit-mae", "mini-bert", "mini-news")
+GAP = "negative − positive, probability"
+SHORT = {
+    "image_perturbation": (GAP, "perturbation gap"),
+    "segmentation": ("mIoU", "mIoU"),
+    "text_perturbation": (GAP, "perturbation gap"),
+    "rationales": ("token F1, mean over top 10 to 80", "token F1"),
+}
+# What the papers rank methods by.
+RANKED = (*SHORT, "vqa_removal", "localisation", "weak_segmentation")
+PAIRS = 9  # ordered ones of the five methods that the papers rank
 
 
 def runs(folder: Path) -> dict[str, dict[str, Any]]:
@@ -46,13 +55,37 @@ def about(run: Mapping[str, Any]) -> str:
 
 
 def _protocols(run: Mapping[str, Any]) -> Iterator[str]:
+    seen: list[Any] = []
+    ranked = dict(_ranked(run))
     for protocol in run["protocols"]:
-        yield f"`{protocol['protocol']}`"
-        yield table(protocol["figures"])
-        # Of the two areas of a perturbation their difference is told about.
-        told = [figure for figure in protocol["figures"] if figure.get("ranking") and "AUC" not in figure["figure"]]
-        sentences = [ranking(figure) for figure in told]
-        yield "\n".join(f"- {sentence}" for sentence in sentences)
+        name = protocol["protocol"]
+        new = [figure for figure in protocol["figures"] if figure not in seen]  # an option need not change them all
+        seen += new
+        yield f"`{name}`"
+        yield table(new)
+        if name in ranked:
+            yield ranking(ranked[name])
+
+
+def _ranked(run: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The protocols that the papers rank methods by, each with the figure they do it by, if they are all there."""
+    seen: list[Any] = []
+    for protocol in run["protocols"]:
+        name, main = protocol["protocol"], protocol["figures"][0]
+        if name.partition(" ")[0] in RANKED and len(main.get("ranking") or ()) == PAIRS and main not in seen:
+            seen.append(main)
+            yield name, main
+
+
+def rankings(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Whether the papers' ranking holds, run by run, by the figure that they rank by."""
+    body = []
+    for run in found.values():
+        for name, figure in _ranked(run):
+            parts = [str(len(part)) for part in pairs_of(figure)]
+            body.append([run["model"], f"`{name}`, {figure['figure']}", *parts, *best_and_ahead(figure)])
+    header = ["model", "by", "hold", "not told apart", "the other way round", "best method", "control ahead of it"]
+    return lines(header, body) if body else NONE
 
 
 def table(figures: list[dict[str, Any]]) -> str:
@@ -88,32 +121,36 @@ def number(figure: Mapping[str, Any], value: float | None, sign: str = "") -> st
     return f"{100 * value:{sign}.1f}" if figure["is_share"] else f"{value:{sign}.3f}"
 
 
+def pairs_of(figure: Mapping[str, Any]) -> tuple[list[Any], list[Any], list[Any]]:
+    """The papers' ordered pairs: those that hold, those that are not told apart, those the other way round."""
+    sure = [pair for pair in figure["ranking"] if pair["p"] < ALIKE]
+    holds, reversed_ = ([pair for pair in sure if (pair["difference"] > 0) == is_ahead] for is_ahead in (True, False))
+    return holds, [pair for pair in figure["ranking"] if pair["p"] >= ALIKE], reversed_
+
+
+def best_and_ahead(figure: Mapping[str, Any]) -> tuple[str, str]:
+    """The best method, and the controls that are ahead of it."""
+    order = [row["method"] for row in figure["rows"]]
+    best = next(method for method in order if method not in CONTROLS)
+    return best, " and ".join(method for method in order[: order.index(best)])
+
+
 def ranking(figure: Mapping[str, Any]) -> str:
     """Whether the papers' order holds, pair by pair."""
-    pairs = figure["ranking"]
-    sure = [pair for pair in pairs if pair["p"] < ALIKE]
-    holds, reversed_ = ([p for p in sure if (p["difference"] > 0) == is_ahead] for is_ahead in (True, False))
-    open_ = [pair for pair in pairs if pair["p"] >= ALIKE]
-    if len(holds) == len(pairs):
+    holds, open_, reversed_ = pairs_of(figure)
+    if not open_ and not reversed_:
         verdict = "the papers' ranking holds"
     elif not reversed_:
         verdict = "nothing contradicts the papers' ranking" if holds else "the papers' ranking is not seen"
     else:
         verdict = "the papers' ranking does not hold"
-    parts = [f"{figure['figure']}: {verdict}; of {len(pairs)} ordered pairs {len(holds)} hold"]
+    parts = [f"By {figure['figure']}, {verdict}: of {len(figure['ranking'])} ordered pairs {len(holds)} hold"]
     if open_:
         parts.append(f"{len(open_)} cannot be told apart ({', '.join(_pair(figure, pair, '?') for pair in open_)})")
     if reversed_:
         parts.append(f"{len(reversed_)} the other way round ({', '.join(_reversed(figure, p) for p in reversed_)})")
-    best = next((row["method"] for row in figure["rows"] if row["method"] not in CONTROLS), None)
-    controls = [row["method"] for row in figure["rows"]]
-    ahead = [method for method in CONTROLS if best and method in controls and _ahead(controls, method, best)]
-    ending = f"The best method is {best}" + (f", behind {' and '.join(ahead)}." if ahead else ".")
-    return "; ".join(parts) + f". {ending}"
-
-
-def _ahead(order: list[str], one: str, other: str) -> bool:
-    return order.index(one) < order.index(other)
+    best, ahead = best_and_ahead(figure)
+    return "; ".join(parts) + f". The best method is {best}" + (f", behind {ahead}." if ahead else ".")
 
 
 def _pair(figure: Mapping[str, Any], pair: Mapping[str, Any], mark: str) -> str:
@@ -128,12 +165,13 @@ def _reversed(figure: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
 def short(found: Mapping[str, Mapping[str, Any]]) -> str:
     """One figure of every run, for the methods with their defaults."""
     columns = {}
-    for run in found.values():
-        for protocol in run["protocols"]:
-            wanted = SHORT.get(protocol["protocol"])
-            for figure in protocol["figures"]:
-                if figure["figure"] == wanted:
-                    columns[f"{run['model']}, {protocol['protocol'].replace('_', ' ')}"] = figure
+    for model in SHOWN:
+        for run in found.values():
+            for protocol in run["protocols"] if run["model"] == model else ():
+                wanted, title = SHORT.get(protocol["protocol"], ("", ""))
+                for figure in protocol["figures"]:
+                    if figure["figure"] == wanted:
+                        columns[f"{model}, {title}"] = figure
     methods = dict.fromkeys(row["method"] for figure in columns.values() for row in figure["rows"])
     plain = [method for method in methods if "=" not in method]
 
@@ -168,16 +206,44 @@ def defaults(path: Path) -> str:
         for m in means
     ]
     beaten = {
-        column["criterion"]: [
-            row["method"] for row in column["rows"][: _place(column, best)] if (row.get("p") or 0) < ALIKE
-        ]
+        criterion(column): [row["method"] for row in column["rows"][: _place(column, best)] if _is_sure(row)]
         for column in columns
     }
-    lost = "; ".join(f"{', '.join(ahead)} ({name})" for name, ahead in beaten.items() if ahead)
+    lost = "\n".join(f"- {name}: {', '.join(ahead)}" for name, ahead in beaten.items() if ahead)
     sentence = f"`{best}` has the lowest mean rank on the first half, {means[best]:.1f} of {len(means)}. "
-    sentence += f"On the second half better than it, beyond chance: {lost or 'none'}."
-    table_ = lines(["method", "mean rank, first half", *(f"{c['criterion']}, second half" for c in columns)], body)
-    return f"{sentence} A ~ marks what a paired test does not tell from it (p ≥ {ALIKE}).\n\n{table_}"
+    sentence += "On the second half these are better than it, beyond chance:" if lost else "On the second half none is."
+    table_ = lines(["method", "mean rank, first half", *map(criterion, columns)], body)
+    marked = f"The second half; a ~ marks what a paired test does not tell from it (p ≥ {ALIKE})."
+    return "\n\n".join(part for part in (sentence, lost, marked, table_) if part)
+
+
+def criterion(column: Mapping[str, Any]) -> str:
+    """A model and the figure it is judged by, in short."""
+    model, _, rest = column["criterion"].partition(": ")
+    return f"{model}, {SHORT[rest.partition(',')[0]][1]}"
+
+
+def options(path: Path) -> str:
+    """By how much each variant is better than its method's defaults."""
+    if not path.is_file():
+        return NONE
+    found = json.loads(path.read_text())
+    columns = found["criteria"]
+    body = [
+        [f"**{row['variant']}**" if row["serves"] else row["variant"], f"{row['better']} / {row['worse']}"]
+        + [_gained(column, gain) for column, gain in zip(columns, row["second_half"], strict=True)]
+        for row in found["rows"]
+    ]
+    return lines(["variant", "better / worse, first half", *map(criterion, columns)], body)
+
+
+def _gained(column: Mapping[str, Any], gain: Mapping[str, Any]) -> str:
+    shown = number(column, gain["gain"], "+")
+    return f"**{shown}**" if _is_sure(gain) else shown
+
+
+def _is_sure(tested: Mapping[str, Any]) -> bool:
+    return (tested.get("p") or 0) < ALIKE
 
 
 def _place(column: Mapping[str, Any], method: str) -> int:
@@ -188,4 +254,4 @@ def _judged(column: Mapping[str, Any], row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "–"
     value, low, high = (number(column, row[key]) for key in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]{' ~' if (row.get('p') or 0) >= ALIKE else ''}"
+    return f"{value} [{low}, {high}]{'' if _is_sure(row) else ' ~'}"

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from cards import CARDS, card_rows, metrics
-from evaluations import defaults, pages, runs, short
+from evaluations import defaults, options, pages, rankings, runs, short
 
 from whyformer.known import KINDS
 from whyformer.loading import ZOO
@@ -272,6 +272,19 @@ def paper_suites() -> str:
     return table(["suite", "what it reproduces", "model", "reader", "protocols"], rows)
 
 
+def perturbation_speed() -> str:
+    """What perturbation keeps of plain inference."""
+    rows = []
+    for name in ("perturbation", "perturbation_gpu"):
+        report = result(name)
+        speed = report["images_per_second"]
+        about = [f"{report['model']}, {report['device']}", str(report["batch"])]
+        rows.append(
+            [*about, f"{speed['plain']:,.0f}", f"{speed['perturbation']:,.0f}", f"{100 * report['ratio']:.0f} %"]
+        )
+    return table(["", "batch", "plain images/s", "perturbed images/s", "kept"], rows)
+
+
 def evaluations() -> str:
     """All published evaluations, with what they say about the papers' ranking."""
     return pages(runs(RESULTS / "evaluation"))
@@ -304,7 +317,10 @@ BLOCKS: dict[str, Callable[[], str]] = {
     **{f"published-{paper.lower()}": partial(published, paper) for paper in ("BI", "TA", "GA")},
     "evaluations": evaluations,
     "results": results,
+    "perturbation-speed": perturbation_speed,
+    "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
+    "options": lambda: options(RESULTS / "options.json"),
     **{name: partial(card, name) for name in CARDS},
 }
 

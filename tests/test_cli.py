@@ -268,7 +268,7 @@ def test_methods_are_listed_with_their_options():
     assert found["rollout"]["reads"] == "maps"
     assert found["grad_cam"]["summary"] == METHODS["grad_cam"].summary
     table = run("methods")
-    for name in (*METHODS, "normalise_rows=False", "quadrature=midpoint"):
+    for name in (*METHODS, "normalise_rows=False", "quadrature=gauss"):
         assert name in table
 
 

@@ -11,7 +11,7 @@ import evaluations
 import numpy as np
 import pytest
 
-from choose import chosen_defaults, criteria
+from choose import chosen_defaults, chosen_options, criteria
 from publish import ordered_pairs, published, write
 from test_run import pets  # noqa: F401  (a fixture)
 from whyformer.evaluate.segmentation import mean_iou
@@ -67,7 +67,25 @@ def test_published_figures_are_those_of_the_run(folder, tmp_path):
     page = evaluations.pages({"tiny": found})
     assert "| *random* |" in page
     assert "ordered pairs" in page
-    assert evaluations.short({"tiny": found}).count("\n") == 1 + len(METHODS) + 3
+    shown = {"tiny": found | {"model": "dinov2-photos"}}
+    assert evaluations.short({"tiny": found}) == "Not yet measured."
+    header, _, *lines = evaluations.short(shown).splitlines()
+    assert header == "| % | dinov2-photos, perturbation gap | dinov2-photos, mIoU |"
+    assert len(lines) == len(METHODS) + 3
+
+
+def test_the_ranking_is_counted_run_by_run(folder):
+    found = published(run_in(folder))
+    perturbation, segmentation = evaluations.rankings({"tiny": found}).splitlines()[2:]
+    figure = found["protocols"][1]["figures"][0]
+    holds = sum(pair["p"] < 0.05 and pair["difference"] > 0 for pair in figure["ranking"])
+    apart = sum(pair["p"] >= 0.05 for pair in figure["ranking"])
+    assert segmentation.startswith(
+        f"| {found['model']} | `segmentation`, mIoU | {holds} | {apart} | {9 - holds - apart} |"
+    )
+    assert "`image_perturbation`, negative − positive |" in perturbation
+    twice = found | {"protocols": [*found["protocols"], found["protocols"][1] | {"protocol": "segmentation again"}]}
+    assert evaluations.rankings({"tiny": twice}) == evaluations.rankings({"tiny": found})
 
 
 def pair(ahead, behind, difference, p):
@@ -78,9 +96,9 @@ def pair(ahead, behind, difference, p):
 @pytest.mark.parametrize(
     ("pairs", "said"),
     [
-        ([("a", "b", 0.1, 0.001)], "the papers' ranking holds; of 1 ordered pairs 1 hold"),
+        ([("a", "b", 0.1, 0.001)], "By mIoU, the papers' ranking holds: of 1 ordered pairs 1 hold"),
         ([("a", "b", 0.1, 0.001), ("a", "c", 0.01, 0.6)], "nothing contradicts the papers' ranking"),
-        ([("a", "b", 0.01, 0.6)], "the papers' ranking is not seen; of 1 ordered pairs 0 hold"),
+        ([("a", "b", 0.01, 0.6)], "the papers' ranking is not seen: of 1 ordered pairs 0 hold"),
         ([("a", "b", -0.1, 0.001)], "1 the other way round (b > a +10.0 [+9.0, +11.0])"),
     ],
 )
@@ -106,7 +124,6 @@ def test_defaults_are_chosen_on_the_first_half_and_reported_on_the_second(folder
     assert all(set(values) <= places for values in first[0].values.values())
     assert found["label"] == found["first_half"][0]["method"]
     assert found["chosen"]["name"] == found["label"].split()[0]
-    assert found["best_options"].keys() == set(METHODS)
     others = len(run.half("second").samples)
     for column in found["second_half"]:
         assert all(row["n"] == others for row in column["rows"])
@@ -116,6 +133,29 @@ def test_defaults_are_chosen_on_the_first_half_and_reported_on_the_second(folder
     assert text.startswith(f"`{found['label']}` has the lowest mean rank")
     with pytest.raises(SystemExit, match="No run of dinov2-photos"):
         chosen_defaults([run])
+
+
+def test_options_are_judged_against_their_defaults(folder, tmp_path):
+    run = run_in(folder)
+    models = [run.suite["model"]]
+    found = chosen_options([run], models)
+    (row,) = found["rows"]
+    assert (row["method"], row["variant"]) == ("rollout", "rollout first_block=1")
+    first, second = (criteria([run], half, models) for half in ("first", "second"))
+    signs = []
+    for criterion, gain in zip(second, row["second_half"], strict=True):
+        rows = [np.array(list(criterion.values[name].values())) for name in ("rollout first_block=1", "rollout")]
+        of = criterion.figure.of
+        assert gain["gain"] == pytest.approx(of(rows[0]) - of(rows[1]), rel=1e-4, abs=1e-9)
+    for criterion in first:
+        rows = [np.array(list(criterion.values[name].values())) for name in ("rollout first_block=1", "rollout")]
+        tested = comparison(*rows, criterion.figure.of)
+        signs.append(np.sign(tested.difference.value) if tested.p < 0.05 else 0)
+    assert (row["better"], row["worse"]) == (signs.count(1), signs.count(-1))
+    assert row["serves"] == (row["better"] >= 2 and not row["worse"])
+    write(found, tmp_path / "options.json")
+    line = evaluations.options(tmp_path / "options.json").splitlines()[2]
+    assert line.startswith(f"| rollout first_block=1 | {row['better']} / {row['worse']} |")
 
 
 def test_a_run_that_is_not_finished_is_not_published(folder, tmp_path):

@@ -25,8 +25,8 @@ def bi_head(
     perception: Literal["head", "mean", "last", "none"] = "head",
     importance: Literal["inner", "matrix"] = "inner",
     feedback: Feedback = "integrated",
-    quadrature: Quadrature = "midpoint",
-    steps: int = 10,
+    quadrature: Quadrature = "gauss",
+    steps: int = 8,
     baseline: Baseline | Tensor = "zero",
 ) -> StreamScores:
     """Heads weighed by their importance to the answer, then feedback (BI Eq. 15-18)."""
@@ -49,8 +49,8 @@ def bi_token(
     first_block: int = 0,
     alpha: Literal["paper", "values"] = "paper",
     feedback: Feedback = "integrated",
-    quadrature: Quadrature = "midpoint",
-    steps: int = 10,
+    quadrature: Quadrature = "gauss",
+    steps: int = 8,
     baseline: Baseline | Tensor = "zero",
 ) -> StreamScores:
     """Attention weighed by how far each key token's state is carried, then feedback (BI Eq. 13-14, 16-18)."""
