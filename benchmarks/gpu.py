@@ -30,9 +30,9 @@ from whyformer import attribute
 ROWS: list[tuple[str, str, dict[str, object], dict[str, int], float | None]] = [
     ("rollout", "rollout", {}, {"bf16": 4000}, 110),
     ("generic_attention", "generic_attention", {}, {"tf32": 1800, "bf16": 2200}, 38.6),
-    ("bi_token, 10 steps", "bi_token", {}, {"tf32": 350, "bf16": 750}, None),
+    ("bi_token, 8 steps", "bi_token", {}, {"tf32": 350, "bf16": 750}, None),
     ("bi_token, 20 steps", "bi_token", {"steps": 20}, {"tf32": 190, "bf16": 400}, 1.8),
-    ("bi_head, 10 steps", "bi_head", {}, {}, None),
+    ("bi_head, 8 steps", "bi_head", {}, {}, None),
     ("grad_cam", "grad_cam", {}, {}, None),
     ("raw_attention", "raw_attention", {}, {}, None),
 ]
