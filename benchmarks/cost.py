@@ -33,6 +33,7 @@ ROWS: list[tuple[str, str, dict[str, object], float | None, float | None]] = [
     ("lrp, the authors' rules", "lrp", {"rules": "lrp"}, 7, 10.2),
     ("transformer_attribution", "transformer_attribution", {}, 7, 11.8),
     ("bi_token, 8 steps", "bi_token", {}, 13, None),
+    ("the same by libra, the default", "bi_token", {"backward": "libra"}, 13, None),
     ("bi_token, 20 steps", "bi_token", {"steps": 20}, 25, 52.9),
     ("bi_head, 8 steps", "bi_head", {}, 15, None),
     ("bi_head, 20 steps", "bi_head", {"steps": 20}, 27, 56.6),

@@ -7,10 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+from whyformer.attribution import DEFAULT_BACKWARD, DEFAULT_METHOD
 from whyformer.evaluate.priors import PRIORS
 
 ALIKE = 0.05  # two methods whose paired test gives more are not told apart
 CONTROLS = ("random", *PRIORS)
+DEFAULT = f"{DEFAULT_METHOD} backward={DEFAULT_BACKWARD}"  # what is computed where no method is named
 ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
 NONE = "Not yet measured."
 # The short table: a column for each figure of these models' runs, whose attention nobody supervised.
@@ -101,7 +103,7 @@ def lines(header: list[str], body: list[list[str]]) -> str:
 
 
 def named(method: str) -> str:
-    return f"*{method}*" if method in CONTROLS else method
+    return f"*{method}*" if method in CONTROLS else f"{method} (the default)" if method == DEFAULT else method
 
 
 def cell(figure: Mapping[str, Any], method: str) -> str:
@@ -163,7 +165,7 @@ def _reversed(figure: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
 
 
 def short(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """One figure of every run, for the methods with their defaults."""
+    """One figure of every run, for what is computed by default and the methods as their papers have them."""
     columns = {}
     for model in SHOWN:
         for run in found.values():
@@ -173,7 +175,7 @@ def short(found: Mapping[str, Mapping[str, Any]]) -> str:
                     if figure["figure"] == wanted:
                         columns[f"{model}, {title}"] = figure
     methods = dict.fromkeys(row["method"] for figure in columns.values() for row in figure["rows"])
-    plain = [method for method in methods if "=" not in method]
+    plain = [method for method in methods if is_plain(method)]
 
     def rank(method: str) -> float:
         places = [[row["method"] for row in figure["rows"]] for figure in columns.values()]
@@ -183,8 +185,12 @@ def short(found: Mapping[str, Mapping[str, Any]]) -> str:
     return lines(["%", *columns], body) if columns else NONE
 
 
+def is_plain(label: str) -> bool:
+    return "=" not in label or label == DEFAULT
+
+
 def _value(figure: Mapping[str, Any], method: str) -> str:
-    plain = [row for row in figure["rows"] if "=" not in row["method"]]
+    plain = [row for row in figure["rows"] if is_plain(row["method"])]
     row = next((row for row in plain if row["method"] == method), None)
     if row is None:
         return "–"

@@ -29,7 +29,7 @@ def double(family: str) -> nn.Module:
     return FAMILIES[family]().double()
 
 
-def scores_of(model: nn.Module, inputs: Inputs, method: str, target: int = 1) -> Tensor:
+def scores_of(model: nn.Module, inputs: Inputs, method: str | None, target: int = 1) -> Tensor:
     if next(model.parameters()).dtype == torch.float64:
         inputs = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
     options = {"steps": 3} if method == "integrated_gradients" else {}
@@ -65,7 +65,7 @@ def assert_close(got: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, None])
 class TestEveryMethodOnEveryFamily:
     def test_scores_are_finite_one_per_token_and_the_same_every_time(self, method, family):
         model, inputs = model_of(family), inputs_of(family)

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, cast
 
 import torch
 from rich.progress import track
@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from whyformer.answer import Answer, answers, explanation_of
 from whyformer.axes import Inputs, StreamScores
 from whyformer.dual import Pair, pairs_of, score_of
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, check_choice
 from whyformer.explanation import Explanation
 from whyformer.inputs import Piece, black, model_inputs
 from whyformer.loading import Loaded, loaded
@@ -26,17 +26,20 @@ from whyformer.score import Contrast, Detection, Target, logits_of, one_each
 from whyformer.trace import trace
 
 BATCH_SIZE = {"cpu": 8, "cuda": 64}
+# What is computed where nobody names a method: the best of those measured (docs/results.md).
+DEFAULT_METHOD = "bi_token"
+DEFAULT_BACKWARD: Backward = "libra"
 
 
 def attribute(
     model: nn.Module,
     inputs: Inputs,
     target: Target = "predicted",
-    method: str = "bi_token",
+    method: str | None = None,
     *,
     readout: str | int | Tensor | None = None,
     inputs_at_once: int | None = None,
-    backward: Backward = "gradient",
+    backward: Backward | None = None,
     **options: Any,
 ) -> StreamScores:
     """Raw scores at every position of every stream, for a batch of tensors as the model takes them.
@@ -44,11 +47,11 @@ def attribute(
     `readout` says where the answer is read if the model's family does not: "first", "mean", "first+mean", "last", a
     position, or a weight per position. `inputs_at_once` bounds how many copies of the batch a method that repeats it
     runs at once, counted in inputs; the batch itself is never split. `backward` "libra" takes gradients by LibraGrad's
-    rules, under any method that reads gradients.
+    rules, under any method that reads gradients. Without a method it is what docs/results.md found best, bi_token with
+    "libra"; a method that is named is its paper's, with "gradient".
     """
-    chosen = method_named(method)
+    chosen, backward = chosen_method(method, backward)
     check_options(chosen, options)
-    _check_backward(chosen, backward)
     if not isinstance(inputs, Mapping):
         raise WhyformerError(
             f"inputs are tensors by name, such as {{'pixel_values': …}}, not a {type(inputs).__name__}."
@@ -62,7 +65,7 @@ def explain(
     example: Any,
     model: str | Path | nn.Module | Loaded = "mini-vit",
     target: Target = "predicted",
-    method: str = "bi_token",
+    method: str | None = None,
     **settings: Any,
 ) -> Explanation:
     """Why the model answered as it did on one example: a picture, a text, a pair, or a file of them.
@@ -70,7 +73,8 @@ def explain(
     Models of two senses take pairs: (picture, text), (picture, [texts]), (regions, question). A model that writes is
     asked about the next token; one with an encoder takes a text, or (text, what was written so far).
 
-    `settings` are those of `explain_batch`, and the options of the method.
+    `settings` are those of `explain_batch`, and the options of the method. Without a method it is what docs/results.md
+    found best: bi_token, with gradients by LibraGrad's rules.
     """
     return explain_batch([example], model, target, method, **settings)[0]
 
@@ -79,14 +83,14 @@ def explain_batch(
     examples: Iterable[Any],
     model: str | Path | nn.Module | Loaded = "mini-vit",
     target: Target = "predicted",
-    method: str = "bi_token",
+    method: str | None = None,
     *,
     processor: Any = None,
     readout: str | int | Tensor | None = None,
     truncate: bool = False,
     batch_size: int | None = None,
     progress: bool = False,
-    backward: Backward = "gradient",
+    backward: Backward | None = None,
     **options: Any,
 ) -> list[Explanation]:
     """One Explanation per example, in their order, computed in batches that suit the model's device.
@@ -96,7 +100,7 @@ def explain_batch(
     """
     if isinstance(examples, (str, Path)):
         raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
-    check_options(method_named(method), options)
+    check_options(chosen_method(method, backward)[0], options)
     subject = loaded(model, processor)
     settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward, **options}
     if subject.compares and not callable(target):
@@ -112,18 +116,17 @@ def explain_pieces(
     subject: Loaded,
     pieces: Sequence[Piece],
     target: Target | list[Pair],
-    method: str = "bi_token",
+    method: str | None = None,
     *,
     readout: str | int | Tensor | None = None,
     batch_size: int | None = None,
     progress: bool = False,
-    backward: Backward = "gradient",
+    backward: Backward | None = None,
     **options: Any,
 ) -> list[Explanation]:
     """`explain_batch` of examples that were made into pieces already."""
-    chosen = method_named(method)
+    chosen, backward = chosen_method(method, backward)
     check_options(chosen, options)
-    _check_backward(chosen, backward)
     if batch_size is not None and batch_size < 1:
         raise WhyformerError(f"batch_size={batch_size}: at least 1.")
     device = next(subject.model.parameters()).device
@@ -132,7 +135,7 @@ def explain_pieces(
     tensors = _as_tensors(options, subject)
     found: list[list[Answer]] = [[] for _ in {piece.example for piece in pieces}]
     batches = list(_batches(pieces, batch_size))
-    for batch in track(batches, f"{method} on {subject.name}", transient=True, disable=not progress):
+    for batch in track(batches, f"{chosen.name} on {subject.name}", transient=True, disable=not progress):
         each = [targets[piece.example] for piece in batch] if isinstance(targets, list) else targets
         asked = trace(
             subject.model,
@@ -149,11 +152,15 @@ def explain_pieces(
     return [explanation_of(parts, subject, chosen, shown) for parts in found]
 
 
-def _check_backward(method: Method, backward: str) -> None:
-    if backward not in get_args(Backward):
-        raise WhyformerError(f"backward={backward!r}. Choose from: {', '.join(get_args(Backward))}.")
+def chosen_method(name: str | None, backward: str | None = None) -> tuple[Method, Backward]:
+    """The method, and how its gradients are taken."""
+    method = method_named(DEFAULT_METHOD if name is None else name)
+    if backward is None:
+        return method, DEFAULT_BACKWARD if name is None else "gradient"
+    check_choice("backward", backward, Backward)
     if backward != "gradient" and method.reads in ("last map", "maps", "last relevance", "input relevance"):
         raise WhyformerError(f"{method.name} reads no gradient: backward={backward!r} has nothing to do there.")
+    return method, cast(Backward, backward)
 
 
 def _as_tensors(options: dict[str, Any], subject: Loaded) -> dict[str, Any]:

@@ -69,10 +69,15 @@ class OneLineErrors(TyperGroup):
 app = typer.Typer(cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
 
 ModelName = Annotated[str, typer.Option(help="A bundled model, a folder, or a Hugging Face id.")]
-MethodName = Annotated[str, typer.Option(help="See `whyformer methods`.")]
+MethodName = Annotated[
+    str | None,
+    typer.Option(help="See `whyformer methods`. If none: bi_token with --backward libra, the best we measured."),
+]
 Options = Annotated[list[str] | None, typer.Option(metavar="NAME=VALUE", help="An option of the method.")]
 Truncate = Annotated[bool, typer.Option("--truncate", help="Cut a text that is too long for the model.")]
-Backwards = Annotated[str, typer.Option(help="How gradients are taken: gradient, or libra (LibraGrad).")]
+Backwards = Annotated[
+    str | None, typer.Option(help="How gradients are taken: gradient, or libra (LibraGrad). A --method has gradient.")
+]
 AsJson = Annotated[
     bool, typer.Option("--json", help="Print JSON for scripts, one object a line for each input, and nothing else.")
 ]
@@ -105,7 +110,7 @@ def whyformer(
 def explain(
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help=f"Each {INPUT}.")],
     model: ModelName = "mini-vit",
-    method: MethodName = "bi_token",
+    method: MethodName = None,
     target: Annotated[str, typer.Option(help=f"{TARGET}.")] = "predicted",
     option: Options = None,
     rather_than: Annotated[
@@ -119,7 +124,7 @@ def explain(
     text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
     query: Annotated[int | None, typer.Option(help="For a detector: the object query whose find is explained.")] = None,
     truncate: Truncate = False,
-    backward: Backwards = "gradient",
+    backward: Backwards = None,
     as_json: AsJson = False,
 ) -> None:
     """Show which parts of an image or a text the answer rests on."""
@@ -157,12 +162,12 @@ def continue_(
     input: Annotated[str, typer.Argument(metavar="INPUT", help="The text, or text file, that the model goes on from.")],
     model: ModelName = "mini-gpt",
     tokens: Annotated[int, typer.Option(help="How many tokens it is to write at most.")] = 8,
-    method: MethodName = "bi_token",
+    method: MethodName = None,
     option: Options = None,
     out: Annotated[Path | None, typer.Option(help="A .html, .png, .json or .npz file.")] = None,
     pair: Annotated[str | None, typer.Option(help=PAIR)] = None,
     truncate: Truncate = False,
-    backward: Backwards = "gradient",
+    backward: Backwards = None,
     as_json: AsJson = False,
 ) -> None:
     """Let a model write, and show which words before it each token rests on."""
@@ -334,10 +339,10 @@ def _complain(message: str) -> None:
     typer.echo(f"whyformer: {' '.join(message.split())}", err=True)
 
 
-def _method(name: str) -> Method:
-    from whyformer.methods import method_named
+def _method(name: str | None) -> Method:
+    from whyformer.attribution import chosen_method
 
-    return method_named(name)
+    return chosen_method(name)[0]
 
 
 def _options(method: Method, given: Sequence[str]) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class Continuation:
         from whyformer.render.text import visible
 
         first = self.explanations[0]
-        return f"{visible(self.text)} by {visible(first.method)} on {visible(first.model)}"
+        return f"{visible(self.text)} by {first.manner} on {visible(first.model)}"
 
     def matrix(self, part: str | None = None) -> np.ndarray:
         """Scores [written token, token before it]; tokens that were not yet there have 0.

@@ -246,8 +246,14 @@ class Explanation:
 
     @property
     def headline(self) -> str:
-        """The explanation in a line: `cat (0.93) by bi_token on mini-vit`."""
-        return f"{self.answer} by {_visible(self.method)} on {_visible(self.model)}"
+        """The explanation in a line: `cat (0.93) by bi_token (backward=libra) on mini-vit`."""
+        return f"{self.answer} by {self.manner} on {_visible(self.model)}"
+
+    @property
+    def manner(self) -> str:
+        """The method, and how its gradients were taken if not as gradients: `bi_token (backward=libra)`."""
+        backward = self.options.get("backward")
+        return _visible(self.method if backward is None else f"{self.method} (backward={backward})")
 
     def words(self, aggregate: Aggregate = "max") -> list[Word]:
         """Scores of the whitespace-delimited words: the largest or the sum of their pieces' scores."""

@@ -24,7 +24,7 @@ from whyformer.pieces import pieces_of, spelt, written_of
 def continuation(
     example: Any,
     model: str | Path | nn.Module | Loaded = "mini-gpt",
-    method: str = "bi_token",
+    method: str | None = None,
     *,
     tokens: int = 8,
     processor: Any = None,

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from whyformer.attribution import attribute
+from whyformer.attribution import chosen_method
 from whyformer.data.files import existing, json_in
-from whyformer.errors import WhyformerError, check_choice
-from whyformer.methods import METHODS, check_options, method_named
+from whyformer.errors import WhyformerError
+from whyformer.methods import METHODS, check_options
 from whyformer.run.protocols import protocol_named
 from whyformer.run.samples import READERS
 from whyformer.run.shard import CONTROL
@@ -177,10 +177,8 @@ def _methods(entry: Any) -> list[Choice]:
     if entry == ALL:
         return [Choice(name, {}) for name in METHODS]
     choice = _choice(entry, "method")
-    method = method_named(choice.name)
+    method, _ = chosen_method(choice.name, choice.options.get("backward"))
     check_options(method, {name: value for name, value in choice.options.items() if name != "backward"})
-    backward = choice.options.get("backward", "gradient")
-    check_choice("backward", backward, get_type_hints(attribute)["backward"])
     return [choice]
 
 
