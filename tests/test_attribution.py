@@ -259,7 +259,7 @@ def test_the_black_baseline_is_black_after_normalisation(painter):
     black = torch.full((3, 1, 1), -1.0)  # the processor's mean and deviation are 0.5
     pixels = dict(painter.processor(images=[picture], return_tensors="pt"))
     raw = attribute(painter.model, pixels, 0, "bi_token", baseline=black)["image"][0, 1:]
-    explained = explain(picture, painter, 0, baseline="black")
+    explained = explain(picture, painter, 0, "bi_token", baseline="black")
     np.testing.assert_allclose(explained.scores, raw, rtol=1e-5)
     assert np.abs(explained.scores - explain(picture, painter, 0).scores).max() > 1e-3 * float(raw.max())
     assert explained.options["baseline"] == "black"
