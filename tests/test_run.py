@@ -168,6 +168,16 @@ def test_a_finished_run_is_not_done_again_and_another_suite_is_refused(suite, tm
         evaluate(suite, tmp_path / "other", quiet=True)
 
 
+def test_a_run_killed_while_it_claims_its_folder_can_be_started_again(suite, tmp_path):
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / ".suite.json.tmp").write_bytes(b'{"model": ')
+    evaluate(replace(suite, samples=2), begun, quiet=True)
+    evaluate(replace(suite, samples=2), tmp_path / "whole", quiet=True)
+    assert bytes_of(begun) == bytes_of(tmp_path / "whole")
+    assert not (begun / ".suite.json.tmp").exists()
+
+
 def test_a_sample_that_cannot_be_read_is_recorded_and_skipped(suite, pets, tmp_path, monkeypatch):
     copied = tmp_path / "pets"
     shutil.copytree(pets, copied)

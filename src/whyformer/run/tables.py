@@ -120,10 +120,15 @@ def write_shard(folder: Path, number: int, tables: dict[str, bytes]) -> None:
         write_whole(path_of(folder, table, number), tables[table])
 
 
+def unfinished_of(path: Path) -> Path:
+    """Where a file is written before it is moved to its place."""
+    return path.with_name(f".{path.name}.tmp")
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """A file that is either there with all its bytes or not at all, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.tmp")
+    unfinished = unfinished_of(path)
     with unfinished.open("wb") as file:
         file.write(content)
         file.flush()
