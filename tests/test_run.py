@@ -201,6 +201,34 @@ def test_a_sample_that_cannot_be_read_is_recorded_and_skipped(suite, pets, tmp_p
         np.testing.assert_allclose(values, whole[key], atol=1e-4)
 
 
+@pytest.mark.parametrize(
+    ("error", "is_recorded"),
+    [
+        (RuntimeError("Unable to read the chunk"), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), False),
+    ],
+)
+def test_the_machines_trouble_is_not_put_down_to_a_sample(suite, tmp_path, monkeypatch, error, is_recorded):
+    from whyformer.run import work
+
+    plain = work.check_sample
+
+    def breaks(subject, sample):
+        if sample.name.endswith("_3"):
+            raise error
+        plain(subject, sample)
+
+    monkeypatch.setattr(work, "check_sample", breaks)
+    everything = replace(suite, samples=8)
+    if not is_recorded:
+        with pytest.raises(type(error)):
+            evaluate(everything, tmp_path / "out", quiet=True)
+        return
+    out = evaluate(everything, tmp_path / "out", quiet=True)
+    errors = {sample["name"]: sample["error"] for sample in read(out, "samples") if sample["error"]}
+    assert errors == {"cat_3": "Unable to read the chunk"}
+
+
 def answering_nan_to(monkeypatch, wrong):
     """The model answers NaN wherever `wrong` says so of the inputs."""
     from whyformer.run import shard
