@@ -358,6 +358,7 @@ WRONG = [
     ({"data": {"folder": "pets"}}, "data names its reader"),
     ({"data": {"reader": "oxford_pets"}}, "oxford_pets needs folder"),
     ({"data": {"reader": "oxford_pets", "folder": 3}}, "oxford_pets: folder=3 is no path"),
+    ({"data": {"reader": "imagenet", "folder": "val", "per_class": "5"}}, "imagenet: per_class='5' is no int"),
     ({"samples": 0}, "samples = 0: a whole number, 1 or more"),
     ({"shard": "many"}, "shard = 'many': a whole number"),
     ({"labels": ["cat"]}, "labels is a table"),
