@@ -433,6 +433,16 @@ evaluate(sys.argv[1], sys.argv[2], engine="ray", quiet=True)
 """
 
 
+def test_what_is_wrong_on_a_cluster_is_said_as_it_is_here(suite, tmp_path):
+    from whyformer.run import cluster
+
+    unfit = suite_of({**suite.document, "protocols": ["rationales"]})
+    for wrong in (unfit, replace(suite, model="no-such-model")):
+        with pytest.raises(WhyformerError) as caught:
+            evaluate(wrong, tmp_path / wrong.protocols[0].name, quiet=True)
+        assert cluster.Hand(wrong, str(tmp_path)).tables(0) == str(caught.value)
+
+
 def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(suite, tmp_path):
     evaluate(suite, tmp_path / "local", quiet=True)
     (tmp_path / "suite.toml").write_text(as_toml(suite))
