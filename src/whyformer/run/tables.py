@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,6 @@ TABLES = (SAMPLES, EXPLANATIONS, ROWS)
 PICTURE_SIDE = 256  # pixels, of the pictures kept for the report
 MAP_SIDE = 32  # cells, of the maps kept; the protocols have seen them whole
 Record = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Results:
-    """What a shard gave: its samples, the explanations of them, and what the protocols found."""
-
-    samples: list[Record]
-    explanations: list[Record]
-    rows: list[Record]
 
 
 def schema(table: str) -> Any:
