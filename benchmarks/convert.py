@@ -223,7 +223,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         with quiet():
             options.do(options)
-    except WhyformerError as error:
+    except (WhyformerError, OSError) as error:  # also a file that is not there
         print(error, file=sys.stderr)
         return 1
     return 0

@@ -173,3 +173,9 @@ def test_prompts_are_made_of_the_names_of_classes(vit, tmp_path):
     for option, expected in (([], "a photo of a dog"), (["--tuples"], "a photo of a ('dog',)")):
         convert.main(["prompts", str(vit), *option, "--out", str(tmp_path / "prompts.json")])
         assert json.loads((tmp_path / "prompts.json").read_text())["1"] == expected
+
+
+def test_a_checkpoint_that_is_not_there_is_named_in_a_line(tmp_path, capsys):
+    assert convert.main(["mae", str(tmp_path / "none.pth"), "--out", str(tmp_path / "out")]) == 1
+    said = capsys.readouterr().err
+    assert said == f"[Errno 2] No such file or directory: '{tmp_path / 'none.pth'}'\n"

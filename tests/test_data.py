@@ -94,6 +94,21 @@ def test_pets_come_with_their_breed_and_a_mask(pets):
     assert np.array_equal(np.array(examples[1].image), pixels(1))
 
 
+def test_marks_of_a_suite_are_those_of_python(pets):
+    for marks in ({2: 1, 1: 0}, {"2": 1, "1": 0}):
+        assert np.array_equal(oxford_pets(pets, marks=marks)[1].mask, np.array([1, 0, 2], dtype=np.uint8)[TRUTH])
+    for marks in ("all", {"cat": 1}, {"1": 7}):
+        with pytest.raises(WhyformerError, match=r"marks=.*: a table, a mask's value = 0 \(background\)"):
+            oxford_pets(pets, marks=marks)
+
+
+def test_a_file_is_no_folder_and_a_folder_no_file(pets):
+    with pytest.raises(WhyformerError, match=r"pug_7\.png' is no folder"):
+        oxford_pets(pets / "images" / "pug_7.png")
+    with pytest.raises(WhyformerError, match=r"images' is no file"):
+        imagenet_segmentation(pets / "images")
+
+
 def test_a_damaged_file_is_named_and_the_others_are_still_read(pets):
     (pets / "images" / "pug_7.png").write_bytes(b"\x89PNG broken")
     (pets / "annotations" / "trimaps" / "Siamese_30.png").write_bytes(b"")

@@ -198,6 +198,10 @@ def test_pictures_are_drawn_by_class_or_named_by_a_list(data, tmp_path):
     drawn = imagenet(folder, per_class=1, seed=3)
     assert [photo.label for photo in drawn] == ["0", "1"]
     assert imagenet(folder, per_class=1, seed=3).names == drawn.names
+    with pytest.raises(WhyformerError, match="per_class=0: a whole number, 1 or more"):
+        imagenet(folder, per_class=0)
+    with pytest.raises(WhyformerError, match="seed=-1: a whole number, 0 or more"):
+        imagenet(folder, per_class=1, seed=-1)
     np.save(tmp_path / "list.npy", np.array([3, 0]))
     (tmp_path / "list.txt").write_text("3\n0\n")
     for name in ("list.npy", "list.txt"):

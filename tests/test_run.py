@@ -168,6 +168,16 @@ def test_a_finished_run_is_not_done_again_and_another_suite_is_refused(suite, tm
         evaluate(suite, tmp_path / "other", quiet=True)
 
 
+def test_a_run_killed_while_it_claims_its_folder_can_be_started_again(suite, tmp_path):
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / ".suite.json.tmp").write_bytes(b'{"model": ')
+    evaluate(replace(suite, samples=2), begun, quiet=True)
+    evaluate(replace(suite, samples=2), tmp_path / "whole", quiet=True)
+    assert bytes_of(begun) == bytes_of(tmp_path / "whole")
+    assert not (begun / ".suite.json.tmp").exists()
+
+
 def test_a_sample_that_cannot_be_read_is_recorded_and_skipped(suite, pets, tmp_path, monkeypatch):
     copied = tmp_path / "pets"
     shutil.copytree(pets, copied)
@@ -189,6 +199,34 @@ def test_a_sample_that_cannot_be_read_is_recorded_and_skipped(suite, pets, tmp_p
     assert {key[0] for key in whole} - {key[0] for key in rest} == {"cat_3", "dog_4"}
     for key, values in rest.items():
         np.testing.assert_allclose(values, whole[key], atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("error", "is_recorded"),
+    [
+        (RuntimeError("Unable to read the chunk"), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), False),
+    ],
+)
+def test_the_machines_trouble_is_not_put_down_to_a_sample(suite, tmp_path, monkeypatch, error, is_recorded):
+    from whyformer.run import work
+
+    plain = work.check_sample
+
+    def breaks(subject, sample):
+        if sample.name.endswith("_3"):
+            raise error
+        plain(subject, sample)
+
+    monkeypatch.setattr(work, "check_sample", breaks)
+    everything = replace(suite, samples=8)
+    if not is_recorded:
+        with pytest.raises(type(error)):
+            evaluate(everything, tmp_path / "out", quiet=True)
+        return
+    out = evaluate(everything, tmp_path / "out", quiet=True)
+    errors = {sample["name"]: sample["error"] for sample in read(out, "samples") if sample["error"]}
+    assert errors == {"cat_3": "Unable to read the chunk"}
 
 
 def answering_nan_to(monkeypatch, wrong):
@@ -320,6 +358,7 @@ WRONG = [
     ({"data": {"folder": "pets"}}, "data names its reader"),
     ({"data": {"reader": "oxford_pets"}}, "oxford_pets needs folder"),
     ({"data": {"reader": "oxford_pets", "folder": 3}}, "oxford_pets: folder=3 is no path"),
+    ({"data": {"reader": "imagenet", "folder": "val", "per_class": "5"}}, "imagenet: per_class='5' is no int"),
     ({"samples": 0}, "samples = 0: a whole number, 1 or more"),
     ({"shard": "many"}, "shard = 'many': a whole number"),
     ({"labels": ["cat"]}, "labels is a table"),
@@ -392,6 +431,16 @@ cluster.Hand = Mortal
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
 evaluate(sys.argv[1], sys.argv[2], engine="ray", quiet=True)
 """
+
+
+def test_what_is_wrong_on_a_cluster_is_said_as_it_is_here(suite, tmp_path):
+    from whyformer.run import cluster
+
+    unfit = suite_of({**suite.document, "protocols": ["rationales"]})
+    for wrong in (unfit, replace(suite, model="no-such-model")):
+        with pytest.raises(WhyformerError) as caught:
+            evaluate(wrong, tmp_path / wrong.protocols[0].name, quiet=True)
+        assert cluster.Hand(wrong, str(tmp_path)).tables(0) == str(caught.value)
 
 
 def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(suite, tmp_path):

@@ -159,6 +159,13 @@ def test_regions_and_words_of_questions_are_deleted():
         assert_same(found["rollout", "regions average precision"][row], np.mean(precision))
 
 
+@pytest.mark.parametrize("fractions", ["0.5", 3, [], [0.25, 1], [0, 0.5], [0, 0.75, 0.25, 1]])
+def test_fractions_that_do_not_rise_from_0_to_1_are_refused(fractions):
+    asked = shard("mini-lxmert", list(scenes(1)))
+    with pytest.raises(WhyformerError, match=r"vqa_removal: fractions=.*They rise from 0 to 1"):
+        PROTOCOLS["vqa_removal"].found(asked, fractions=fractions)
+
+
 def test_what_a_detector_found_becomes_masks():
     examples = list(scenes(2, seed=6))
     asked = shard("mini-detr", examples)

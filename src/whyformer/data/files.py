@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from functools import cache
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 from PIL import Image
@@ -28,11 +28,13 @@ def inside(folder: Path, name: str) -> Path:
     return path
 
 
-def existing(path: str | Path, what: str) -> Path:
+def existing(path: str | Path, what: Literal["file", "folder"]) -> Path:
     """The path of a file or folder that is there."""
     path = Path(path)
     if not path.exists():
         raise WhyformerError(f"No {what} {str(path)!r}.")
+    if path.is_dir() != (what == "folder"):
+        raise WhyformerError(f"{str(path)!r} is no {what}.")
     return path
 
 

@@ -33,6 +33,9 @@ def imagenet(
     All of them, `per_class` of each class drawn by the seed, or those whose numbers `indices` holds: a .npy file, or a
     text file with a number in each line. The order is that of the names.
     """
+    for name, value, least in (("per_class", per_class, 1), ("seed", seed, 0)):
+        if value is not None and value < least:
+            raise WhyformerError(f"{name}={value}: a whole number, {least} or more.")
     folder = existing(folder, "folder")
     classes = sorted(path for path in folder.iterdir() if path.is_dir())
     found = [
@@ -61,13 +64,17 @@ def imagenet_segmentation(path: str | Path) -> Examples[Photo]:
 
 
 def oxford_pets(
-    folder: str | Path, *, images: str = "images", masks: str = "annotations/trimaps", marks: Mapping[int, int] = TRIMAP
+    folder: str | Path,
+    *,
+    images: str = "images",
+    masks: str = "annotations/trimaps",
+    marks: Mapping[int, int] | Mapping[str, int] = TRIMAP,
 ) -> Examples[Photo]:
     """Pictures and masks of the same names in two folders, as Oxford-IIIT Pet has them: `Siamese_30` is a Siamese.
 
-    `marks` translates the masks' values; those it does not name are unknown.
+    `marks` translates the masks' values to 0 (background), 1 (object), 2 (unknown); those it does not name are unknown.
     """
-    folder = existing(folder, "folder")
+    folder, known = existing(folder, "folder"), _marks(marks)
     shown, marked = (existing(inside(folder, name), "folder") for name in (images, masks))
     pictures = {path.stem: path for path in sorted(shown.iterdir()) if path.suffix.lower() in PICTURES}
     pairs = [
@@ -75,7 +82,7 @@ def oxford_pets(
         for path in sorted(marked.iterdir())
         if path.stem in pictures and path.suffix.lower() == ".png" and not path.name.startswith(".")
     ]
-    return Examples(tuple(path.stem for path, _ in pairs), partial(_pet, pairs, marks))
+    return Examples(tuple(path.stem for path, _ in pairs), partial(_pet, pairs, known))
 
 
 def photos(folder: str | Path, split: str = "val", *, only_masked: bool = False) -> Examples[Photo]:
@@ -90,6 +97,16 @@ def photos(folder: str | Path, split: str = "val", *, only_masked: bool = False)
         known = ", ".join(sorted({row["split"] for row in rows}))
         raise WhyformerError(f"{str(index)!r} has no such photos of split {split!r}. Its splits: {known}.")
     return Examples(tuple(row["image"] for row in chosen), partial(_photo, folder, chosen))
+
+
+def _marks(marks: Mapping[int, int] | Mapping[str, int]) -> dict[int, int]:
+    """The values of masks as numbers: a key of a TOML table is a text."""
+    try:
+        found = {int(value): (BACKGROUND, OBJECT, UNKNOWN).index(mark) for value, mark in marks.items()}
+    except (AttributeError, ValueError) as error:
+        way_out = "a table, a mask's value = 0 (background), 1 (object) or 2 (unknown)"
+        raise WhyformerError(f"marks={marks!r:.60}: {way_out}.") from error
+    return found
 
 
 def _numbers(path: Path, count: int) -> list[int]:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.run.suite import Suite
 from whyformer.run.work import Plan, Worker, plan_of, worker_of
@@ -15,10 +16,16 @@ class Hand:
     """A worker in a process of its own, which reads the data and loads the model itself."""
 
     def __init__(self, suite: Suite, data: str) -> None:
-        self.worker: Worker = worker_of(plan_of(suite, Path(data)), Path(data))
+        self.suite, self.data = suite, Path(data)
+        self.worker: Worker | None = None
 
-    def tables(self, number: int) -> dict[str, bytes]:
-        return self.worker.tables(number)
+    def tables(self, number: int) -> dict[str, bytes] | str:
+        """The files of a shard, or why there are none: raised here, Ray would bury it in tracebacks."""
+        try:
+            self.worker = self.worker or worker_of(plan_of(self.suite, self.data), self.data)
+            return self.worker.tables(number)
+        except WhyformerError as error:
+            return str(error)
 
 
 def tables(plan: Plan, data: Path, shards: Iterable[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
@@ -50,6 +57,8 @@ def _done(ray: Any, plan: Plan, data: Path, shards: list[int]) -> Iterator[tuple
         (finished, *_), _ = ray.wait(list(running))
         hand, number = running.pop(finished)
         found = ray.get(finished)
+        if isinstance(found, str):
+            raise WhyformerError(found)
         give(hand)
         yield number, found
 

@@ -15,7 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.run import cluster, local
 from whyformer.run.suite import Suite, read_suite
-from whyformer.run.tables import is_done, write_shard, write_whole
+from whyformer.run.tables import is_done, unfinished_of, write_shard, write_whole
 from whyformer.run.work import Plan, plan_of
 
 Engine = Literal["local", "ray"]
@@ -56,7 +56,7 @@ def _claim(folder: Path, plan: Plan) -> None:
             differing = [key for key in {**known, **wanted} if known.get(key) != wanted.get(key)]
             what = ", ".join("the data" if key == "names" else key for key in differing if key != "count")
             raise WhyformerError(f"{str(folder)!r} holds the results of another suite ({what}): choose another folder.")
-    elif folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    elif folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - {unfinished_of(place)}):
         raise WhyformerError(f"{str(folder)!r} is not empty and holds no suite: choose another folder.")
     write_whole(place, (json.dumps(wanted, indent=1, ensure_ascii=False) + "\n").encode())
 

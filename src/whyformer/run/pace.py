@@ -34,6 +34,11 @@ class Pace:
         return found
 
 
+def is_the_machines(error: Exception) -> bool:
+    """Is it the trouble of the accelerator or of PyTorch's memory, and not that of what it was asked about?"""
+    return isinstance(error, RuntimeError) and (isinstance(error, torch.AcceleratorError) or is_out_of_memory(error))
+
+
 def is_out_of_memory(error: RuntimeError) -> bool:
     """PyTorch has a class for it on accelerators, and only words on the CPU."""
     return isinstance(error, torch.OutOfMemoryError) or any(

@@ -7,7 +7,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from whyformer.attribution import chosen_method
 from whyformer.data.files import existing, json_in
@@ -147,8 +148,9 @@ def check_keywords(what: str, function: Callable[..., Any], options: Mapping[str
         choices = get_args(hint) if get_origin(hint) is Literal else ()
         if choices and value not in choices:
             raise WhyformerError(f"{what}: {name}={value!r}. Choose from: {', '.join(map(str, choices))}.")
-        if hint in (int, bool, str) and type(value) is not hint:
-            raise WhyformerError(f"{what}: {name}={value!r} is no {hint.__name__}.")
+        kinds = get_args(hint) if get_origin(hint) in (Union, UnionType) else (hint,)
+        if {int, bool, str, NoneType}.issuperset(kinds) and type(value) not in kinds:
+            raise WhyformerError(f"{what}: {name}={value!r} is no {kinds[0].__name__}.")
 
 
 def _names(labels: Any) -> Mapping[str, str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import os
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -23,15 +22,6 @@ TABLES = (SAMPLES, EXPLANATIONS, ROWS)
 PICTURE_SIDE = 256  # pixels, of the pictures kept for the report
 MAP_SIDE = 32  # cells, of the maps kept; the protocols have seen them whole
 Record = dict[str, Any]
-
-
-@dataclass(frozen=True)
-class Results:
-    """What a shard gave: its samples, the explanations of them, and what the protocols found."""
-
-    samples: list[Record]
-    explanations: list[Record]
-    rows: list[Record]
 
 
 def schema(table: str) -> Any:
@@ -120,10 +110,15 @@ def write_shard(folder: Path, number: int, tables: dict[str, bytes]) -> None:
         write_whole(path_of(folder, table, number), tables[table])
 
 
+def unfinished_of(path: Path) -> Path:
+    """Where a file is written before it is moved to its place."""
+    return path.with_name(f".{path.name}.tmp")
+
+
 def write_whole(path: Path, content: bytes) -> None:
     """A file that is either there with all its bytes or not at all, also after a power cut."""
     path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = path.with_name(f".{path.name}.tmp")
+    unfinished = unfinished_of(path)
     with unfinished.open("wb") as file:
         file.write(content)
         file.flush()

@@ -13,7 +13,7 @@ import numpy as np
 from whyformer.data import Examples
 from whyformer.errors import WhyformerError
 from whyformer.loading import Loaded, load
-from whyformer.run.pace import Pace
+from whyformer.run.pace import Pace, is_the_machines
 from whyformer.run.protocols import protocol_named
 from whyformer.run.samples import READERS, Sample, sample_of
 from whyformer.run.shard import NotFinite, Shard, check_sample, shard_of
@@ -125,9 +125,9 @@ def _readable(plan: Plan, subject: Loaded, numbers: Sequence[int]) -> tuple[dict
             sample = sample_of(plan.examples[number], subject, plan.labels)
             check_sample(subject, sample)
             samples[number] = sample
-        except RuntimeError:  # the machine's trouble, such as its memory, not the sample's
-            raise
         except Exception as error:  # a damaged sample can fail anywhere in decoders, tokenizers and processors
+            if is_the_machines(error):
+                raise
             reason = " ".join(f"{error}".split()) or type(error).__name__
             wrong[number] = sample_record(number, plan.examples.names[number], reason)
     return samples, wrong

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from itertools import pairwise
 from typing import Literal
 
 import torch
 from torch import Tensor
 
 from whyformer.axes import Curve, Inputs, Labels, PixelRemoval, Removal, StepLogits
+from whyformer.errors import WhyformerError
 from whyformer.evaluate.answers import answer_table
 from whyformer.evaluate.perturbation import (
     DOMAINS,
@@ -116,7 +118,7 @@ def vqa_removal(
     names = shard.questions.names[0]
     right = answer_table([sample.answers for sample in shard.samples], [names[n] for n in range(len(names))])
     right = right.to(shard.clean.device)
-    fractions = tuple(map(float, fractions))
+    fractions = _rising(fractions)
     found: Found = {}
     parts = {"regions": ("regions", REGION_INPUTS), "words": ("text", TEXT_INPUTS)}
     for what, (part, inputs) in parts.items():
@@ -131,6 +133,17 @@ def vqa_removal(
         logits = _answers(shard, gone, fractions, partial(_without, shard, inputs))
         heights = {key: soft_accuracy(steps, right) for key, steps in logits.items()}
         found |= _curve_columns(f"{what} ", heights, fractions, "0-1")
+    return found
+
+
+def _rising(fractions: Sequence[float]) -> tuple[float, ...]:
+    """The fractions from 0 to 1: out of order, the area under the curve would be wrong."""
+    try:
+        found = tuple(map(float, fractions))
+    except (TypeError, ValueError):
+        found = ()
+    if found[:1] != (0.0,) or found[-1:] != (1.0,) or any(one >= other for one, other in pairwise(found)):
+        raise WhyformerError(f"vqa_removal: fractions={fractions!r:.60}. They rise from 0 to 1, as [0, 0.5, 1].")
     return found
 
 
