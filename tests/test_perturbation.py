@@ -33,7 +33,7 @@ from whyformer.evaluate.perturbation import (
     soft_accuracy,
     step_logits,
 )
-from whyformer.evaluate.removal import groups, removable_tokens, removed, removed_pixels
+from whyformer.evaluate.removal import class_token_least, groups, removable_tokens, removed, removed_pixels
 from whyformer.score import logits_of
 
 EVALUATION = GOLDEN.parent / "golden_evaluation"
@@ -239,6 +239,14 @@ def test_special_tokens_and_padding_are_not_touched_unless_asked():
     assert removable_tokens(IDS, mask, {0, 1, 2}).tolist()[0] == [False, True, True, True, False, False]
     assert removable_tokens(IDS, mask, {0, 1, 2}, "real").tolist()[0] == [True] * 5 + [False]
     assert removable_tokens(IDS, mask, {0, 1, 2}, "all").all()
+
+
+def test_the_class_token_goes_first_of_the_least_relevant_and_after_all_that_is_relevant():
+    scores = torch.tensor([[5.0, 2.0, -3.0, 1.0], [-1.0, 0.5, 4.0, -2.0]])
+    least = class_token_least(scores, torch.tensor([[True, False, False, False]] * 2))
+    assert least.tolist() == [[0, 2, 0, 1], [0, 0.5, 4, 0]]
+    assert removed(least, [0.25, 0.5], most_relevant_first=False).nonzero()[:, 2].tolist() == [0, 0, 0, 2, 0, 3]
+    assert removed(least, [0.5, 0.75]).nonzero()[:, 2].tolist() == [1, 3, 1, 2, 0, 1, 3, 0, 1, 2]
 
 
 def test_the_filler_is_the_tokenizers_own_and_its_lack_is_said():

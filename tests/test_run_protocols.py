@@ -98,6 +98,26 @@ def test_texts_lose_their_words_and_rationales_are_found(bert, documents):
     assert_same(words, torch.zeros(3))  # rollout knows nothing of classes
 
 
+@pytest.mark.parametrize("removable", ["real", "all"])
+def test_where_special_tokens_may_go_the_class_token_counts_as_least_relevant(bert, documents, removable):
+    methods = {"input_x_gradient": ("input_x_gradient", {}), "random": ("random", {})}
+    asked = shard(bert, documents, {"POS": "good", "NEG": "bad"}, methods)
+    model, tokenizer = asked.subject.model, asked.subject.tokenizer
+    inputs = dict(tokenizer(TEXTS, padding=True, return_tensors="pt"))
+    labels = torch.tensor([1, 0, 1])
+    scores = attribute(model, inputs, labels.tolist(), "input_x_gradient")["text"]
+    assert (scores < 0).any()
+    assert (scores[:, 0] != 0).all()
+    ranked = [[0.0, *(max(score, 0.0) for score in row[1:])] for row in scores.tolist()]
+    may_go = inputs["attention_mask"].bool() if removable == "real" else None
+    found = PROTOCOLS["text_perturbation"].found(asked, explained="target", removable=removable)
+    for order, first in (("positive", True), ("negative", False)):
+        gone = removed(torch.tensor(ranked), FRACTIONS, most_relevant_first=first, removable=may_go)
+        steps = erased(inputs, gone, "pad", filler=tokenizer.pad_token_id)
+        expected = curves(step_logits(lambda x: model(**x).logits, steps), labels, labels)
+        assert_same(found["input_x_gradient", f"probability {order}"].values, expected.probability)
+
+
 def test_controls_are_those_of_the_pure_functions(vit, pets):  # noqa: F811
     methods = {"generic_attention": ("generic_attention", {}), "random": ("random", {})}
     asked = shard(vit, list(oxford_pets(pets))[:3], methods=methods)

@@ -75,6 +75,11 @@ def removable_tokens(
     return mask.bool() if which == "real" else mask.bool() & ~is_special
 
 
+def class_token_least(scores: TokenScores, is_class: TokenMask) -> TokenScores:
+    """Scores as BI's code ranks them where special tokens may go: none below 0, and that of [CLS] 0."""
+    return scores.clamp(min=0).masked_fill(is_class, 0.0)
+
+
 def groups(scores: TokenScores, count: int, *, removable: TokenMask | None = None) -> Removal:
     """The places in so many groups of descending score, of sizes that differ by one at most."""
     removable = torch.ones_like(scores, dtype=torch.bool) if removable is None else removable

@@ -164,6 +164,13 @@ class Shard:
         mask = self.inputs.get("attention_mask", torch.ones_like(ids))
         return removable_tokens(ids, mask, self.subject.tokenizer.all_special_ids, which)
 
+    @property
+    def class_tokens(self) -> TokenMask:
+        """Where [CLS] is in the texts; nowhere if the tokenizer has none."""
+        ids: Tensor = self.inputs["input_ids"]
+        found = getattr(self.subject.tokenizer, "cls_token_id", None)
+        return torch.zeros_like(ids, dtype=torch.bool) if found is None else ids == found
+
     def label_names(self, labels: Labels) -> list[str]:
         return [label_name(label, names) for label, names in zip(labels.tolist(), self.questions.names, strict=True)]
 

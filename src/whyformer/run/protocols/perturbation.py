@@ -30,7 +30,7 @@ from whyformer.evaluate.perturbation import (
     filler_id,
     soft_accuracy,
 )
-from whyformer.evaluate.removal import Removable, Unit, removed, removed_pixels
+from whyformer.evaluate.removal import Removable, Unit, class_token_least, removed, removed_pixels
 from whyformer.evaluate.road import imputed
 from whyformer.run.protocols import Figure, Found, Line, checked, protocol
 from whyformer.run.shard import Shard, repeated
@@ -88,9 +88,12 @@ def text_perturbation(
     checked("input_ids" in shard.inputs, shard, "text_perturbation", "texts")
     labels = shard.explained(explained)
     may_go, fractions = shard.words(removable), DOMAINS[domain]
+    maps = shard.explanations(labels, "text")
+    if removable != "content":
+        maps = {method: class_token_least(scores, shard.class_tokens) for method, scores in maps.items()}
     gone: Gone = {
         (method, order): removed(scores, _asked(fractions), most_relevant_first=first, removable=may_go)
-        for method, scores in shard.explanations(labels, "text").items()
+        for method, scores in maps.items()
         for order, first in ORDERS.items()
     }
     logits = _answers(shard, gone, fractions, without_words(shard, how))
