@@ -16,7 +16,15 @@ from whyformer.data import Instances, Photo, eraser, oxford_pets
 from whyformer.data.generated import scenes
 from whyformer.evaluate.approximation import approximation_errors
 from whyformer.evaluate.detection import object_masks
-from whyformer.evaluate.perturbation import FRACTIONS, VQA_FRACTIONS, curves, deleted, erased, step_logits
+from whyformer.evaluate.perturbation import (
+    FRACTIONS,
+    TEXT_INPUTS,
+    VQA_FRACTIONS,
+    curves,
+    deleted,
+    erased,
+    step_logits,
+)
 from whyformer.evaluate.rationale import (
     auprc,
     comprehensiveness,
@@ -177,6 +185,28 @@ def test_regions_and_words_of_questions_are_deleted():
         ranks = np.searchsorted(given, -explanation.parts["image"].scores[truth], side="right")
         precision = [np.sum(ranks <= rank) / rank for rank in ranks]
         assert_same(found["rollout", "regions average precision"][row], np.mean(precision))
+
+
+def test_the_token_that_visualbert_reads_its_answer_from_is_never_deleted():
+    examples = list(scenes(12, seed=2))
+    asked = shard("mini-visualbert", examples)
+    model, inputs = asked.subject.model, {name: x for name, x in asked.inputs.items() if name != "sample"}
+    predicted, rows = asked.clean.argmax(dim=1), torch.arange(12)
+    before_separator = inputs["attention_mask"].sum(dim=1) - 2
+    assert asked.read_tokens(predicted).nonzero().tolist() == torch.stack([rows, before_separator], dim=1).tolist()
+    may_go = inputs["attention_mask"].bool()
+    may_go[rows, 0] = may_go[rows, before_separator] = may_go[rows, before_separator + 1] = False
+    ids, tokenizer = inputs["input_ids"], asked.subject.tokenizer
+    assert (ids[rows, before_separator + 1] == tokenizer.sep_token_id).all()
+    right = torch.stack([torch.tensor([name == e.answer for name in model.config.id2label.values()]) for e in examples])
+    scores = attribute(model, inputs, predicted.tolist(), "random")["text"][:, : ids.shape[1]]
+    found = PROTOCOLS["vqa_removal"].found(asked)
+    for order, first in (("positive", True), ("negative", False)):
+        gone = removed(scores, VQA_FRACTIONS, most_relevant_first=first, removable=may_go, rounded="kept")
+        steps = deleted(inputs, gone, TEXT_INPUTS, filler=tokenizer.pad_token_id)
+        assert steps["input_ids"][-1, :, 1].tolist() == ids[rows, before_separator].tolist()
+        answers = step_logits(lambda x: model(**x).logits, steps).argmax(dim=2)
+        assert_same(found["random", f"words {order}"].values, right.double().gather(1, answers.T))
 
 
 @pytest.mark.parametrize("fractions", ["0.5", 3, [], [0.25, 1], [0, 0.5], [0, 0.75, 0.25, 1]])

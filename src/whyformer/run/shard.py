@@ -26,7 +26,7 @@ from whyformer.run.pace import Pace
 from whyformer.run.samples import Sample, is_detector
 from whyformer.score import Target, label_index, label_name, logits_of
 from whyformer.target import scale_of
-from whyformer.trace import labels_of
+from whyformer.trace import labels_of, trace
 
 Maps = dict[str, Tensor]  # the scores of each part: image [sample row column], regions and text [sample place]
 CONTROL = "random"  # the method that is in every table
@@ -170,6 +170,17 @@ class Shard:
         ids: Tensor = self.inputs["input_ids"]
         found = getattr(self.subject.tokenizer, "cls_token_id", None)
         return torch.zeros_like(ids, dtype=torch.bool) if found is None else ids == found
+
+    def read_tokens(self, labels: Labels) -> TokenMask:
+        """The token of each text that the answer is read from, where it is read from one alone."""
+        inputs, target = self.questions.explained(labels)
+        plain = _plain(inputs)
+
+        def asked(part: slice) -> TokenMask:
+            readout = trace(self.subject.model, sliced(plain, part), target(part), reads="last gradient").readout
+            return readout.weights[:, : plain["input_ids"].shape[1]] == 1
+
+        return torch.cat(self.pace.parts(len(self), asked))
 
     def label_names(self, labels: Labels) -> list[str]:
         return [label_name(label, names) for label, names in zip(labels.tolist(), self.questions.names, strict=True)]

@@ -123,9 +123,13 @@ def vqa_removal(
     right = right.to(shard.clean.device)
     fractions = _rising(fractions)
     found: Found = {}
-    parts = {"regions": ("regions", REGION_INPUTS), "words": ("text", TEXT_INPUTS)}
-    for what, (part, inputs) in parts.items():
-        may_go = shard.inputs["visual_attention_mask"].bool() if part == "regions" else shard.words()
+    # Without the token that the answer is read from, the model would read another.
+    words = shard.words() & ~shard.read_tokens(labels)
+    parts = {
+        "regions": ("regions", REGION_INPUTS, shard.inputs["visual_attention_mask"].bool()),
+        "words": ("text", TEXT_INPUTS, words),
+    }
+    for what, (part, inputs, may_go) in parts.items():
         gone: Gone = {
             (method, order): removed(
                 scores, _asked(fractions), most_relevant_first=first, removable=may_go, rounded="kept"
