@@ -41,6 +41,7 @@ from whyformer import (
     explain_batch,
     load,
 )
+from whyformer.axes import Inputs
 from whyformer.loading import Loaded
 from whyformer.scenes import example
 from whyformer.trace import trace
@@ -49,6 +50,42 @@ REFUSALS = {
     "vilt": r"draws by lot which token stands where \(torch.multinomial\)",
     "deformable detr": r"DeformableDetrForObjectDetection reads its image at a few points of its own choosing",
 }
+
+
+def without_words_and_features(inputs: Inputs, padding: int) -> Inputs:
+    ids, features = inputs["input_ids"], inputs["visual_embeds"]
+    return inputs | {"input_ids": torch.full_like(ids, padding), "visual_embeds": torch.zeros_like(features)}
+
+
+def test_integrated_gradients_of_text_and_regions_add_up_to_the_difference_that_both_make():
+    made, given = STREAM_FAMILIES["visual-bert"]
+    model = made().double()
+    inputs = {name: x.double() if x.is_floating_point() else x for name, x in given().items()}
+    start = without_words_and_features(inputs, model.config.pad_token_id)
+    scores = attribute(model, inputs, 1, "integrated_gradients", steps=40, quadrature="gauss")["text"]
+    words = inputs["input_ids"].shape[1]
+    assert (scores[:, words:][inputs["visual_attention_mask"].bool()] != 0).all()
+    expected = (model(**inputs).logits - model(**start).logits)[:, 1]
+    torch.testing.assert_close(scores.sum(dim=1), expected, rtol=1e-6, atol=1e-9)
+
+
+def test_integrated_gradients_of_text_and_regions_equal_their_naive_twin():
+    made, given = STREAM_FAMILIES["visual-bert"]
+    model, inputs = made().double(), {n: x.double() if x.is_floating_point() else x for n, x in given().items()}
+    embedded, found = [], []
+    hook = model.base_model.embeddings.register_forward_hook(lambda *given: embedded.append(given[-1].detach()))
+    for one in (without_words_and_features(inputs, model.config.pad_token_id), inputs):
+        model(**one)
+    hook.remove()
+    start, end = embedded
+    for share in (1 / 6, 3 / 6, 5 / 6):
+        point = (start + share * (end - start)).requires_grad_()
+        hook = model.base_model.embeddings.register_forward_hook(lambda *_, point=point: point)
+        found.append(torch.autograd.grad(model(**inputs).logits[:, 1].sum(), point)[0])
+        hook.remove()
+    expected = ((end - start) * sum(found) / 3).sum(dim=-1)
+    got = attribute(model, inputs, 1, "integrated_gradients", steps=3)["text"]
+    torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
 
 
 @pytest.mark.parametrize("method", METHODS)

@@ -281,12 +281,16 @@ def _embedding_baseline(
     given = kwargs.get("input_ids", args[0] if args else None)
     if not isinstance(given, Tensor) or given.is_floating_point():
         return 0.0  # the features of a region are no word pieces
-    padding: Tensor
+    padding = torch.full_like(given, pad)
+    # Regions that are embedded with the text start at features of zero: left as they are, they would get no score.
+    features = kwargs.get("visual_embeds")
+    starts = {} if features is None else {"visual_embeds": torch.zeros_like(features)}
     if "input_ids" in kwargs:
-        padding = module.forward(*args, **kwargs | {"input_ids": torch.full_like(kwargs["input_ids"], pad)})
+        starts["input_ids"] = padding
     else:
-        padding = module.forward(torch.full_like(args[0], pad), *args[1:], **kwargs)
-    return padding
+        args = (padding, *args[1:])
+    start: Tensor = module.forward(*args, **kwargs | starts)
+    return start
 
 
 def _repeated(value: Any, times: int, batch: int) -> Any:

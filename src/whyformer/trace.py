@@ -157,7 +157,8 @@ class Trace:
         """Each input's difference from the baseline times its integrated gradient, summed over channels.
 
         Without a baseline it is grey for pixels and padding for text: at embeddings of zero a normalisation jumps, and
-        no number of steps adds up. Between embeddings the path is rougher, and gets more steps.
+        no number of steps adds up. Regions embedded with a text start at features of zero. Between embeddings the path
+        is rougher, and gets more steps.
         """
         has_pixels = any(stream.scaled is None for stream in self.question.family.streams)
         steps = (PIXEL_STEPS if has_pixels else EMBEDDING_STEPS) if steps is None else steps

@@ -74,6 +74,6 @@ def integrated_gradients(
     """Input less baseline times the gradient integrated between them, (x − x₀) ⊙ ∫∇s (Sundararajan et al. 2017).
 
     The scores add up to the score less that of the baseline; the explanation says how nearly these do. The baseline
-    is grey for pixels and padding for text, the steps are 20 and 50, unless given.
+    is grey for pixels, padding for text and zero for regions, the steps are 20 and 50, unless given.
     """
     return trace.integrated_inputs(quadrature, steps, baseline)
