@@ -18,7 +18,8 @@ from whyformer.cli import app
 from whyformer.evaluate.segmentation import mean_iou
 from whyformer.evaluate.statistics import comparison, interval
 from whyformer.run import differences, evaluate, report, suite_of
-from whyformer.run.figures import half_of, measured, run_in
+from whyformer.run.figures import half_of, measured, run_in, value_of
+from whyformer.run.suite import Choice
 from whyformer.run.tables import parquet, read
 
 
@@ -166,6 +167,28 @@ def test_a_run_without_a_single_usable_sample_says_so(vit, pets, tmp_path):  # n
     report(out)
     assert "0 samples, seed 0; 6 could not be read." in (out / "report.md").read_text()
     assert "is not an image that can be read" in (out / "report.html").read_text()
+
+
+def test_a_single_sample_has_no_interval_and_its_report_is_still_json(vit, pets, tmp_path):  # noqa: F811
+    document = {"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(pets)}, **SETTINGS, "samples": 1}
+    out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
+    report(out)
+
+    def refused(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    found = json.loads((out / "results.json").read_text(), parse_constant=refused)
+    text = (out / "report.md").read_text()
+    for number, protocol in enumerate(found["protocols"]):
+        for table in protocol["tables"]:
+            for row in table["rows"]:
+                name, method = SETTINGS["protocols"][number], row["method"]
+                figure, values = measured(run_in(out), Choice(name, {}), table["figure"])
+                assert row["value"] == value_of(figure, list(values[method].values()))
+                assert [row["low"], row["high"], row.get("to_best")] == [None, None, None]
+    row = found["protocols"][1]["tables"][0]["rows"][0]
+    assert f"| {row['method']} | **{100 * row['value']:.1f}** [–, –] |" in text
+    assert "nan" not in text
 
 
 def test_halves_are_apart_and_the_same_in_every_suite(shown):

@@ -162,17 +162,23 @@ def _table(name: str, figure: Figure, by_method: Mapping[str, Measured], seed: i
     best = order[0] if order and figure.better != "neither" else None
     rows = []
     for method in order:
-        row = {"method": method, "samples": len(data[method]), **found[method]}
+        row: dict[str, Any] = {"method": method, "samples": len(data[method]), **_known(found[method])}
         if best is not None and method != best and (is_main or figure.of_texts is None):
-            row["to_best"] = compared(figure, data[method], data[best], seed)
+            tested = compared(figure, data[method], data[best], seed)
+            row["to_best"] = None if tested is None else _known(tested)
         rows.append(row)
     pairs = [
-        {"first": first, "second": second, **tested}
+        {"first": first, "second": second, **_known(tested)}
         for first, second in (combinations(order, 2) if is_main and figure.of_texts is None else ())
         if (tested := compared(figure, data[first], data[second], seed)) is not None
     ]
     about = {"better": figure.better, "is_share": figure.is_share}
     return {"figure": name, **about, "rows": rows, "pairs": pairs}
+
+
+def _known(values: Mapping[str, float]) -> dict[str, float | None]:
+    """None for what is no number, as the interval of a single sample: JSON knows no NaN."""
+    return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
 
 def value_of(figure: Figure, values: Sequence[Any]) -> float:

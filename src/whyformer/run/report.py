@@ -18,8 +18,8 @@ from whyformer.run.tables import write_whole
 
 ALIKE = 0.05  # two methods whose paired test gives more than this are not told apart
 READING = (
-    f"Value with its 95 % bootstrap interval. A ~ marks what a paired permutation test does not tell from the best "
-    f"(p ≥ {ALIKE}, not corrected for the number of tests)."
+    f"Value with its 95 % bootstrap interval, – for a single sample. A ~ marks what a paired permutation test does not "
+    f"tell from the best (p ≥ {ALIKE}, not corrected for the number of tests)."
 )
 
 
@@ -37,7 +37,8 @@ def report(folder: str | Path, *, half: Half | None = None) -> Path:
     pictures = _charts(document)
     for name, content in pictures.items():
         write_whole(place / "curves" / name, content)
-    write_whole(place / "results.json", (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+    written = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    write_whole(place / "results.json", (written + "\n").encode())
     write_whole(place / "report.md", markdown(document).encode())
     page = html(document, pictures, galleries(run, source, document))
     write_whole(place / "report.html", page.encode())
@@ -109,10 +110,11 @@ def _cell(found: tuple[Mapping[str, Any], Mapping[str, Any]] | None) -> str:
         return "–"
     row, one = found
     times, digits = (100, 1) if one["is_share"] else (1, 3)
-    value, low, high = (f"{times * row[key]:.{digits}f}" for key in ("value", "low", "high"))
+    shown = (row[key] for key in ("value", "low", "high"))
+    value, low, high = ("–" if number is None else f"{times * number:.{digits}f}" for number in shown)
     is_best = one["rows"][0] is row and one["better"] != "neither"
     tested = row.get("to_best")
-    mark = " ~" if tested and tested["p"] >= ALIKE else ""
+    mark = " ~" if tested and tested["p"] is not None and tested["p"] >= ALIKE else ""
     return f"{'**' if is_best else ''}{value}{'**' if is_best else ''} [{low}, {high}]{mark}"
 
 
