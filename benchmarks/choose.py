@@ -104,11 +104,14 @@ def chosen_options(runs: Sequence[Run], models: Sequence[str] = UNSUPERVISED) ->
     for label, choice in _options(runs).items():
         default = choice["name"]
         if label != default and all({label, default} <= set(one.values) for one in first):
-            halves = [[_gain(one, label, default) for one in half] for half in (first, second)]
-            sure = [gain["gain"] for gain in halves[0] if gain["p"] < CHANCE]
+            halves = {
+                name: [_gain(one, label, default) for one in half]
+                for name, half in (("first_half", first), ("second_half", second))
+            }
+            sure = [gain["gain"] for gain in halves["first_half"] if gain["p"] < CHANCE]
             better, worse = sum(gain > 0 for gain in sure), sum(gain < 0 for gain in sure)
             verdict = {"better": better, "worse": worse, "serves": better >= AT_LEAST and not worse}
-            rows.append({"method": default, "variant": label, **verdict, "second_half": halves[1]})
+            rows.append({"method": default, "variant": label, **verdict, **halves})
     shown = [{"criterion": one.name, "is_share": one.figure.is_share} for one in second]
     return {"criteria": shown, "rows": sorted(rows, key=lambda row: row["method"])}
 

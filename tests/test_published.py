@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from choose import chosen_defaults, chosen_options, criteria
-from publish import ordered_pairs, published, write
+from publish import ordered_pairs, published, rounded, write
 from test_run import pets  # noqa: F401  (a fixture)
 from whyformer.evaluate.segmentation import mean_iou
 from whyformer.evaluate.statistics import comparison
@@ -147,9 +147,10 @@ def test_options_are_judged_against_their_defaults(folder, tmp_path):
         rows = [np.array(list(criterion.values[name].values())) for name in ("rollout first_block=1", "rollout")]
         of = criterion.figure.of
         assert gain["gain"] == pytest.approx(of(rows[0]) - of(rows[1]), rel=1e-4, abs=1e-9)
-    for criterion in first:
+    for criterion, gain in zip(first, row["first_half"], strict=True):
         rows = [np.array(list(criterion.values[name].values())) for name in ("rollout first_block=1", "rollout")]
         tested = comparison(*rows, criterion.figure.of)
+        assert gain == {"gain": rounded(tested.difference.value), "p": rounded(tested.p)}
         signs.append(np.sign(tested.difference.value) if tested.p < 0.05 else 0)
     assert (row["better"], row["worse"]) == (signs.count(1), signs.count(-1))
     assert row["serves"] == (row["better"] >= 2 and not row["worse"])
