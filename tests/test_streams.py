@@ -53,19 +53,21 @@ REFUSALS = {
 
 
 def without_words_and_features(inputs: Inputs, padding: int) -> Inputs:
-    ids, features = inputs["input_ids"], inputs["visual_embeds"]
-    return inputs | {"input_ids": torch.full_like(ids, padding), "visual_embeds": torch.zeros_like(features)}
+    features = {name: torch.zeros_like(inputs[name]) for name in ("visual_embeds", "visual_feats") if name in inputs}
+    return inputs | features | {"input_ids": torch.full_like(inputs["input_ids"], padding)}
 
 
-def test_integrated_gradients_of_text_and_regions_add_up_to_the_difference_that_both_make():
-    made, given = STREAM_FAMILIES["visual-bert"]
+@pytest.mark.parametrize(("family", "answers"), [("visual-bert", "logits"), ("lxmert", "question_answering_score")])
+def test_integrated_gradients_of_text_and_regions_add_up_to_the_difference_that_both_make(family, answers):
+    made, given = STREAM_FAMILIES[family]
     model = made().double()
     inputs = {name: x.double() if x.is_floating_point() else x for name, x in given().items()}
     start = without_words_and_features(inputs, model.config.pad_token_id)
-    scores = attribute(model, inputs, 1, "integrated_gradients", steps=40, quadrature="gauss")["text"]
+    found = attribute(model, inputs, 1, "integrated_gradients", steps=40, quadrature="gauss")
+    scores = torch.cat(list(found.values()), dim=1)
     words = inputs["input_ids"].shape[1]
     assert (scores[:, words:][inputs["visual_attention_mask"].bool()] != 0).all()
-    expected = (model(**inputs).logits - model(**start).logits)[:, 1]
+    expected = (model(**inputs)[answers] - model(**start)[answers])[:, 1]
     torch.testing.assert_close(scores.sum(dim=1), expected, rtol=1e-6, atol=1e-9)
 
 

@@ -279,16 +279,16 @@ def _embedding_baseline(
     if pad is None:
         raise WhyformerError("baseline='padding': this model's config has no pad_token_id.")
     given = kwargs.get("input_ids", args[0] if args else None)
-    if not isinstance(given, Tensor) or given.is_floating_point():
-        return 0.0  # the features of a region are no word pieces
-    padding = torch.full_like(given, pad)
-    # Regions that are embedded with the text start at features of zero: left as they are, they would get no score.
+    if not isinstance(given, Tensor):
+        return 0.0
+    # Regions start at features of zero, also where they are embedded with the text.
+    first = torch.zeros_like(given) if given.is_floating_point() else torch.full_like(given, pad)
     features = kwargs.get("visual_embeds")
     starts = {} if features is None else {"visual_embeds": torch.zeros_like(features)}
     if "input_ids" in kwargs:
-        starts["input_ids"] = padding
+        starts["input_ids"] = first
     else:
-        args = (padding, *args[1:])
+        args = (first, *args[1:])
     start: Tensor = module.forward(*args, **kwargs | starts)
     return start
 
