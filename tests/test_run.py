@@ -14,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+import ray
 import torch
 from PIL import Image
 
@@ -418,39 +419,77 @@ def test_tables_are_plain_parquet(suite, tmp_path):
 DRIVER = """
 import os, signal, sys
 import ray
+from whyformer import WhyformerError
 from whyformer.run import cluster, evaluate
 
 class Mortal(cluster.Hand):
     def tables(self, number):
-        if number == 1 and not os.path.exists(os.environ["MARK"]):
-            open(os.environ["MARK"], "w").close()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return super().tables(number)
+        found = super().tables(number)
+        if number == 1 and not isinstance(found, str):
+            with open(os.environ["MARK"], "a") as mark:
+                mark.write("x")
+            if os.path.getsize(os.environ["MARK"]) <= int(os.environ["DEATHS"]):
+                os.kill(os.getpid(), signal.SIGKILL)
+        with open(os.environ["LOADED"], "a") as loaded:
+            loaded.write(f"{os.getpid()} {id(self.worker)} {number}\\n")
+        return found
 
 cluster.Hand = Mortal
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-evaluate(sys.argv[1], sys.argv[2], engine="ray", quiet=True)
+try:
+    evaluate(sys.argv[1], sys.argv[2], engine="ray")
+except WhyformerError as error:
+    sys.exit(f"whyformer: {error}")
 """
 
 
-def test_what_is_wrong_on_a_cluster_is_said_as_it_is_here(suite, tmp_path):
+def on_two_workers(suite, tmp_path, deaths):
+    """The suite on a Ray of two workers, one of which is killed so many times in the midst of shard 1."""
+    (tmp_path / "suite.toml").write_text(as_toml(suite))
+    marks = {"MARK": str(tmp_path / "mark"), "LOADED": str(tmp_path / "loaded"), "DEATHS": str(deaths)}
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "suite.toml"), str(tmp_path / "ray")]
+    return subprocess.run(command, env=os.environ | marks, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_what_is_wrong_on_a_cluster_is_said_as_it_is_here(suite, tmp_path, monkeypatch):
     from whyformer.run import cluster
 
+    class Counted:
+        """In place of an actor."""
+
+        def __init__(self):
+            self.again, self.remote = self, cluster.Begun().again
+
+    monkeypatch.setattr(ray, "get", lambda found: found)
     unfit = suite_of({**suite.document, "protocols": ["rationales"]})
     for wrong in (unfit, replace(suite, model="no-such-model")):
         with pytest.raises(WhyformerError) as caught:
             evaluate(wrong, tmp_path / wrong.protocols[0].name, quiet=True)
-        assert cluster.Hand(wrong, str(tmp_path)).tables(0) == str(caught.value)
+        assert cluster.Hand(wrong, str(tmp_path), Counted()).tables(0) == str(caught.value)
+
+
+def test_a_shard_that_always_kills_its_worker_ends_the_run_after_a_few_tries(suite, tmp_path):
+    done = on_two_workers(suite, tmp_path, deaths=100)
+    said = "whyformer: Shard 1 was begun 3 times, and each time its worker was lost"
+    assert done.returncode == 1
+    assert sum(line.startswith(said) for line in done.stderr.splitlines()) == 1, done.stderr[-2000:]
+    assert (tmp_path / "mark").read_text() == "xxx"
+    assert {path.stem for path in (tmp_path / "ray" / "rows").iterdir()} == {"00000", "00002"}
 
 
 def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(suite, tmp_path):
+    suite = replace(suite, samples=8, shard=1)
     evaluate(suite, tmp_path / "local", quiet=True)
-    (tmp_path / "suite.toml").write_text(as_toml(suite))
-    environment = os.environ | {"MARK": str(tmp_path / "mark")}
-    command = [sys.executable, "-c", DRIVER, str(tmp_path / "suite.toml"), str(tmp_path / "ray")]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300, check=False)
+    done = on_two_workers(suite, tmp_path, deaths=1)
     assert done.returncode == 0, done.stderr[-2000:]
-    assert (tmp_path / "mark").exists()
+    assert (tmp_path / "mark").read_text() == "xx"
+    assert [line.partition(",")[2] for line in done.stderr.splitlines() if line.startswith("shard ")] == [
+        f" {number} of 8" for number in range(1, 9)
+    ]
+    loaded = [line.split() for line in (tmp_path / "loaded").read_text().splitlines()]
+    assert sorted(int(number) for *_, number in loaded) == list(range(8))
+    workers = {(process, worker) for process, worker, _ in loaded}
+    assert 2 <= len(workers) == len({process for process, _ in workers}) <= 3  # the model is loaded once in each
     for table in TABLES:
         local, distributed = (read(tmp_path / engine, table) for engine in ("local", "ray"))
         assert len(local) == len(distributed) > 0
