@@ -8,12 +8,10 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.attribution import DEFAULT_BACKWARD, DEFAULT_METHOD
-from whyformer.evaluate.priors import PRIORS
+from whyformer.run.charts import CONTROLS
+from whyformer.run.report import ALIKE, ARROWS
 
-ALIKE = 0.05  # two methods whose paired test gives more are not told apart
-CONTROLS = ("random", *PRIORS)
 DEFAULT = f"{DEFAULT_METHOD} backward={DEFAULT_BACKWARD}"  # what is computed where no method is named
-ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
 NONE = "Not yet measured."
 # The short table: a column for each figure of these models' runs, whose attention nobody supervised.
 SHOWN = ("dinov2-photos", "mini-vit-mae", "mini-bert", "mini-news")

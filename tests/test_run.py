@@ -232,19 +232,19 @@ def test_the_machines_trouble_is_not_put_down_to_a_sample(suite, tmp_path, monke
 
 def answering_nan_to(monkeypatch, wrong):
     """The model answers NaN wherever `wrong` says so of the inputs."""
-    from whyformer.run import shard
+    from whyformer.run import questions
 
-    plain = shard._classified
+    plain = questions._classified
 
     def classified(subject, inputs):
-        questions = plain(subject, inputs)
+        asks = plain(subject, inputs)
 
         def logits(asked):
-            return questions.logits(asked).masked_fill(wrong(asked)[:, None], torch.nan)
+            return asks.logits(asked).masked_fill(wrong(asked)[:, None], torch.nan)
 
-        return replace(questions, logits=logits)
+        return replace(asks, logits=logits)
 
-    monkeypatch.setattr(shard, "_classified", classified)
+    monkeypatch.setattr(questions, "_classified", classified)
 
 
 def test_a_sample_without_a_finite_answer_is_recorded_and_skipped(suite, tmp_path, monkeypatch):
@@ -308,9 +308,9 @@ def test_maps_of_pixels_are_kept_as_means_of_cells(suite, vit, pets, tmp_path, m
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
 def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch, error):
     evaluate(suite, tmp_path / "whole", quiet=True)
-    from whyformer.run import shard
+    from whyformer.run import questions
 
-    asked, plain = [], shard.logits_of
+    asked, plain = [], questions.logits_of
 
     def fails(output, place=None):
         logits = plain(output, place)
@@ -319,7 +319,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch
             raise error("CUDA out of memory. Tried to allocate 20.00 GiB.")
         return logits
 
-    monkeypatch.setattr(shard, "logits_of", fails)
+    monkeypatch.setattr(questions, "logits_of", fails)
     evaluate(suite, tmp_path / "out", quiet=True)
     assert max(asked) > 5
     assert sum(count > 5 for count in asked) <= 6  # what did not fit once is not tried again

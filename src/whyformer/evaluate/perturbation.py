@@ -48,9 +48,8 @@ DOMAINS: dict[Domain, tuple[float, ...]] = {
     "0-1-zero": _TENTHS[:10],
 }
 FRACTIONS = DOMAINS["0-0.9"]
-# GA's steps on LXMERT and for VisualBERT's texts, and for VisualBERT's regions.
+# GA's steps on LXMERT and for VisualBERT's texts.
 VQA_FRACTIONS = (0.0, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-VISUALBERT_REGION_FRACTIONS = (0.0, 0.5, 0.75, 0.95, 0.96, 0.97, 0.98, 0.99, 1.0)
 
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 REGION_INPUTS = ("visual_feats", "visual_pos", "visual_embeds", "visual_attention_mask", "visual_token_type_ids")

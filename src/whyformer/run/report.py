@@ -17,6 +17,7 @@ from whyformer.run.protocols import protocol_named
 from whyformer.run.tables import write_whole
 
 ALIKE = 0.05  # two methods whose paired test gives more than this are not told apart
+ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
 READING = (
     f"Value with its 95 % bootstrap interval, – for a single sample. A ~ marks what a paired permutation test does not "
     f"tell from the best (p ≥ {ALIKE}, not corrected for the number of tests)."
@@ -99,8 +100,7 @@ def table(protocol: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """A row for each method, in the order of the first figure, and a column for each figure."""
     tables = protocol["tables"]
     methods = list(dict.fromkeys(row["method"] for one in tables for row in one["rows"]))
-    arrows = {"higher": " ↑", "lower": " ↓", "neither": ""}
-    header = ["method", *(one["figure"] + arrows[one["better"]] for one in tables)]
+    header = ["method", *(one["figure"] + ARROWS[one["better"]] for one in tables)]
     by_method = [{row["method"]: (row, one) for row in one["rows"]} for one in tables]
     return header, [[method, *(_cell(found.get(method)) for found in by_method)] for method in methods]
 

@@ -23,24 +23,13 @@ from whyformer.inputs import Piece, black, model_inputs
 from whyformer.loading import Loaded
 from whyformer.pieces import picture_of, pieces_of, whole_text
 from whyformer.run.pace import Pace
-from whyformer.run.samples import Sample, is_detector
-from whyformer.score import Target, label_index, label_name, logits_of
-from whyformer.target import scale_of
+from whyformer.run.questions import SAMPLE, Questions, as_taken, label_of, questions_of, sliced
+from whyformer.run.samples import Sample
+from whyformer.score import Target, label_name
 from whyformer.trace import labels_of, trace
 
 Maps = dict[str, Tensor]  # the scores of each part: image [sample row column], regions and text [sample place]
 CONTROL = "random"  # the method that is in every table
-SAMPLE = "sample"  # among the inputs: whose they are
-
-
-@dataclass(frozen=True, eq=False)
-class Questions:
-    """How a model is asked: the logits of inputs, and what is explained for a label of each sample, on which inputs."""
-
-    inputs: Inputs
-    logits: Callable[[Inputs], Logits]
-    explained: Callable[[Labels], tuple[Inputs, Callable[[slice], Target]]]
-    names: Sequence[dict[int, str]]  # of the labels, for each sample
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,9 +70,8 @@ class Shard:
 
     def answers(self, inputs: Inputs) -> Logits:
         """The model's answers to inputs, on its own kernels, without a graph."""
-        count = len(next(iter(inputs.values())))
         with torch.no_grad():
-            parts = self.pace.parts(count, lambda part: self.questions.logits(sliced(inputs, part)))
+            parts = self.pace.parts(len(inputs[SAMPLE]), lambda part: self.questions.logits(sliced(inputs, part)))
         return torch.cat(parts)
 
     def step_answers(self, gone: Removal, perturbed: Callable[[Removal], Inputs]) -> StepLogits:
@@ -128,14 +116,12 @@ class Shard:
     def explained_on(self, subject: Loaded, inputs: Inputs, target: Callable[[slice], Target], name: str) -> Maps:
         """The maps of these inputs by a method of the suite."""
         method, options = self.methods[name]
-        plain = {key: value for key, value in inputs.items() if key != SAMPLE}
 
         def asked(part: slice) -> StreamScores:
             settings = {"inputs_at_once": self.pace.size, **options}
-            return attribute(subject.model, sliced(plain, part), target(part), method, **settings)
+            return attribute(subject.model, as_taken(sliced(inputs, part)), target(part), method, **settings)
 
-        count = len(next(iter(plain.values())))
-        found = self.pace.parts(count, asked)
+        found = self.pace.parts(len(inputs[SAMPLE]), asked)
         streams = {stream: torch.cat([part[stream] for part in found]) for stream in found[0]}
         return parts_of(subject, streams, inputs)
 
@@ -174,7 +160,7 @@ class Shard:
     def read_tokens(self, labels: Labels) -> TokenMask:
         """The token of each text that the answer is read from, where it is read from one alone."""
         inputs, target = self.questions.explained(labels)
-        plain = _plain(inputs)
+        plain = as_taken(inputs)
 
         def asked(part: slice) -> TokenMask:
             readout = trace(self.subject.model, sliced(plain, part), target(part), reads="last gradient").readout
@@ -197,10 +183,6 @@ class NotFinite(WhyformerError):
 def is_finite(values: Tensor) -> Tensor:
     """Of each sample: are all its values finite?"""
     return values.isfinite().flatten(1).all(dim=1)
-
-
-def sliced(inputs: Inputs, part: slice) -> Inputs:
-    return {name: value[part] for name, value in inputs.items()}
 
 
 def repeated(inputs: Inputs, steps: int) -> Inputs:
@@ -240,13 +222,8 @@ def shard_of(
     inputs = model_inputs(subject, pieces)
     device = next(subject.model.parameters()).device
     inputs[SAMPLE] = torch.arange(len(samples), device=device)
-    if subject.compares:
-        questions = _compared(subject, inputs, samples, pace)
-    elif is_detector(subject):
-        questions = _detected(subject, inputs, samples)
-    else:
-        questions = _classified(subject, inputs)
-    named = [_label(sample, names) for sample, names in zip(samples, questions.names, strict=False)]
+    questions = questions_of(subject, inputs, samples, pace)
+    named = [label_of(sample, names) for sample, names in zip(samples, questions.names, strict=False)]
     labels = torch.tensor(named, device=device)
     methods = {label: (name, _as_tensors(options, subject)) for label, (name, options) in methods.items()}
     shard = Shard(subject, tuple(samples), pieces, questions, torch.empty(0), labels, methods, pace, seed)
@@ -262,7 +239,7 @@ def check_sample(subject: Loaded, sample: Sample) -> None:
     (piece,) = _pieces(subject, [sample])
     model_inputs(subject, [piece])
     if sample.label is not None and not sample.choices:
-        _label(sample, labels_of(subject.model))
+        label_of(sample, labels_of(subject.model))
 
 
 def _pieces(subject: Loaded, samples: Sequence[Sample]) -> Iterator[Piece]:
@@ -274,83 +251,7 @@ def _pieces(subject: Loaded, samples: Sequence[Sample]) -> Iterator[Piece]:
         yield Piece(number, picture_of(image, subject), chunk=whole_text(text, subject, truncate=True))
 
 
-def _label(sample: Sample, names: dict[int, str]) -> int:
-    return -1 if sample.label is None else label_index(sample.label, names, len(names))
-
-
 def _as_tensors(options: dict[str, Any], subject: Loaded) -> dict[str, Any]:
     """A black baseline in the model's own colours."""
     is_black = options.get("baseline") == "black" and subject.sees_pictures
     return options | {"baseline": black(subject.image_processor)} if is_black else options
-
-
-def _plain(inputs: Inputs) -> Inputs:
-    return {name: value for name, value in inputs.items() if name != SAMPLE}
-
-
-def _classified(subject: Loaded, inputs: Inputs) -> Questions:
-    names = dict(labels_of(subject.model))
-    return Questions(
-        inputs,
-        lambda asked: logits_of(subject.model(**_plain(asked))),
-        lambda labels: (inputs, lambda part: labels[part].tolist()),
-        [names] * len(inputs[SAMPLE]),
-    )
-
-
-def _detected(subject: Loaded, inputs: Inputs, samples: Sequence[Sample]) -> Questions:
-    """Is the thing of the sample's label there? Two logits, of absent and present, by the query that says so most."""
-    names = dict(labels_of(subject.model))
-    known = [0 if sample.label is None else _label(sample, names) for sample in samples]
-    asked_for = torch.tensor(known, device=inputs[SAMPLE].device)
-
-    def logits(asked: Inputs) -> Logits:
-        found = probabilities(subject, subject.model(**_plain(asked)).logits)
-        chosen = asked_for[asked[SAMPLE]]
-        present = found.gather(2, chosen[:, None, None].expand(-1, found.shape[1], 1)).amax(dim=(1, 2))
-        present = present.clamp(1e-6, 1 - 1e-6)
-        return torch.stack([(1 - present).log(), present.log()], dim=1)
-
-    def explained(labels: Labels) -> tuple[Inputs, Callable[[slice], Target]]:
-        return inputs, lambda part: asked_for[part].tolist()
-
-    sample_names = [{0: f"no {label_name(label, names)}", 1: label_name(label, names)} for label in known]
-    return Questions(inputs, logits, explained, sample_names)
-
-
-def probabilities(subject: Loaded, logits: Tensor) -> Tensor:
-    """Of each label at each object query; a logit more than there are labels is "no object"."""
-    is_sole = logits.shape[2] == len(labels_of(subject.model))
-    return logits.sigmoid() if is_sole else logits.softmax(dim=2)[..., :-1]
-
-
-def _compared(subject: Loaded, inputs: Inputs, samples: Sequence[Sample], pace: Pace) -> Questions:
-    """Which of its texts is the picture most like?"""
-    texts = list(dict.fromkeys(text for sample in samples for text in sample.choices))
-    picture = picture_of(samples[0].example[0], subject)
-    pieces = [Piece(n, picture, chunk=whole_text(text, subject, truncate=True)) for n, text in enumerate(texts)]
-    choices = model_inputs(subject, pieces)
-    read = {name: value for name, value in choices.items() if name != "pixel_values"}
-    model, scale = subject.model, scale_of(subject.model)
-    with torch.no_grad():
-        one = {"pixel_values": choices["pixel_values"][:1]}
-        embedded = torch.cat(pace.parts(len(texts), lambda part: model(**sliced(read, part), **one).text_embeds))
-    number_of = {text: number for number, text in enumerate(texts)}
-    numbers = [[number_of[text] for text in sample.choices] for sample in samples]
-    most = max(map(len, numbers))
-    places = torch.tensor([line + [-1] * (most - len(line)) for line in numbers], device=embedded.device)
-
-    def logits(asked: Inputs) -> Logits:
-        one_text = {name: value[:1] for name, value in read.items()}
-        seen = model(pixel_values=asked["pixel_values"], **one_text).image_embeds
-        here = places[asked[SAMPLE]]
-        alike = scale * (seen @ embedded.T).gather(1, here.clamp(min=0))
-        answers: Logits = alike.masked_fill(here < 0, torch.finfo(alike.dtype).min)
-        return answers
-
-    def explained(labels: Labels) -> tuple[Inputs, Callable[[slice], Target]]:
-        chosen = places.gather(1, labels[:, None])[:, 0]
-        return inputs | {name: value[chosen] for name, value in read.items()}, lambda part: "predicted"
-
-    names = [dict(enumerate(sample.choices)) for sample in samples]
-    return Questions(inputs, logits, explained, names)

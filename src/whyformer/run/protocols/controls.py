@@ -17,7 +17,8 @@ from whyformer.evaluate.sanity import GROUPS, Other, other_class, randomised, ra
 from whyformer.evaluate.sanity import saco as saco_of
 from whyformer.run.protocols import Figure, Found, Line, checked, protocol
 from whyformer.run.protocols.perturbation import Fill, without_pixels, without_words
-from whyformer.run.shard import Shard, sliced
+from whyformer.run.questions import as_taken, sliced
+from whyformer.run.shard import Shard
 
 
 @protocol("class_sensitivity", {"1 − rank correlation": Figure("sensitivity", is_share=False)})
@@ -87,10 +88,11 @@ def approximation(shard: Shard) -> Found:
     """How far each recursion is from what the blocks really make of their tokens (BI Fig. 3)."""
     labels = shard.clean.argmax(dim=1)
     inputs, target = shard.questions.explained(labels)
-    plain = {name: value for name, value in inputs.items() if name != "sample"}
-    parts = shard.pace.parts(
-        len(shard), lambda part: approximation_errors(shard.subject.model, sliced(plain, part), target(part))
-    )
+
+    def asked(part: slice) -> dict[str, Tensor]:
+        return approximation_errors(shard.subject.model, as_taken(sliced(inputs, part)), target(part))
+
+    parts = shard.pace.parts(len(shard), asked)
     found: Found = {}
     for name in parts[0]:
         errors = torch.cat([part[name] for part in parts]).double()

@@ -16,8 +16,9 @@ from whyformer.evaluate.detection import Found as Instance
 from whyformer.evaluate.priors import PRIORS
 from whyformer.extras import extra
 from whyformer.run.protocols import Figure, Found, checked, protocol
+from whyformer.run.questions import as_taken, probabilities, sliced
 from whyformer.run.samples import Thing, is_detector
-from whyformer.run.shard import Shard, probabilities, sliced
+from whyformer.run.shard import Shard
 from whyformer.score import label_index, logit
 from whyformer.trace import labels_of
 
@@ -49,7 +50,7 @@ def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels") -> Found:
     checked(is_detector(shard.subject), shard, "weak_segmentation", "a detector")
     with torch.no_grad():
         parts = shard.pace.parts(
-            len(shard), lambda part: shard.subject.model(**_asked(sliced(shard.inputs, part))).logits
+            len(shard), lambda part: shard.subject.model(**as_taken(sliced(shard.inputs, part))).logits
         )
     best, kinds = probabilities(shard.subject, torch.cat(parts)).max(dim=2)
     rows, queries = (best > SURE).nonzero(as_tuple=True)
@@ -71,10 +72,6 @@ def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels") -> Found:
 
 def _none(shard: Shard) -> dict[str, Tensor | None]:
     return dict.fromkeys([*(name for name in shard.methods if name not in shard.left_out), *PRIORS])
-
-
-def _asked(inputs: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in inputs.items() if name != "sample"}
 
 
 def _object_maps(shard: Shard, rows: Tensor, queries: Tensor, labels: Tensor) -> dict[str, Tensor | None]:
