@@ -330,6 +330,45 @@ def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch
         np.testing.assert_allclose(other["values"], one["values"], atol=1e-5)
 
 
+@pytest.mark.parametrize("what", ["removed_pixels", "blanked"])
+def test_out_of_memory_while_inputs_are_perturbed_halves_the_batch_too(suite, tmp_path, monkeypatch, what):
+    suite = replace(suite, shard=6, batch=16)
+    evaluate(suite, tmp_path / "whole", quiet=True)
+    from whyformer.run.protocols import perturbation
+
+    plain, made, masks = getattr(perturbation, what), [], []
+
+    def fails(first, *others, **options):
+        if what == "removed_pixels":
+            masks.append(others)
+            if len(masks) == 1:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+        else:
+            made.append(others[0].shape[:2])
+            if made[-1].numel() > 4:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+        return plain(first, *others, **options)
+
+    monkeypatch.setattr(perturbation, what, fails)
+    evaluate(suite, tmp_path / "out", quiet=True)
+    if what == "blanked":  # two steps of six samples, one step, and then four and two samples of a step
+        assert made[:5] == [(2, 6), (1, 6), (1, 4), (1, 2), (1, 4)]
+        assert max(shape.numel() for shape in made[2:]) == 4
+    else:  # of five methods and controls in two orders, the first was tried twice
+        assert len(masks) == 11
+    whole, halved = (read(tmp_path / name, "rows") for name in ("whole", "out"))
+    for one, other in zip(whole, halved, strict=True):
+        assert (one["sample"], one["method"], one["measure"]) == (other["sample"], other["method"], other["measure"])
+        np.testing.assert_allclose(other["values"], one["values"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(7, [6, 4]), (6, [6, 4]), (5, [3, 3, 3, 1]), (2, [2, 1, 2, 1, 2, 1, 1]), (99, [10])]
+)
+def test_parts_hold_whole_units_or_lie_within_one(size, expected):
+    assert [part.stop - part.start for part in Pace(size).parts(10, lambda part: part, unit=3)] == expected
+
+
 def test_other_errors_and_a_single_input_that_does_not_fit_are_errors():
     def fails(part):
         raise RuntimeError("out of memory")

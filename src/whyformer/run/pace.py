@@ -17,12 +17,13 @@ class Pace:
 
     size: int
 
-    def parts(self, count: int, ask: Callable[[slice], Answer]) -> list[Answer]:
-        """The answers to so many inputs, asked slice by slice."""
+    def parts(self, count: int, ask: Callable[[slice], Answer], *, unit: int = 1) -> list[Answer]:
+        """The answers to so many inputs, asked slice by slice: each holds whole units, or lies within one."""
         found: list[Answer] = []
         start = 0
         while start < count:
-            part = slice(start, min(count, start + self.size))
+            fitting = self.size - self.size % unit if self.size >= unit else min(self.size, unit - start % unit)
+            part = slice(start, min(count, start + fitting))
             try:
                 found.append(ask(part))
             except RuntimeError as error:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -12,7 +13,7 @@ from PIL import Image
 from torch import Tensor
 
 from whyformer.attribution import attribute
-from whyformer.axes import Inputs, Labels, Logits, PixelTruth, Removal, StepLogits, StreamScores, TokenMask
+from whyformer.axes import Inputs, Labels, Logits, PixelTruth, StepLogits, StreamScores, TokenMask
 from whyformer.data.examples import UNKNOWN
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.evaluate.perturbation import Explained, explained_class, step_logits
@@ -29,6 +30,9 @@ from whyformer.score import Target, label_name
 from whyformer.trace import labels_of, trace
 
 Maps = dict[str, Tensor]  # the scores of each part: image [sample row column], regions and text [sample place]
+Gone = Callable[[], Tensor]  # makes a Removal or PixelRemoval
+Perturbed = Callable[[Tensor, slice], Inputs]  # the inputs of these samples, at every step of what is gone of them
+Key = TypeVar("Key", str, tuple[str, str])
 CONTROL = "random"  # the method that is in every table
 
 
@@ -74,10 +78,24 @@ class Shard:
             parts = self.pace.parts(len(inputs[SAMPLE]), lambda part: self.questions.logits(sliced(inputs, part)))
         return torch.cat(parts)
 
-    def step_answers(self, gone: Removal, perturbed: Callable[[Removal], Inputs]) -> StepLogits:
-        """The answers to every sample at every step, as many steps together as the pace allows."""
-        at_once = max(1, self.pace.size // len(self))
-        return torch.cat([step_logits(self.answers, perturbed(part)) for part in gone.split(at_once)])
+    def step_answers(self, gone: Mapping[Key, Gone], steps: int, perturbed: Perturbed) -> dict[Key, StepLogits]:
+        """The answers to every sample at every step; what is gone is so many steps under each key.
+
+        Steps of all keys are asked about together, as many as the pace allows. Where memory runs out while masks or
+        perturbed inputs are made, it is halved as for the answers themselves.
+        """
+        makers, rows = list(gone.values()), len(self)
+        made = lru_cache(maxsize=1)(lambda number: makers[number]())  # parts are asked about in their order
+
+        def asked(part: slice) -> Logits:
+            first, last = part.start // rows, (part.stop - 1) // rows + 1
+            here = slice(part.start % rows, (part.stop - 1) % rows + 1)
+            numbers = range(first // steps, (last - 1) // steps + 1)
+            masks = [made(n)[max(0, first - n * steps) : last - n * steps, here] for n in numbers]
+            return step_logits(self.questions.logits, perturbed(torch.cat(masks), here)).flatten(0, 1)
+
+        answers = torch.cat(self.pace.parts(len(makers) * steps * rows, asked, unit=rows))
+        return dict(zip(gone, answers.unflatten(0, (-1, rows)).split(steps), strict=True))
 
     def explanations(self, labels: Labels, part: str) -> dict[str, Tensor]:
         """The maps of this part by every method that gives one; pictures by the priors too."""

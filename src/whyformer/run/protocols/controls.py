@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from whyformer.axes import TokenMask
+from whyformer.axes import Removal, TokenMask
 from whyformer.evaluate.approximation import approximation_errors
 from whyformer.evaluate.perturbation import Erasure, Explained, curves
 from whyformer.evaluate.removal import groups
@@ -18,7 +18,7 @@ from whyformer.evaluate.sanity import saco as saco_of
 from whyformer.run.protocols import Figure, Found, Line, checked, protocol
 from whyformer.run.protocols.perturbation import Fill, without_pixels, without_words
 from whyformer.run.questions import as_taken, sliced
-from whyformer.run.shard import Shard
+from whyformer.run.shard import Gone, Shard
 
 
 @protocol("class_sensitivity", {"1 − rank correlation": Figure("sensitivity", is_share=False)})
@@ -36,18 +36,16 @@ def class_sensitivity(shard: Shard, *, other: Other = "second") -> Found:
 def saco(shard: Shard, *, explained: Explained = "predicted", fill: Fill = "black", how: Erasure = "pad") -> Found:
     """Groups of descending salience, each taken away alone: does the answer fall as much as their saliences say?"""
     part, labels = _part(shard), shard.explained(explained)
-    maps, members, gone = shard.explanations(labels, part), {}, []
-    for method, scores in maps.items():
-        may_go = shard.words() if part == "text" else None
-        members[method] = groups(scores.flatten(1), GROUPS, removable=may_go)
-        gone.append(members[method] if part == "text" else _pixels(members[method], scores, shard.size))
+    maps = shard.explanations(labels, part)
+    may_go = shard.words() if part == "text" else None
+    members = {method: groups(scores.flatten(1), GROUPS, removable=may_go) for method, scores in maps.items()}
+    gone: dict[str, Gone] = {method: partial(_gone, members[method], maps[method], shard) for method in maps}
     perturbed = without_words(shard, how) if part == "text" else without_pixels(shard, fill)
-    answers = shard.step_answers(torch.cat(gone), perturbed).split(GROUPS)
     before = curves(shard.clean[None], labels, labels).probability
     found: Found = {}
-    for (method, scores), steps in zip(maps.items(), answers, strict=True):
+    for method, steps in shard.step_answers(gone, GROUPS, perturbed).items():
         drops = before - curves(steps, labels, labels).probability
-        found[method, "saco"] = saco_of(scores.flatten(1), members[method], drops)
+        found[method, "saco"] = saco_of(maps[method].flatten(1), members[method], drops)
     return found
 
 
@@ -115,6 +113,8 @@ def _part(shard: Shard) -> str:
     return "image" if "pixel_values" in shard.inputs else "text"
 
 
-def _pixels(members: Any, scores: Tensor, size: tuple[int, int]) -> Tensor:
-    """Groups of patches as groups of their pixels."""
-    return F.interpolate(members.unflatten(2, scores.shape[1:]).float(), size, mode="nearest-exact").bool()
+def _gone(members: Removal, scores: Tensor, shard: Shard) -> Tensor:
+    """Groups of words as they are, groups of patches as groups of their pixels."""
+    if scores.dim() == 2:
+        return members
+    return F.interpolate(members.unflatten(2, scores.shape[1:]).float(), shard.size, mode="nearest-exact").bool()

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from typing import Literal
@@ -10,7 +10,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whyformer.axes import Curve, Inputs, Labels, PixelRemoval, Removal, StepLogits
+from whyformer.axes import Curve, Inputs, Labels, PixelRemoval, StepLogits
 from whyformer.errors import WhyformerError
 from whyformer.evaluate.answers import answer_table
 from whyformer.evaluate.perturbation import (
@@ -33,12 +33,13 @@ from whyformer.evaluate.perturbation import (
 from whyformer.evaluate.removal import Removable, Unit, class_token_least, removed, removed_pixels
 from whyformer.evaluate.road import imputed
 from whyformer.run.protocols import Figure, Found, Line, checked, protocol
-from whyformer.run.shard import Shard, repeated
+from whyformer.run.questions import sliced
+from whyformer.run.shard import Gone, Perturbed, Shard, repeated
 
 Fill = Literal["black", "mean", "road"]
 ORDERS = {"positive": True, "negative": False}  # the most relevant first, or last
 MEASURES = ("accuracy", "probability", "logit")
-Gone = dict[tuple[str, str], Removal | PixelRemoval]  # of a method and an order
+Removals = dict[tuple[str, str], Gone]  # of a method and an order
 
 AREAS = {
     "negative − positive": Figure("accuracy gap"),
@@ -66,11 +67,7 @@ def image_perturbation(
     labels = shard.explained(explained)
     maps = shard.explanations(labels, "image")
     fractions = DOMAINS[domain]
-    gone: Gone = {
-        (method, order): removed_pixels(scores, shard.size, _asked(fractions), unit=unit, most_relevant_first=first)
-        for method, scores in maps.items()
-        for order, first in ORDERS.items()
-    }
+    gone = _removals(maps, partial(removed_pixels, size=shard.size, fractions=_asked(fractions), unit=unit))
     logits = _answers(shard, gone, fractions, without_pixels(shard, fill))
     return _areas(shard, logits, labels, fractions, domain)
 
@@ -91,11 +88,7 @@ def text_perturbation(
     maps = shard.explanations(labels, "text")
     if removable != "content":
         maps = {method: class_token_least(scores, shard.class_tokens) for method, scores in maps.items()}
-    gone: Gone = {
-        (method, order): removed(scores, _asked(fractions), most_relevant_first=first, removable=may_go)
-        for method, scores in maps.items()
-        for order, first in ORDERS.items()
-    }
+    gone = _removals(maps, partial(removed, fractions=_asked(fractions), removable=may_go))
     logits = _answers(shard, gone, fractions, without_words(shard, how))
     return _areas(shard, logits, labels, fractions, domain)
 
@@ -130,14 +123,9 @@ def vqa_removal(
         "words": ("text", TEXT_INPUTS, words),
     }
     for what, (part, inputs, may_go) in parts.items():
-        gone: Gone = {
-            (method, order): removed(
-                scores, _asked(fractions), most_relevant_first=first, removable=may_go, rounded="kept"
-            )
-            for method, scores in shard.explanations(labels, part).items()
-            for order, first in ORDERS.items()
-        }
-        logits = _answers(shard, gone, fractions, partial(_without, shard, inputs))
+        maps = shard.explanations(labels, part)
+        gone = _removals(maps, partial(removed, fractions=_asked(fractions), removable=may_go, rounded="kept"))
+        logits = _answers(shard, gone, fractions, _without(shard, inputs))
         heights = {key: soft_accuracy(steps, right) for key, steps in logits.items()}
         found |= _curve_columns(f"{what} ", heights, fractions, "0-1")
     return found
@@ -154,29 +142,41 @@ def _rising(fractions: Sequence[float]) -> tuple[float, ...]:
     return found
 
 
-def without_pixels(shard: Shard, fill: Fill) -> Callable[[PixelRemoval], Inputs]:
-    """The shard's pictures at every step, without the pixels that are gone."""
-    pixels, processor = shard.inputs["pixel_values"], shard.subject.image_processor
+def _removals(maps: Mapping[str, Tensor], removal: Callable[..., Tensor]) -> Removals:
+    """What goes by each method, in each order: made when it is asked about, for all at once would be many masks."""
+    return {
+        (method, order): partial(removal, scores, most_relevant_first=first)
+        for method, scores in maps.items()
+        for order, first in ORDERS.items()
+    }
+
+
+def without_pixels(shard: Shard, fill: Fill) -> Perturbed:
+    """Some of the shard's pictures at every step, without the pixels that are gone."""
+    processor = shard.subject.image_processor
     mean, std = processor.image_mean, processor.image_std
 
-    def perturbed(gone: PixelRemoval) -> Inputs:
+    def perturbed(gone: PixelRemoval, here: slice) -> Inputs:
+        inputs = sliced(shard.inputs, here)
+        pixels = inputs["pixel_values"]
         if fill == "road":  # step by step, so that the noise is the same whatever is asked together
             steps = torch.cat([imputed(pixels, one[None], seed=shard.seed) for one in gone])
         else:
             steps = blanked(pixels, gone, blank(fill, mean, std))
-        return repeated(shard.inputs, len(gone)) | {"pixel_values": steps}
+        return repeated(inputs, len(gone)) | {"pixel_values": steps}
 
     return perturbed
 
 
-def _without(shard: Shard, names: Sequence[str], gone: Removal) -> Inputs:
-    return deleted(shard.inputs, gone, names, filler=filler_id(shard.subject.tokenizer))
-
-
-def without_words(shard: Shard, how: Erasure) -> Callable[[Removal], Inputs]:
-    """The shard's texts at every step, without the tokens that are gone."""
+def without_words(shard: Shard, how: Erasure) -> Perturbed:
+    """Some of the shard's texts at every step, without the tokens that are gone."""
     filler = filler_id(shard.subject.tokenizer, how)
-    return lambda gone: erased(shard.inputs, gone, how, filler=filler)
+    return lambda gone, here: erased(sliced(shard.inputs, here), gone, how, filler=filler)
+
+
+def _without(shard: Shard, names: Sequence[str]) -> Perturbed:
+    filler = filler_id(shard.subject.tokenizer)
+    return lambda gone, here: deleted(sliced(shard.inputs, here), gone, names, filler=filler)
 
 
 def _asked(fractions: Sequence[float]) -> tuple[float, ...]:
@@ -185,13 +185,13 @@ def _asked(fractions: Sequence[float]) -> tuple[float, ...]:
 
 
 def _answers(
-    shard: Shard, gone: Gone, fractions: Sequence[float], perturbed: Callable[[Tensor], Inputs]
+    shard: Shard, gone: Removals, fractions: Sequence[float], perturbed: Perturbed
 ) -> dict[tuple[str, str], StepLogits]:
     """The answers at every fraction, for every method and order."""
     steps = len(_asked(fractions))
-    answers = shard.step_answers(torch.cat(list(gone.values())), perturbed).split(steps)
     clean = [shard.clean[None]] * (len(fractions) - steps)
-    return {key: torch.cat([*clean, part]) for key, part in zip(gone, answers, strict=True)}
+    answers = shard.step_answers(gone, steps, perturbed)
+    return {key: torch.cat([*clean, part]) for key, part in answers.items()}
 
 
 def _areas(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
 import torch
 
 from whyformer.evaluate.perturbation import Erasure, Explained
 from whyformer.evaluate.rationale import (
+    BINS,
     TOP_WORDS,
     auprc,
     mean_drop,
@@ -18,7 +21,7 @@ from whyformer.evaluate.rationale import (
 )
 from whyformer.run.protocols import Figure, Found, Line, checked, protocol
 from whyformer.run.protocols.perturbation import without_words
-from whyformer.run.shard import Shard
+from whyformer.run.shard import Gone, Shard
 
 
 @protocol(
@@ -36,7 +39,7 @@ def rationales(shard: Shard, *, explained: Explained = "target", how: Erasure = 
     labels, may_go = shard.explained(explained), shard.words()
     maps = shard.explanations(labels, "text")
     found: Found = {}
-    gone = []
+    gone: dict[tuple[str, str], Gone] = {}
     for method, scores in maps.items():
         words = [_words(shard, row, scores[row].tolist()) for row in range(len(shard))]
         truths = [np.asarray(sample.words) for sample in shard.samples]
@@ -47,12 +50,10 @@ def rationales(shard: Shard, *, explained: Explained = "target", how: Erasure = 
         found[method, "mean F1"] = f1.mean(dim=1)
         areas = [auprc(*pair) for pair in zip(words, truths, strict=True)]
         found[method, "AUPRC"] = torch.tensor(areas, dtype=torch.float64)
-        gone += [without_rationale(scores, may_go), only_rationale(scores, may_go)]
-    answers = shard.step_answers(torch.cat(gone), without_words(shard, how)).split([len(part) for part in gone])
-    for number, method in enumerate(maps):
-        without, only = answers[2 * number : 2 * number + 2]
-        found[method, "comprehensiveness"] = mean_drop(shard.clean, without, labels)
-        found[method, "sufficiency"] = mean_drop(shard.clean, only, labels)
+        gone[method, "comprehensiveness"] = partial(without_rationale, scores, may_go)
+        gone[method, "sufficiency"] = partial(only_rationale, scores, may_go)
+    for key, steps in shard.step_answers(gone, len(BINS), without_words(shard, how)).items():
+        found[key] = mean_drop(shard.clean, steps, labels)
     return found
 
 
