@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -200,6 +201,45 @@ def test_a_sample_that_cannot_be_read_is_recorded_and_skipped(suite, pets, tmp_p
     assert {key[0] for key in whole} - {key[0] for key in rest} == {"cat_3", "dog_4"}
     for key, values in rest.items():
         np.testing.assert_allclose(values, whole[key], atol=1e-4)
+
+
+VQA = {"reader": "vqa", "questions": "questions.json", "annotations": "annotations.json"}
+# What does not fit together, and what is said of it.
+UNFIT = {
+    "labels": ({"labels": {"cat": "tabby", "dog": "hound"}}, "No label named '(tabby|hound)'. .*"),
+    "scenes": (
+        {"data": {"reader": "scenes", "count": 5}, "protocols": ["image_perturbation"]},
+        "Scenes are for detectors, dual encoders and models of regions, not for tiny-vit.",
+    ),
+    "vqa": (
+        {"model": "mini-lxmert", "data": VQA, "protocols": ["vqa_removal"]},
+        "Question 1: name the folder of the pictures' regions, `regions`.",
+    ),
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+def test_data_and_labels_that_do_not_fit_the_model_end_the_run_at_once(suite, tmp_path, unfit):
+    questions = [{"question_id": n, "image_id": n, "question": "what colour is it?"} for n in (1, 2, 3)]
+    answers = [{"question_id": n, "image_id": n, "answers": [{"answer": "red"}] * 10} for n in (1, 2, 3)]
+    (tmp_path / "questions.json").write_text(json.dumps({"questions": questions}))
+    (tmp_path / "annotations.json").write_text(json.dumps({"annotations": answers}))
+    change, reason = UNFIT[unfit]
+    out = tmp_path / "out"
+    with pytest.raises(WhyformerError) as caught:
+        evaluate(suite_of({**suite.document, **change}), out, data=tmp_path, quiet=True)
+    said = f"No sample can be used: {reason} Mend the suite's model, \\[data\\] or \\[labels\\]."
+    assert re.fullmatch(said, str(caught.value)), caught.value
+    assert bytes_of(out) == {}
+    evaluate(suite, out, quiet=True)  # mended, it may use the same folder
+    assert len(bytes_of(out)) == 3 * len(TABLES)
+
+
+def test_a_first_shard_of_an_unknown_label_does_not_end_the_run(suite, tmp_path):
+    out = evaluate(replace(suite, labels={"cat": "tabby"}, shard=1, samples=8), tmp_path / "out", quiet=True)
+    errors = {sample["name"]: sample["error"] for sample in read(out, "samples")}
+    assert [name for name, error in errors.items() if error] == ["cat_1", "cat_3", "cat_5", "cat_7"]
+    assert errors["cat_1"].startswith("No label named 'tabby'.")
 
 
 @pytest.mark.parametrize(

@@ -47,12 +47,12 @@ def evaluate(
 
 
 def _claim(folder: Path, plan: Plan) -> None:
-    """The folder belongs to this suite from now on; one that belongs to another is refused."""
+    """The folder belongs to this suite from now on; one that holds results of another is refused."""
     wanted = json.loads(json.dumps(plan.document))
     place = folder / SUITE
     if place.is_file():
         known = json.loads(place.read_text(encoding="utf-8"))
-        if known != wanted:
+        if known != wanted and any(folder.glob("*/*.parquet")):
             differing = [key for key in {**known, **wanted} if known.get(key) != wanted.get(key)]
             what = ", ".join("the data" if key == "names" else key for key in differing if key != "count")
             raise WhyformerError(f"{str(folder)!r} holds the results of another suite ({what}): choose another folder.")

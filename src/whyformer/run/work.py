@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -29,6 +30,8 @@ from whyformer.run.tables import (
     sample_record,
     sample_records,
 )
+
+LOOKED_AT = 32  # samples beyond the first shard, before a suite is refused
 
 
 @dataclass(frozen=True)
@@ -83,10 +86,29 @@ def worker_of(plan: Plan, data: Path, device: str | None = None) -> Worker:
     return Worker(plan, load(located(plan.suite, data).model, device=device), Pace(plan.suite.batch))
 
 
+@dataclass(frozen=True)
+class Unusable:
+    """Why a sample cannot be used, and whether it could at least be read."""
+
+    reason: str
+    is_read: bool
+
+    @property
+    def kind(self) -> str | None:
+        """The reason without the names and numbers in it; None where the sample itself is damaged."""
+        first = re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "…", self.reason).partition(". ")[0]
+        return first if self.is_read else None
+
+
 def results(plan: Plan, subject: Loaded, pace: Pace, number: int) -> dict[str, list[Record]]:
     """The records of every table of a shard; samples that turn out to be unusable are left out of it."""
     numbers = plan.shards[number]
-    samples, wrong = _readable(plan, subject, numbers)
+    tried = {place: _tried(plan, subject, place) for place in numbers}
+    samples = {place: one for place, one in tried.items() if isinstance(one, Sample)}
+    unusable = {place: one for place, one in tried.items() if isinstance(one, Unusable)}
+    if number == 0 and not samples:
+        _check_fit(plan, subject, list(unusable.values()))
+    wrong = {place: sample_record(place, plan.examples.names[place], one.reason) for place, one in unusable.items()}
     found: dict[str, list[Record]] = {SAMPLES: [], EXPLANATIONS: [], ROWS: []}
     while samples:
         try:
@@ -116,21 +138,34 @@ def _found(plan: Plan, subject: Loaded, pace: Pace, samples: Mapping[int, Sample
     }
 
 
-def _readable(plan: Plan, subject: Loaded, numbers: Sequence[int]) -> tuple[dict[int, Sample], dict[int, Record]]:
-    """The samples, and the records of those that cannot be used."""
-    samples: dict[int, Sample] = {}
-    wrong: dict[int, Record] = {}
-    for number in numbers:
-        try:
-            sample = sample_of(plan.examples[number], subject, plan.labels)
-            check_sample(subject, sample)
-            samples[number] = sample
-        except Exception as error:  # a damaged sample can fail anywhere in decoders, tokenizers and processors
-            if is_the_machines(error):
-                raise
-            reason = " ".join(f"{error}".split()) or type(error).__name__
-            wrong[number] = sample_record(number, plan.examples.names[number], reason)
-    return samples, wrong
+def _tried(plan: Plan, subject: Loaded, number: int) -> Sample | Unusable:
+    """A sample that the model can be asked about, or why it cannot."""
+    is_read = False
+    try:
+        example = plan.examples[number]
+        is_read = True
+        sample = sample_of(example, subject, plan.labels)
+        check_sample(subject, sample)
+    except Exception as error:  # a damaged sample can fail anywhere in decoders, tokenizers and processors
+        if is_the_machines(error):
+            raise
+        return Unusable(" ".join(f"{error}".split()) or type(error).__name__, is_read)
+    return sample
+
+
+def _check_fit(plan: Plan, subject: Loaded, first: Sequence[Unusable]) -> None:
+    """Refuse a suite whose data, labels and model do not fit together: not all samples are damaged in the same way.
+
+    No sample of the first shard can be used. Data is often in the order of its labels, so others are looked at too.
+    """
+    elsewhere = [shard[0] for shard in plan.shards[1 :: 1 + len(plan.shards) // LOOKED_AT]]
+    kinds = {one.kind for one in first}
+    for number in elsewhere if len(kinds) == 1 else ():
+        one = _tried(plan, subject, number)
+        kinds.add(one.kind if isinstance(one, Unusable) else None)
+    if len(kinds) == 1 and None not in kinds:
+        reason = f"No sample can be used: {first[0].reason} Mend the suite's model, [data] or [labels]."
+        raise WhyformerError(reason)
 
 
 def _left_out(shard: Shard, numbers: Sequence[int]) -> list[Record]:
