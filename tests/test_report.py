@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner
 
+from publish import published
 from test_run import SETTINGS, pets  # noqa: F401  (a fixture)
 from test_run_protocols import documents  # noqa: F401  (a fixture)
 from whyformer import WhyformerError
@@ -47,7 +48,7 @@ def rows_of(folder, protocol, method, measure):
 def test_figures_are_those_of_the_tables_with_intervals_and_paired_tests(shown):
     document = json.loads((shown / "results.json").read_text())
     assert document["samples"] == 7
-    assert list(document["errors"]) == ["dog_0"]
+    assert [sample["name"] for sample in document["errors"]] == ["dog_0"]
     table = document["protocols"][1]["tables"][0]
     assert table["figure"] == "mIoU"
     counts = {row["method"]: rows_of(shown, "segmentation", row["method"], "overlap") for row in table["rows"]}
@@ -189,6 +190,26 @@ def test_a_single_sample_has_no_interval_and_its_report_is_still_json(vit, pets,
     row = found["protocols"][1]["tables"][0]["rows"][0]
     assert f"| {row['method']} | **{100 * row['value']:.1f}** [–, –] |" in text
     assert "nan" not in text
+
+
+def test_samples_of_one_name_are_counted_one_by_one(vit, pets, tmp_path):  # noqa: F811
+    copied = shutil.copytree(pets, tmp_path / "pets")
+    for name in ("cat_1", "dog_2"):
+        (copied / "images" / f"{name}.png").write_bytes(b"no picture")
+    document = {"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(copied)}, **SETTINGS, "samples": 8}
+    out = evaluate(suite_of(document | {"protocols": ["segmentation"]}), tmp_path / "out", quiet=True)
+    for path in (out / "samples").iterdir():
+        records = pq.read_table(path).to_pylist()
+        path.write_bytes(parquet("samples", [r | ({"name": "twin"} if r["error"] else {}) for r in records]))
+    report(out)
+    text = (out / "report.md").read_text()
+    assert "6 samples, seed 0; the model is right on" in text
+    assert "; 2 could not be read." in text
+    assert "still to be done" not in text
+    assert re.findall(r"Not read: twin: .*(cat_1|dog_2)", text) == ["cat_1", "dog_2"]
+    assert (out / "report.html").read_text().count("twin was not read: ") == 2
+    found = published(run_in(out))
+    assert (found["samples"], found["unusable"], found["unfinished"]) == (6, 2, 0)
 
 
 def test_halves_are_apart_and_the_same_in_every_suite(shown):

@@ -122,7 +122,7 @@ def figures(run: Run) -> dict[str, Any]:
         "suite": run.suite,
         "samples": len(run.used),
         "accuracy": _accuracy(run.used),
-        "errors": {sample["name"]: sample["error"] for sample in run.samples if sample["error"]},
+        "errors": [{key: sample[key] for key in ("name", "error")} for sample in run.samples if sample["error"]],
         "left_out": left_out,
         "protocols": [_protocol(run, choice, seed) for choice in run.choices],
     }

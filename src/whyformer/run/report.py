@@ -56,7 +56,7 @@ def markdown(document: Mapping[str, Any]) -> str:
             lines.append("| " + " | ".join(cells) + " |")
         lines += ["", *(f"![{m}](curves/{file_name(protocol, m)}.png)" for m in protocol["curves"])]
     lines += ["", *(f"Left out: {name}: {reason}" for name, reason in document["left_out"].items())]
-    lines += [f"Not read: {name}: {error}" for name, error in document["errors"].items()]
+    lines += [f"Not read: {sample['name']}: {sample['error']}" for sample in document["errors"]]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
@@ -73,7 +73,7 @@ def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], shown: list
         about = protocol_named(protocol["name"]).summary
         sections.append({"title": protocol["protocol"], "about": about, "header": header, "rows": rows, "curves": uris})
     notes = [f"{name} is left out: {reason}" for name, reason in document["left_out"].items()]
-    notes += [f"{name} was not read: {error}" for name, error in document["errors"].items()]
+    notes += [f"{sample['name']} was not read: {sample['error']}" for sample in document["errors"]]
     return report_page(title(document), [summary(document), READING], sections, shown, notes)
 
 
