@@ -230,6 +230,19 @@ def test_halves_are_apart_and_the_same_in_every_suite(shown):
         whole.half("third")
 
 
+@pytest.mark.parametrize("half", [None, "first", "second"])
+def test_every_report_says_which_methods_are_left_out(swin, pets, tmp_path, half):  # noqa: F811
+    document = {"model": str(swin), "data": {"reader": "oxford_pets", "folder": str(pets)}}
+    document |= {"methods": ["rollout", "grad_cam"], "protocols": ["segmentation"], "shard": 8}
+    out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
+    (note,) = (row for row in read(out, "rows") if row["measure"] == "left out")
+    assert note["method"] == "rollout"
+    place = report(out, half=half).parent
+    assert json.loads((place / "results.json").read_text())["left_out"] == {"rollout": note["text"]}
+    assert f"Left out: rollout: {note['text']}" in (place / "report.md").read_text()
+    assert "rollout is left out: " in (place / "report.html").read_text()
+
+
 def test_two_runs_are_told_apart_by_their_ranks(shown, tmp_path):
     same = differences(shown, shown)
     assert same

@@ -18,7 +18,7 @@ from whyformer.extras import extra
 from whyformer.run.evaluation import SUITE
 from whyformer.run.protocols import Figure, protocol_named
 from whyformer.run.suite import Choice
-from whyformer.run.tables import ROWS, SAMPLES, Record, whole_table
+from whyformer.run.tables import NOTE, ROWS, SAMPLES, Record, whole_table
 
 
 @dataclass(frozen=True, eq=False)
@@ -69,11 +69,12 @@ class Run:
         return [Choice(one["name"], {k: v for k, v in one.items() if k != "name"}) for one in self.suite[what]]
 
     def half(self, which: Half) -> Run:
-        """The samples of one half; a digest of its name says in which half a sample is, the same in every suite."""
+        """The samples of one half, and the notes; a digest of its name says where a sample is, in every suite alike."""
         check_choice("half", which, Half)
         here = [sample for sample in self.samples if half_of(sample["name"]) == which]
-        numbers = extra("pyarrow").array([sample["sample"] for sample in here], "int32")
-        kept = extra("pyarrow.compute").is_in(self.rows["sample"], numbers)
+        numbers, compute = [sample["sample"] for sample in here], extra("pyarrow.compute")
+        of_sample = compute.is_in(self.rows["sample"], extra("pyarrow").array(numbers, "int32"))
+        kept = compute.or_(of_sample, compute.equal(self.rows["protocol"], NOTE))
         return replace(
             self, suite=self.suite | {"count": len(here), "half": which}, samples=here, rows=self.rows.filter(kept)
         )
@@ -117,7 +118,7 @@ def _measured(rows: Any) -> Measured:
 def figures(run: Run) -> dict[str, Any]:
     """All tables and curves of a run, as plain data."""
     seed = run.suite["seed"]
-    left_out = {method: found.values[0] for method, found in run.of("").get("left out", {}).items()}
+    left_out = {method: found.values[0] for method, found in run.of(NOTE).get("left out", {}).items()}
     return {
         "suite": run.suite,
         "samples": len(run.used),

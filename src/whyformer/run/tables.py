@@ -21,6 +21,7 @@ SAMPLES, EXPLANATIONS, ROWS = "samples", "explanations", "rows"
 TABLES = (SAMPLES, EXPLANATIONS, ROWS)
 PICTURE_SIDE = 256  # pixels, of the pictures kept for the report
 MAP_SIDE = 32  # cells, of the maps kept; the protocols have seen them whole
+NOTE = ""  # in place of a protocol: the row is about a method, whatever sample it stands at
 Record = dict[str, Any]
 
 

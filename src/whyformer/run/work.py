@@ -21,6 +21,7 @@ from whyformer.run.shard import NotFinite, Shard, check_sample, shard_of
 from whyformer.run.suite import Suite, located
 from whyformer.run.tables import (
     EXPLANATIONS,
+    NOTE,
     ROWS,
     SAMPLES,
     Record,
@@ -171,6 +172,6 @@ def _check_fit(plan: Plan, subject: Loaded, first: Sequence[Unusable]) -> None:
 def _left_out(shard: Shard, numbers: Sequence[int]) -> list[Record]:
     """Why methods are not in the tables."""
     return [
-        {"sample": numbers[0], "protocol": "", "method": method, "measure": "left out", "text": reason}
+        {"sample": numbers[0], "protocol": NOTE, "method": method, "measure": "left out", "text": reason}
         for method, reason in shard.left_out.items()
     ]
