@@ -9,6 +9,7 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.colors import to_hex
 from typer.testing import CliRunner
 
 from test_run import SETTINGS, pets  # noqa: F401  (a fixture)
@@ -18,7 +19,9 @@ from whyformer.cli import app
 from whyformer.evaluate.segmentation import mean_iou
 from whyformer.evaluate.statistics import comparison, interval
 from whyformer.run import differences, evaluate, report, suite_of
+from whyformer.run.charts import chart
 from whyformer.run.figures import half_of, measured, run_in
+from whyformer.run.report import curves_of
 from whyformer.run.tables import parquet, read
 
 
@@ -65,6 +68,38 @@ def test_figures_are_those_of_the_tables_with_intervals_and_paired_tests(shown):
     values = rows_of(shown, "image_perturbation", "random", "probability positive")
     np.testing.assert_allclose(curve["mean"], values.mean(axis=0))
     assert all(low <= mean <= high for low, mean, high in zip(curve["low"], curve["mean"], curve["high"], strict=True))
+
+
+def flat_curves(*methods):
+    points = {"at": [0.0, 1.0], "mean": [1.0, 0.0], "low": [0.9, 0.0], "high": [1.0, 0.1]}
+    return dict.fromkeys(methods, points)
+
+
+def test_of_many_curves_the_best_and_the_control_have_bands_and_no_two_look_alike():
+    names = [f"method {number}" for number in range(16)]
+    axes = chart("accuracy", flat_curves(*names[:9], "random", *names[9:], "edge_prior")).axes[0]
+    lines = {line.get_label(): line for line in axes.lines}
+    assert list(lines) == [*names[:9], "random", *names[9:], "edge_prior"]
+    looks = [(to_hex(line.get_color()), line.get_linestyle()) for line in lines.values()]
+    assert len(set(looks)) == 18
+    assert [lines[name].get_linestyle() for name in names[:4]] == ["-", "-", "-", "--"]
+    assert lines[names[0]].get_zorder() > lines[names[1]].get_zorder()
+    bands = [to_hex(band.get_facecolor()[0][:3]) for band in axes.collections]
+    assert bands == [to_hex(lines[name].get_color()) for name in (*names[:3], "random")]
+
+
+def test_of_few_curves_all_have_bands():
+    axes = chart("accuracy", flat_curves("lrp", "rollout", "random")).axes[0]
+    assert len(axes.collections) == 3
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", ":"]
+
+
+def test_curves_are_in_the_order_of_the_table():
+    rows = [{"method": method} for method in ("lrp", "random", "rollout")]
+    protocol = {"tables": [{"rows": rows}], "curves": {"accuracy": flat_curves("rollout", "lrp", "random"), "none": {}}}
+    assert {measure: list(curves) for measure, curves in curves_of(protocol).items()} == {
+        "accuracy": ["lrp", "random", "rollout"]
+    }
 
 
 def test_markdown_names_the_values_and_the_curves(shown):

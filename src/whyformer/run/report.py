@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.render.html import report_page
-from whyformer.run.charts import chart, drawn
+from whyformer.run.charts import banded, chart, drawn
 from whyformer.run.figures import Half, figures, run_in
 from whyformer.run.gallery import Gallery, galleries
 from whyformer.run.protocols import protocol_named
@@ -52,7 +52,8 @@ def markdown(document: Mapping[str, Any]) -> str:
         header, rows = table(protocol)
         for cells in (header, ["---"] * len(header), *rows):
             lines.append("| " + " | ".join(cells) + " |")
-        lines += ["", *(f"![{m}](curves/{file_name(protocol, m)}.png)" for m in protocol["curves"])]
+        lines += ["", *(f"![{m}](curves/{file_name(protocol, m)}.png)" for m in curves_of(protocol))]
+        lines += ["", bands(protocol)]
     lines += ["", *(f"Left out: {name}: {reason}" for name, reason in document["left_out"].items())]
     lines += [f"Not read: {name}: {error}" for name, error in document["errors"].items()]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
@@ -66,10 +67,11 @@ def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], shown: list
         uris = {
             measure: "data:image/png;base64,"
             + base64.b64encode(pictures[f"{file_name(protocol, measure)}.png"]).decode()
-            for measure in protocol["curves"]
+            for measure in curves_of(protocol)
         }
         about = protocol_named(protocol["name"]).summary
-        sections.append({"title": protocol["protocol"], "about": about, "header": header, "rows": rows, "curves": uris})
+        shown_rows = {"header": header, "rows": rows, "curves": uris, "bands": bands(protocol)}
+        sections.append({"title": protocol["protocol"], "about": about, **shown_rows})
     notes = [f"{name} is left out: {reason}" for name, reason in document["left_out"].items()]
     notes += [f"{name} was not read: {error}" for name, error in document["errors"].items()]
     return report_page(title(document), [summary(document), READING], sections, shown, notes)
@@ -96,12 +98,35 @@ def summary(document: Mapping[str, Any]) -> str:
 
 def table(protocol: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """A row for each method, in the order of the first figure, and a column for each figure."""
-    tables = protocol["tables"]
-    methods = list(dict.fromkeys(row["method"] for one in tables for row in one["rows"]))
+    tables, methods = protocol["tables"], ordered(protocol)
     arrows = {"higher": " ↑", "lower": " ↓", "neither": ""}
     header = ["method", *(one["figure"] + arrows[one["better"]] for one in tables)]
     by_method = [{row["method"]: (row, one) for row in one["rows"]} for one in tables]
     return header, [[method, *(_cell(found.get(method)) for found in by_method)] for method in methods]
+
+
+def ordered(protocol: Mapping[str, Any]) -> list[str]:
+    """The methods in the order of the first figure, the best first."""
+    return list(dict.fromkeys(row["method"] for one in protocol["tables"] for row in one["rows"]))
+
+
+def curves_of(protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The curves of each measure, in the order of the table."""
+    place = {method: number for number, method in enumerate(ordered(protocol))}
+    return {
+        measure: dict(sorted(curves.items(), key=lambda item: place.get(item[0], len(place))))
+        for measure, curves in protocol["curves"].items()
+        if curves
+    }
+
+
+def bands(protocol: Mapping[str, Any]) -> str:
+    """Which curves are drawn with their intervals, where not all of them are."""
+    for curves in curves_of(protocol).values():
+        shown = banded(curves)
+        if len(shown) < len(curves):
+            return f"Bands are 95 % intervals, drawn for {', '.join(shown)} only."
+    return ""
 
 
 def _cell(found: tuple[Mapping[str, Any], Mapping[str, Any]] | None) -> str:
@@ -123,8 +148,7 @@ def file_name(protocol: Mapping[str, Any], measure: str) -> str:
 def _charts(document: Mapping[str, Any]) -> dict[str, bytes]:
     found: dict[str, bytes] = {}
     for protocol in document["protocols"]:
-        for measure, curves in protocol["curves"].items():
-            if curves:
-                picture = chart(measure, curves)
-                found |= {f"{file_name(protocol, measure)}.{kind}": drawn(picture, kind) for kind in ("png", "svg")}
+        for measure, curves in curves_of(protocol).items():
+            picture = chart(measure, curves)
+            found |= {f"{file_name(protocol, measure)}.{kind}": drawn(picture, kind) for kind in ("png", "svg")}
     return found
