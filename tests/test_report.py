@@ -10,17 +10,20 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from matplotlib.colors import to_hex
+from PIL import Image
 from typer.testing import CliRunner
 
 from test_run import SETTINGS, pets  # noqa: F401  (a fixture)
 from test_run_protocols import documents  # noqa: F401  (a fixture)
 from whyformer import WhyformerError
 from whyformer.cli import app
+from whyformer.data.generated import scenes
 from whyformer.evaluate.segmentation import mean_iou
 from whyformer.evaluate.statistics import comparison, interval
 from whyformer.run import differences, evaluate, report, suite_of
 from whyformer.run.charts import chart
 from whyformer.run.figures import half_of, measured, run_in
+from whyformer.run.gallery import truth
 from whyformer.run.report import curves_of
 from whyformer.run.tables import parquet, read
 
@@ -153,6 +156,46 @@ def test_words_that_people_marked_are_beside_the_maps(bert, documents, tmp_path)
     assert '<th scope="col" dir="auto">people</th>' in page
     assert ">film</span>" in page
     assert "1 are still to be done" in (out / "report.md").read_text()
+
+
+def test_the_truth_of_a_picture_is_its_mask(shown, pets):  # noqa: F811
+    run, samples = run_in(shown), {sample["name"]: sample for sample in read(shown, "samples")}
+    part = truth(run, samples["dog_2"]).parts["image"]
+    trimap = np.array(Image.open(pets / "annotations" / "trimaps" / "dog_2.png"))
+    strength = {1: 1.0, 2: 0.0, 3: 0.5}  # the pet, around it, and the border between them
+    np.testing.assert_array_equal(part.scores.reshape(36, 40), np.vectorize(strength.get)(trimap))
+    assert part.layout.box == (0, 0, 40, 36)
+    page = (shown / "report.html").read_text()
+    assert '<th scope="col" dir="auto">truth</th>' in page
+    assert page.count('alt="The original image"') == page.count('<th scope="row" dir="auto">best: ') + page.count(
+        '<th scope="row" dir="auto">worst: '
+    )
+
+
+def test_a_run_of_a_version_that_kept_no_masks_is_still_shown(shown, tmp_path):
+    old = shutil.copytree(shown, tmp_path / "old")
+    paths = sorted((old / "samples").iterdir())
+    for path in paths[1:]:
+        pq.write_table(pq.read_table(path).drop_columns(["mask", "true_regions"]), path)
+    report(old)
+    assert '<th scope="col" dir="auto">truth</th>' in (old / "report.html").read_text()
+    pq.write_table(pq.read_table(paths[0]).drop_columns(["mask", "true_regions"]), paths[0])
+    report(old)
+    page = (old / "report.html").read_text()
+    assert '<th scope="col" dir="auto">truth</th>' not in page
+    assert "Best and worst of" in page
+
+
+def test_the_truth_of_a_scene_is_the_regions_and_words_of_its_question(tmp_path):
+    document = {"model": "mini-lxmert", "data": {"reader": "scenes", "count": 2}, "methods": ["rollout"]}
+    out = evaluate(suite_of({**document, "protocols": ["localisation"]}), tmp_path / "out", quiet=True)
+    run = run_in(out)
+    for sample, scene in zip(read(out, "samples"), scenes(2), strict=True):
+        found = truth(run, sample)
+        assert found.answer == scene.answer
+        np.testing.assert_array_equal(found.parts["regions"].scores, scene.question.things)
+        np.testing.assert_array_equal(found.parts["text"].scores, scene.question.words)
+        np.testing.assert_allclose(found.parts["regions"].layout.boxes, scene.regions.boxes)
 
 
 def test_from_the_command_line(vit, pets, tmp_path):  # noqa: F811
