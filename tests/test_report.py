@@ -24,7 +24,7 @@ from whyformer.run import differences, evaluate, report, suite_of
 from whyformer.run.charts import chart
 from whyformer.run.figures import half_of, measured, run_in
 from whyformer.run.gallery import truth
-from whyformer.run.report import curves_of
+from whyformer.run.report import curves_of, unused
 from whyformer.run.tables import parquet, read
 
 
@@ -111,7 +111,7 @@ def test_markdown_names_the_values_and_the_curves(shown):
     cell = f"| {first['method']} | **{100 * first['value']:.1f}** [{100 * first['low']:.1f}, {100 * first['high']:.1f}]"
     assert cell in text
     assert "7 samples, seed 0; " in text
-    assert "1 could not be read" in text
+    assert "1 could not be used" in text
     for name in re.findall(r"\]\((curves/[^)]+)\)", text):
         assert (shown / name).read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (shown / name).with_suffix(".svg").read_text()
@@ -127,7 +127,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows(shown):
     assert "cat_<b>3" not in page
     assert "Best and worst of" in page
     assert "Two classes of" in page
-    assert "dog_0 was not read" in page
+    assert "dog_0 could not be used: " in page
     for method in ("generic_attention", "rollout first_block=1", "random", "centre_prior", "edge_prior"):
         assert f'<th scope="row">{method}</th>' in page
 
@@ -242,8 +242,20 @@ def test_a_run_without_a_single_usable_sample_says_so(vit, pets, tmp_path):  # n
     document = {"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(copied)}, **SETTINGS}
     out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
     report(out)
-    assert "0 samples, seed 0; 6 could not be read." in (out / "report.md").read_text()
+    assert "0 samples, seed 0; 6 could not be used." in (out / "report.md").read_text()
     assert "is not an image that can be read" in (out / "report.html").read_text()
+
+
+def test_samples_with_one_reason_are_counted_together():
+    mismatch = "No label named 'bird'. Known: cat, dog."
+    errors = {f"bird_{number}": mismatch for number in range(7)}
+    errors |= {name: f"The file '/pets/{name}.png' is not an image." for name in ("cat_1", "cat_2")}
+    errors |= {"dog_1": "The file '/pets/dog_1.png' has no mask."}
+    assert unused(errors) == [
+        f"7 samples (bird_0, bird_1, bird_2, bird_3, bird_4 and 2 more) could not be used: {mismatch}",
+        "2 samples (cat_1, cat_2) could not be used: The file '/pets/….png' is not an image.",
+        "dog_1 could not be used: The file '/pets/dog_1.png' has no mask.",
+    ]
 
 
 def test_halves_are_apart_and_the_same_in_every_suite(shown):

@@ -17,6 +17,7 @@ from whyformer.run.protocols import protocol_named
 from whyformer.run.tables import write_whole
 
 ALIKE = 0.05  # two methods whose paired test gives more than this are not told apart
+NAMED = 5  # of the samples with one reason, those that are named
 READING = (
     f"Value with its 95 % bootstrap interval. A ~ marks what a paired permutation test does not tell from the best "
     f"(p ≥ {ALIKE}, not corrected for the number of tests)."
@@ -54,8 +55,7 @@ def markdown(document: Mapping[str, Any]) -> str:
             lines.append("| " + " | ".join(cells) + " |")
         lines += ["", *(f"![{m}](curves/{file_name(protocol, m)}.png)" for m in curves_of(protocol))]
         lines += ["", bands(protocol)]
-    lines += ["", *(f"Left out: {name}: {reason}" for name, reason in document["left_out"].items())]
-    lines += [f"Not read: {name}: {error}" for name, error in document["errors"].items()]
+    lines += ["", *(f"- {note}" for note in notes(document))]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
@@ -72,9 +72,26 @@ def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], shown: list
         about = protocol_named(protocol["name"]).summary
         shown_rows = {"header": header, "rows": rows, "curves": uris, "bands": bands(protocol)}
         sections.append({"title": protocol["protocol"], "about": about, **shown_rows})
-    notes = [f"{name} is left out: {reason}" for name, reason in document["left_out"].items()]
-    notes += [f"{name} was not read: {error}" for name, error in document["errors"].items()]
-    return report_page(title(document), [summary(document), READING], sections, shown, notes)
+    return report_page(title(document), [summary(document), READING], sections, shown, notes(document))
+
+
+def notes(document: Mapping[str, Any]) -> list[str]:
+    """What is missing from the tables, and why: methods, and samples by their reasons."""
+    left_out = [f"{name} is left out: {reason}" for name, reason in document["left_out"].items()]
+    return left_out + unused(document["errors"])
+
+
+def unused(errors: Mapping[str, str]) -> list[str]:
+    """Why samples could not be used; those with the same reason, but for their own name in it, together."""
+    alike: dict[str, list[str]] = {}
+    for name, reason in errors.items():
+        alike.setdefault(re.sub(rf"(?<!\w){re.escape(name)}(?!\w)", "…", reason), []).append(name)
+    lines = []
+    for reason, names in alike.items():
+        more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+        who = names[0] if len(names) == 1 else f"{len(names)} samples ({', '.join(names[:NAMED])}{more})"
+        lines.append(f"{who} could not be used: {errors[names[0]] if len(names) == 1 else reason}")
+    return lines
 
 
 def title(document: Mapping[str, Any]) -> str:
@@ -92,7 +109,7 @@ def summary(document: Mapping[str, Any]) -> str:
     if unfinished:
         parts.append(f"{unfinished} are still to be done: the run is not finished")
     if document["errors"]:
-        parts.append(f"{len(document['errors'])} could not be read")
+        parts.append(f"{len(document['errors'])} could not be used")
     return "; ".join(parts) + "."
 
 
