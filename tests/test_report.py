@@ -24,7 +24,7 @@ from whyformer.run import differences, evaluate, report, suite_of
 from whyformer.run.charts import chart
 from whyformer.run.figures import half_of, measured, run_in
 from whyformer.run.gallery import truth
-from whyformer.run.report import curves_of, unused
+from whyformer.run.report import curves_of, markdown, plain, unused
 from whyformer.run.tables import parquet, read
 
 
@@ -256,6 +256,29 @@ def test_samples_with_one_reason_are_counted_together():
         "2 samples (cat_1, cat_2) could not be used: The file '/pets/….png' is not an image.",
         "dog_1 could not be used: The file '/pets/dog_1.png' has no mask.",
     ]
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("bird <b>&_1", r"bird \<b\>\&\_1"),
+        ("rollout first_block=1", "rollout first_block=1"),
+        ("__init__", r"\_\_init\_\_"),
+        ("a|b *c* [d](e) `f` $g$ ~h~ i\\j", r"a\|b \*c\* \[d\](e) \`f\` \$g\$ \~h\~ i\\j"),
+        ("two\nlines", "two↵lines"),
+    ],
+)
+def test_markdown_shows_names_as_they_are(text, escaped):
+    assert plain(text) == escaped
+
+
+def test_markdown_of_a_careless_name_holds_no_markup(shown):
+    document = json.loads((shown / "results.json").read_text())
+    reason = "No label named 'bird <b>&'."
+    document |= {"errors": {"bird <b>&_1": reason}, "left_out": {"lrp": "It needs a <rule>."}}
+    lines = markdown(document).splitlines()
+    assert r"- bird \<b\>\&\_1 could not be used: No label named 'bird \<b\>\&'." in lines
+    assert r"- lrp is left out: It needs a \<rule\>." in lines
 
 
 def test_halves_are_apart_and_the_same_in_every_suite(shown):

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.render.html import report_page
+from whyformer.render.text import visible
 from whyformer.run.charts import banded, chart, drawn
 from whyformer.run.figures import Half, figures, run_in
 from whyformer.run.gallery import Gallery, galleries
@@ -47,16 +48,22 @@ def report(folder: str | Path, *, half: Half | None = None) -> Path:
 
 def markdown(document: Mapping[str, Any]) -> str:
     """The tables of a run."""
-    lines = [f"# {title(document)}", "", summary(document), "", READING]
+    lines = [f"# {plain(title(document))}", "", summary(document), "", READING]
     for protocol in document["protocols"]:
-        lines += ["", f"## {protocol['protocol']}", "", protocol_named(protocol["name"]).summary, ""]
+        lines += ["", f"## {plain(protocol['protocol'])}", "", protocol_named(protocol["name"]).summary, ""]
         header, rows = table(protocol)
-        for cells in (header, ["---"] * len(header), *rows):
+        marked = [[plain(method), *cells] for method, *cells in rows]
+        for cells in (header, ["---"] * len(header), *marked):
             lines.append("| " + " | ".join(cells) + " |")
-        lines += ["", *(f"![{m}](curves/{file_name(protocol, m)}.png)" for m in curves_of(protocol))]
-        lines += ["", bands(protocol)]
-    lines += ["", *(f"- {note}" for note in notes(document))]
+        lines += ["", *(f"![{plain(m)}](curves/{file_name(protocol, m)}.png)" for m in curves_of(protocol))]
+        lines += ["", plain(bands(protocol))]
+    lines += ["", *(f"- {plain(note)}" for note in notes(document))]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def plain(text: str) -> str:
+    """The text in one line of Markdown that shows it as it is; an underscore within a word needs no escape."""
+    return re.sub(r"[\\`*\[\]<>&|~$#]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(text))
 
 
 def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], shown: list[Gallery]) -> str:
