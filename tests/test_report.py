@@ -23,7 +23,7 @@ from whyformer.evaluate.statistics import comparison, interval
 from whyformer.run import differences, evaluate, report, suite_of
 from whyformer.run.charts import chart
 from whyformer.run.figures import half_of, measured, run_in
-from whyformer.run.gallery import truth
+from whyformer.run.gallery import galleries, truth
 from whyformer.run.report import curves_of, markdown, plain, unused
 from whyformer.run.tables import parquet, read
 
@@ -186,6 +186,19 @@ def test_a_run_of_a_version_that_kept_no_masks_is_still_shown(shown, tmp_path):
     assert "Best and worst of" in page
 
 
+def test_the_gallery_names_figures_and_writes_values_as_the_table_does(shown):
+    run, document = run_in(shown), json.loads((shown / "results.json").read_text())
+    by_protocol = dict(zip(["image_perturbation", "segmentation"], galleries(run, shown, document), strict=False))
+    found = by_protocol["segmentation"]
+    method = found.columns[1]
+    assert found.title == f"Best and worst of {method} by mIoU (segmentation)"
+    assert found.note.startswith("Of 7 samples; the mIoU of each is in brackets.")
+    _, by_method = measured(run, run.choices[1], "mIoU")
+    values = sorted((mean_iou(counts[None]) for counts in by_method[method].values()), reverse=True)
+    shown_values = [re.search(r"\(([\d.]+)\)$", row)[1] for row in found.rows]
+    assert shown_values == [f"{100 * value:.1f}" for value in (*values[:3], *values[-3:])]
+
+
 def test_the_truth_of_a_scene_is_the_regions_and_words_of_its_question(tmp_path):
     document = {"model": "mini-lxmert", "data": {"reader": "scenes", "count": 2}, "methods": ["rollout"]}
     out = evaluate(suite_of({**document, "protocols": ["localisation"]}), tmp_path / "out", quiet=True)
@@ -196,6 +209,9 @@ def test_the_truth_of_a_scene_is_the_regions_and_words_of_its_question(tmp_path)
         np.testing.assert_array_equal(found.parts["regions"].scores, scene.question.things)
         np.testing.assert_array_equal(found.parts["text"].scores, scene.question.words)
         np.testing.assert_allclose(found.parts["regions"].layout.boxes, scene.regions.boxes)
+    report(out)
+    captions = re.findall(r"<h3>(\w+)</h3>", (out / "report.html").read_text())
+    assert set(captions) == {"regions", "text"}
 
 
 def test_from_the_command_line(vit, pets, tmp_path):  # noqa: F811

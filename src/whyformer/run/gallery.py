@@ -52,12 +52,17 @@ def galleries(run: Run, folder: Path, document: Mapping[str, Any]) -> list[Galle
     return [*found, *([_two_classes(run, *pair, samples, explained)] if pair else [])]
 
 
+def shown_value(value: float, table: Mapping[str, Any]) -> str:
+    """A value of a table's figure as the report writes it; a share in percent."""
+    return f"{100 * value:.1f}" if table["is_share"] else f"{value:.3f}"
+
+
 def explanation(run: Run, sample: Record, records: Iterable[Record]) -> Explanation | None:
     """A sample's explanation as it was, on the picture or text that the tables keep."""
     parts = {record["part"]: _part(sample, record) for record in records}
     first = next(iter(records))
     is_answer = first["target"] == sample["predicted"]
-    shown = {"image" if name == "regions" else name: part for name, part in parts.items() if part is not None}
+    shown = {name: part for name, part in parts.items() if part is not None}
     if not shown:
         return None
     return Explanation(
@@ -88,11 +93,11 @@ def _whose(run: Run) -> str:
 
 @dataclass(frozen=True)
 class Extremes:
-    """The samples on which a protocol's best method did best and worst, with their values, and the methods to show."""
+    """The samples on which a protocol's best method did best and worst, their values as shown, and the methods."""
 
     title: str
     note: str
-    values: dict[int, float]
+    values: dict[int, str]
     methods: list[str]
 
 
@@ -110,8 +115,8 @@ def _extremes(run: Run, protocol: Mapping[str, Any], explained_by: set[str]) -> 
     order = sorted(values, key=lambda sample: (values[sample] * (1 if figure.better == "lower" else -1), sample))
     ends = dict.fromkeys([*order[:EXTREMES], *order[-EXTREMES:]])
     title = f"Best and worst of {best} by {table['figure']} ({protocol['protocol']})"
-    note = f"Of {len(values)} samples, by the value of {figure.measure} in brackets."
-    return Extremes(title, note, {sample: values[sample] for sample in ends}, methods[:COLUMNS])
+    note = f"Of {len(values)} samples; the {table['figure']} of each is in brackets."
+    return Extremes(title, note, {sample: shown_value(values[sample], table) for sample in ends}, methods[:COLUMNS])
 
 
 def _best_and_worst(run: Run, chosen: Extremes, samples: Mapping[int, Record], explained: Explained) -> Gallery:
@@ -122,7 +127,7 @@ def _best_and_worst(run: Run, chosen: Extremes, samples: Mapping[int, Record], e
         cells.append((truth(run, sample), *maps))
         side = "best" if place < EXTREMES else "worst"
         wrong = "" if sample["label"] in (None, sample["predicted"]) else f", answered {sample['predicted']}"
-        titles.append(f"{side}: {sample['name']}{wrong} ({value:.2f})")
+        titles.append(f"{side}: {sample['name']}{wrong} ({value})")
     if all(known is None for known, *_ in cells):
         maps_only = tuple(row[1:] for row in cells)
         return Gallery(chosen.title, chosen.note, tuple(titles), tuple(chosen.methods), maps_only)

@@ -13,7 +13,7 @@ from whyformer.render.html import report_page
 from whyformer.render.text import visible
 from whyformer.run.charts import banded, chart, drawn
 from whyformer.run.figures import Half, figures, run_in
-from whyformer.run.gallery import Gallery, galleries
+from whyformer.run.gallery import Gallery, galleries, shown_value
 from whyformer.run.protocols import protocol_named
 from whyformer.run.tables import write_whole
 
@@ -157,8 +157,7 @@ def _cell(found: tuple[Mapping[str, Any], Mapping[str, Any]] | None) -> str:
     if found is None:
         return "–"
     row, one = found
-    times, digits = (100, 1) if one["is_share"] else (1, 3)
-    value, low, high = (f"{times * row[key]:.{digits}f}" for key in ("value", "low", "high"))
+    value, low, high = (shown_value(row[key], one) for key in ("value", "low", "high"))
     is_best = one["rows"][0] is row and one["better"] != "neither"
     tested = row.get("to_best")
     mark = " ~" if tested and tested["p"] >= ALIKE else ""
