@@ -24,7 +24,7 @@ from whyformer.run import differences, evaluate, report, suite_of
 from whyformer.run.charts import chart
 from whyformer.run.figures import half_of, measured, run_in
 from whyformer.run.gallery import galleries, truth
-from whyformer.run.report import curves_of, markdown, plain, unused
+from whyformer.run.report import curves_of, markdown, plain, table, unused
 from whyformer.run.tables import parquet, read
 
 
@@ -103,6 +103,16 @@ def test_curves_are_in_the_order_of_the_table():
     assert {measure: list(curves) for measure, curves in curves_of(protocol).items()} == {
         "accuracy": ["lrp", "random", "rollout"]
     }
+
+
+@pytest.mark.parametrize(("better", "bold"), [("higher", [True, True, False]), ("neither", [False] * 3)])
+def test_all_that_are_best_as_shown_are_bold(better, bold):
+    values = {"lrp": 1.0, "rollout": 0.9999, "random": 0.998}
+    rows = [{"method": method, "value": value, "low": value, "high": 1.0} for method, value in values.items()]
+    one = {"figure": "mIoU", "better": better, "is_share": True, "rows": rows}
+    _, cells = table({"tables": [one]})
+    assert [cell.startswith("**") for _, cell in cells] == bold
+    assert [cell.replace("**", "").split()[0] for _, cell in cells] == ["100.0", "100.0", "99.8"]
 
 
 def test_markdown_names_the_values_and_the_curves(shown):

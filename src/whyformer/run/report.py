@@ -20,7 +20,8 @@ from whyformer.run.tables import write_whole
 ALIKE = 0.05  # two methods whose paired test gives more than this are not told apart
 NAMED = 5  # of the samples with one reason, those that are named
 READING = (
-    f"Value with its 95 % bootstrap interval. A ~ marks what a paired permutation test does not tell from the best "
+    "Value with its 95 % bootstrap interval; the best, and what equals it as shown, is bold. "
+    "A ~ marks what a paired permutation test does not tell from the best "
     f"(p ≥ {ALIKE}, not corrected for the number of tests)."
 )
 
@@ -158,7 +159,7 @@ def _cell(found: tuple[Mapping[str, Any], Mapping[str, Any]] | None) -> str:
         return "–"
     row, one = found
     value, low, high = (shown_value(row[key], one) for key in ("value", "low", "high"))
-    is_best = one["rows"][0] is row and one["better"] != "neither"
+    is_best = value == shown_value(one["rows"][0]["value"], one) and one["better"] != "neither"
     tested = row.get("to_best")
     mark = " ~" if tested and tested["p"] >= ALIKE else ""
     return f"{'**' if is_best else ''}{value}{'**' if is_best else ''} [{low}, {high}]{mark}"
