@@ -202,7 +202,7 @@ def test_the_gallery_names_figures_and_writes_values_as_the_table_does(shown):
     found = by_protocol["segmentation"]
     method = found.columns[1]
     assert found.title == f"Best and worst of {method} by mIoU (segmentation)"
-    assert found.note.startswith("Of 7 samples; the mIoU of each is in brackets.")
+    assert found.note.startswith("Of 7 samples; in brackets: mIoU.")
     _, by_method = measured(run, run.choices[1], "mIoU")
     values = sorted((mean_iou(counts[None]) for counts in by_method[method].values()), reverse=True)
     shown_values = [re.search(r"\(([\d.]+)\)$", row)[1] for row in found.rows]

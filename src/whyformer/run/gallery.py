@@ -115,7 +115,7 @@ def _extremes(run: Run, protocol: Mapping[str, Any], explained_by: set[str]) -> 
     order = sorted(values, key=lambda sample: (values[sample] * (1 if figure.better == "lower" else -1), sample))
     ends = dict.fromkeys([*order[:EXTREMES], *order[-EXTREMES:]])
     title = f"Best and worst of {best} by {table['figure']} ({protocol['protocol']})"
-    note = f"Of {len(values)} samples; the {table['figure']} of each is in brackets."
+    note = f"Of {len(values)} samples; in brackets: {table['figure']}."
     return Extremes(title, note, {sample: shown_value(values[sample], table) for sample in ends}, methods[:COLUMNS])
 
 
