@@ -9,6 +9,8 @@ import shutil
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.colors import to_hex
+from PIL import Image
 from typer.testing import CliRunner
 
 from publish import published
@@ -16,10 +18,14 @@ from test_run import SETTINGS, pets  # noqa: F401  (a fixture)
 from test_run_protocols import documents  # noqa: F401  (a fixture)
 from whyformer import WhyformerError
 from whyformer.cli import app
+from whyformer.data.generated import scenes
 from whyformer.evaluate.segmentation import mean_iou
 from whyformer.evaluate.statistics import comparison, interval
 from whyformer.run import differences, evaluate, report, suite_of
+from whyformer.run.charts import chart
 from whyformer.run.figures import half_of, measured, run_in, value_of
+from whyformer.run.gallery import galleries, truth
+from whyformer.run.report import curves_of, markdown, plain, table, unused
 from whyformer.run.suite import Choice
 from whyformer.run.tables import parquet, read
 
@@ -69,13 +75,55 @@ def test_figures_are_those_of_the_tables_with_intervals_and_paired_tests(shown):
     assert all(low <= mean <= high for low, mean, high in zip(curve["low"], curve["mean"], curve["high"], strict=True))
 
 
+def flat_curves(*methods):
+    points = {"at": [0.0, 1.0], "mean": [1.0, 0.0], "low": [0.9, 0.0], "high": [1.0, 0.1]}
+    return dict.fromkeys(methods, points)
+
+
+def test_of_many_curves_the_best_and_the_control_have_bands_and_no_two_look_alike():
+    names = [f"method {number}" for number in range(16)]
+    axes = chart("accuracy", flat_curves(*names[:9], "random", *names[9:], "edge_prior")).axes[0]
+    lines = {line.get_label(): line for line in axes.lines}
+    assert list(lines) == [*names[:9], "random", *names[9:], "edge_prior"]
+    looks = [(to_hex(line.get_color()), line.get_linestyle()) for line in lines.values()]
+    assert len(set(looks)) == 18
+    assert [lines[name].get_linestyle() for name in names[:4]] == ["-", "-", "-", "--"]
+    assert lines[names[0]].get_zorder() > lines[names[1]].get_zorder()
+    bands = [to_hex(band.get_facecolor()[0][:3]) for band in axes.collections]
+    assert bands == [to_hex(lines[name].get_color()) for name in (*names[:3], "random")]
+
+
+def test_of_few_curves_all_have_bands():
+    axes = chart("accuracy", flat_curves("lrp", "rollout", "random")).axes[0]
+    assert len(axes.collections) == 3
+    assert [line.get_linestyle() for line in axes.lines] == ["-", "-", ":"]
+
+
+def test_curves_are_in_the_order_of_the_table():
+    rows = [{"method": method} for method in ("lrp", "random", "rollout")]
+    protocol = {"tables": [{"rows": rows}], "curves": {"accuracy": flat_curves("rollout", "lrp", "random"), "none": {}}}
+    assert {measure: list(curves) for measure, curves in curves_of(protocol).items()} == {
+        "accuracy": ["lrp", "random", "rollout"]
+    }
+
+
+@pytest.mark.parametrize(("better", "bold"), [("higher", [True, True, False]), ("neither", [False] * 3)])
+def test_all_that_are_best_as_shown_are_bold(better, bold):
+    values = {"lrp": 1.0, "rollout": 0.9999, "random": 0.998}
+    rows = [{"method": method, "value": value, "low": value, "high": 1.0} for method, value in values.items()]
+    one = {"figure": "mIoU", "better": better, "is_share": True, "rows": rows}
+    _, cells = table({"tables": [one]})
+    assert [cell.startswith("**") for _, cell in cells] == bold
+    assert [cell.replace("**", "").split()[0] for _, cell in cells] == ["100.0", "100.0", "99.8"]
+
+
 def test_markdown_names_the_values_and_the_curves(shown):
     document, text = json.loads((shown / "results.json").read_text()), (shown / "report.md").read_text()
     first = document["protocols"][1]["tables"][0]["rows"][0]
     cell = f"| {first['method']} | **{100 * first['value']:.1f}** [{100 * first['low']:.1f}, {100 * first['high']:.1f}]"
     assert cell in text
     assert "7 samples, seed 0; " in text
-    assert "1 could not be read" in text
+    assert "1 could not be used" in text
     for name in re.findall(r"\]\((curves/[^)]+)\)", text):
         assert (shown / name).read_bytes().startswith(b"\x89PNG")
         assert "<svg" in (shown / name).with_suffix(".svg").read_text()
@@ -91,7 +139,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows(shown):
     assert "cat_<b>3" not in page
     assert "Best and worst of" in page
     assert "Two classes of" in page
-    assert "dog_0 was not read" in page
+    assert "dog_0 could not be used: " in page
     for method in ("generic_attention", "rollout first_block=1", "random", "centre_prior", "edge_prior"):
         assert f'<th scope="row">{method}</th>' in page
 
@@ -120,6 +168,62 @@ def test_words_that_people_marked_are_beside_the_maps(bert, documents, tmp_path)
     assert '<th scope="col" dir="auto">people</th>' in page
     assert ">film</span>" in page
     assert "1 are still to be done" in (out / "report.md").read_text()
+
+
+def test_the_truth_of_a_picture_is_its_mask(shown, pets):  # noqa: F811
+    run, samples = run_in(shown), {sample["name"]: sample for sample in read(shown, "samples")}
+    part = truth(run, samples["dog_2"]).parts["image"]
+    trimap = np.array(Image.open(pets / "annotations" / "trimaps" / "dog_2.png"))
+    strength = {1: 1.0, 2: 0.0, 3: 0.5}  # the pet, around it, and the border between them
+    np.testing.assert_array_equal(part.scores.reshape(36, 40), np.vectorize(strength.get)(trimap))
+    assert part.layout.box == (0, 0, 40, 36)
+    page = (shown / "report.html").read_text()
+    assert '<th scope="col" dir="auto">truth</th>' in page
+    assert page.count('alt="The original image"') == page.count('<th scope="row" dir="auto">best: ') + page.count(
+        '<th scope="row" dir="auto">worst: '
+    )
+
+
+def test_a_run_of_a_version_that_kept_no_masks_is_still_shown(shown, tmp_path):
+    old = shutil.copytree(shown, tmp_path / "old")
+    paths = sorted((old / "samples").iterdir())
+    for path in paths[1:]:
+        pq.write_table(pq.read_table(path).drop_columns(["mask", "true_regions"]), path)
+    report(old)
+    assert '<th scope="col" dir="auto">truth</th>' in (old / "report.html").read_text()
+    pq.write_table(pq.read_table(paths[0]).drop_columns(["mask", "true_regions"]), paths[0])
+    report(old)
+    page = (old / "report.html").read_text()
+    assert '<th scope="col" dir="auto">truth</th>' not in page
+    assert "Best and worst of" in page
+
+
+def test_the_gallery_names_figures_and_writes_values_as_the_table_does(shown):
+    run, document = run_in(shown), json.loads((shown / "results.json").read_text())
+    by_protocol = dict(zip(["image_perturbation", "segmentation"], galleries(run, shown, document), strict=False))
+    found = by_protocol["segmentation"]
+    method = found.columns[1]
+    assert found.title == f"Best and worst of {method} by mIoU (segmentation)"
+    assert found.note.startswith("Of 7 samples; in brackets: mIoU.")
+    _, by_method = measured(run, run.choices[1], "mIoU")
+    values = sorted((mean_iou(counts[None]) for counts in by_method[method].values()), reverse=True)
+    shown_values = [re.search(r"\(([\d.]+)\)$", row)[1] for row in found.rows]
+    assert shown_values == [f"{100 * value:.1f}" for value in (*values[:3], *values[-3:])]
+
+
+def test_the_truth_of_a_scene_is_the_regions_and_words_of_its_question(tmp_path):
+    document = {"model": "mini-lxmert", "data": {"reader": "scenes", "count": 2}, "methods": ["rollout"]}
+    out = evaluate(suite_of({**document, "protocols": ["localisation"]}), tmp_path / "out", quiet=True)
+    run = run_in(out)
+    for sample, scene in zip(read(out, "samples"), scenes(2), strict=True):
+        found = truth(run, sample)
+        assert found.answer == scene.answer
+        np.testing.assert_array_equal(found.parts["regions"].scores, scene.question.things)
+        np.testing.assert_array_equal(found.parts["text"].scores, scene.question.words)
+        np.testing.assert_allclose(found.parts["regions"].layout.boxes, scene.regions.boxes)
+    report(out)
+    captions = re.findall(r"<h3>(\w+)</h3>", (out / "report.html").read_text())
+    assert set(captions) == {"regions", "text"}
 
 
 def test_from_the_command_line(vit, pets, tmp_path):  # noqa: F811
@@ -166,7 +270,7 @@ def test_a_run_without_a_single_usable_sample_says_so(vit, pets, tmp_path):  # n
     document = {"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(copied)}, **SETTINGS}
     out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
     report(out)
-    assert "0 samples, seed 0; 6 could not be read." in (out / "report.md").read_text()
+    assert "0 samples, seed 0; 6 could not be used." in (out / "report.md").read_text()
     assert "is not an image that can be read" in (out / "report.html").read_text()
 
 
@@ -181,10 +285,10 @@ def test_a_single_sample_has_no_interval_and_its_report_is_still_json(vit, pets,
     found = json.loads((out / "results.json").read_text(), parse_constant=refused)
     text = (out / "report.md").read_text()
     for number, protocol in enumerate(found["protocols"]):
-        for table in protocol["tables"]:
-            for row in table["rows"]:
+        for one in protocol["tables"]:
+            for row in one["rows"]:
                 name, method = SETTINGS["protocols"][number], row["method"]
-                figure, values = measured(run_in(out), Choice(name, {}), table["figure"])
+                figure, values = measured(run_in(out), Choice(name, {}), one["figure"])
                 assert row["value"] == value_of(figure, list(values[method].values()))
                 assert [row["low"], row["high"], row.get("to_best")] == [None, None, None]
     row = found["protocols"][1]["tables"][0]["rows"][0]
@@ -204,12 +308,47 @@ def test_samples_of_one_name_are_counted_one_by_one(vit, pets, tmp_path):  # noq
     report(out)
     text = (out / "report.md").read_text()
     assert "6 samples, seed 0; the model is right on" in text
-    assert "; 2 could not be read." in text
+    assert "; 2 could not be used." in text
     assert "still to be done" not in text
-    assert re.findall(r"Not read: twin: .*(cat_1|dog_2)", text) == ["cat_1", "dog_2"]
-    assert (out / "report.html").read_text().count("twin was not read: ") == 2
+    assert re.findall(r"- twin could not be used: .*(cat_1|dog_2)", text) == ["cat_1", "dog_2"]
+    assert (out / "report.html").read_text().count("twin could not be used: ") == 2
     found = published(run_in(out))
     assert (found["samples"], found["unusable"], found["unfinished"]) == (6, 2, 0)
+
+
+def test_samples_with_one_reason_are_counted_together():
+    mismatch = "No label named 'bird'. Known: cat, dog."
+    errors = {f"bird_{number}": mismatch for number in range(7)}
+    errors |= {name: f"The file '/pets/{name}.png' is not an image." for name in ("cat_1", "cat_2")}
+    errors |= {"dog_1": "The file '/pets/dog_1.png' has no mask."}
+    assert unused([{"name": name, "error": error} for name, error in errors.items()]) == [
+        f"7 samples (bird_0, bird_1, bird_2, bird_3, bird_4 and 2 more) could not be used: {mismatch}",
+        "2 samples (cat_1, cat_2) could not be used: The file '/pets/….png' is not an image.",
+        "dog_1 could not be used: The file '/pets/dog_1.png' has no mask.",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "escaped"),
+    [
+        ("bird <b>&_1", r"bird \<b\>\&\_1"),
+        ("rollout first_block=1", "rollout first_block=1"),
+        ("__init__", r"\_\_init\_\_"),
+        ("a|b *c* [d](e) `f` $g$ ~h~ i\\j", r"a\|b \*c\* \[d\](e) \`f\` \$g\$ \~h\~ i\\j"),
+        ("two\nlines", "two↵lines"),
+    ],
+)
+def test_markdown_shows_names_as_they_are(text, escaped):
+    assert plain(text) == escaped
+
+
+def test_markdown_of_a_careless_name_holds_no_markup(shown):
+    document = json.loads((shown / "results.json").read_text())
+    reason = "No label named 'bird <b>&'."
+    document |= {"errors": [{"name": "bird <b>&_1", "error": reason}], "left_out": {"lrp": "It needs a <rule>."}}
+    lines = markdown(document).splitlines()
+    assert r"- bird \<b\>\&\_1 could not be used: No label named 'bird \<b\>\&'." in lines
+    assert r"- lrp is left out: It needs a \<rule\>." in lines
 
 
 def test_halves_are_apart_and_the_same_in_every_suite(shown):
@@ -239,7 +378,7 @@ def test_every_report_says_which_methods_are_left_out(swin, pets, tmp_path, half
     assert note["method"] == "rollout"
     place = report(out, half=half).parent
     assert json.loads((place / "results.json").read_text())["left_out"] == {"rollout": note["text"]}
-    assert f"Left out: rollout: {note['text']}" in (place / "report.md").read_text()
+    assert plain(f"rollout is left out: {note['text']}") in (place / "report.md").read_text()
     assert "rollout is left out: " in (place / "report.html").read_text()
 
 

@@ -52,7 +52,8 @@ def report_page(
         views += [cell for row in cells for cell in row if cell]
         rows = [{"title": visible(name), "cells": row} for name, row in zip(gallery.rows, cells, strict=True)]
         columns = [readable(column) for column in gallery.columns]
-        grids.append({"title": readable(gallery.title), "note": gallery.note, "columns": columns, "rows": rows})
+        heading = {"title": readable(gallery.title), "note": gallery.note, "has_truth": gallery.has_truth}
+        grids.append({**heading, "columns": columns, "rows": rows})
     shown = {"title": readable(title), "about": about, "sections": sections, "grids": grids, "notes": notes}
     return _rendered("report.html.j2", views, **shown)
 

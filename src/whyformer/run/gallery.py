@@ -20,18 +20,20 @@ from whyformer.run.tables import EXPLANATIONS, SAMPLES, Record, read, whole_tabl
 
 EXTREMES = 3  # best, and worst
 COLUMNS = 6  # methods side by side
+MARKED = np.array([0, 1, 0.5])  # how strongly BACKGROUND, OBJECT and UNKNOWN are shown
 Explained = dict[tuple[int, str, str], list[Record]]  # of a sample, by a method, for a target
 
 
 @dataclass(frozen=True)
 class Gallery:
-    """A grid of explanations: a title for each row and column."""
+    """A grid of explanations: a title for each row and column. The first column may be the truth."""
 
     title: str
     note: str
     rows: tuple[str, ...]
     columns: tuple[str, ...]
     cells: tuple[tuple[Explanation | None, ...], ...]
+    has_truth: bool = False
 
 
 def galleries(run: Run, folder: Path, document: Mapping[str, Any]) -> list[Gallery]:
@@ -50,12 +52,19 @@ def galleries(run: Run, folder: Path, document: Mapping[str, Any]) -> list[Galle
     return [*found, *([_two_classes(run, *pair, samples, explained)] if pair else [])]
 
 
+def shown_value(value: float | None, table: Mapping[str, Any]) -> str:
+    """A value of a table's figure as the report writes it; a share in percent."""
+    if value is None:
+        return "–"
+    return f"{100 * value:.1f}" if table["is_share"] else f"{value:.3f}"
+
+
 def explanation(run: Run, sample: Record, records: Iterable[Record]) -> Explanation | None:
     """A sample's explanation as it was, on the picture or text that the tables keep."""
     parts = {record["part"]: _part(sample, record) for record in records}
     first = next(iter(records))
     is_answer = first["target"] == sample["predicted"]
-    shown = {"image" if name == "regions" else name: part for name, part in parts.items() if part is not None}
+    shown = {name: part for name, part in parts.items() if part is not None}
     if not shown:
         return None
     return Explanation(
@@ -63,25 +72,34 @@ def explanation(run: Run, sample: Record, records: Iterable[Record]) -> Explanat
     )
 
 
-def people(run: Run, sample: Record) -> Explanation:
-    """The words that people marked, or that are known to matter, as if they were an explanation."""
-    spans = [match.span() for match in re.finditer(r"\S+", sample["text"])][: len(sample["rationale"])]
-    marks = np.array(sample["rationale"][: len(spans)], dtype=np.float32)
-    part = Part(_pieces(sample["text"], spans), marks)
-    return Explanation({"text": part}, sample["label"] or "", None, _whose(run), run.suite["model"])
+def truth(run: Run, sample: Record) -> Explanation | None:
+    """What people marked, or what is known to matter, as if it were an explanation; None where the tables keep none."""
+    marks: dict[str, tuple[Layout, Any]] = {}
+    if sample.get("mask"):  # runs of older versions keep neither masks nor true regions
+        mask = np.array(Image.open(io.BytesIO(sample["mask"])))
+        rows, columns = mask.shape
+        marks["image"] = Patches(_picture(sample), rows, columns, (0, 0, columns, rows)), MARKED[mask].flatten()
+    if sample.get("true_regions"):
+        marks["regions"] = _boxes(sample), sample["true_regions"]
+    if sample["text"] and sample["rationale"]:
+        spans = [match.span() for match in re.finditer(r"\S+", sample["text"])][: len(sample["rationale"])]
+        marks["text"] = _pieces(sample["text"], spans), sample["rationale"][: len(spans)]
+    parts = {name: Part(layout, np.array(values, dtype=np.float32)) for name, (layout, values) in marks.items()}
+    return Explanation(parts, sample["label"] or "", None, _whose(run), run.suite["model"]) if parts else None
 
 
 def _whose(run: Run) -> str:
-    return "truth" if run.suite["data"]["reader"] == "scenes" else "people"
+    """A rationale is what somebody found convincing, not what the answer depends on."""
+    return "people" if run.suite["data"]["reader"] == "eraser" else "truth"
 
 
 @dataclass(frozen=True)
 class Extremes:
-    """The samples on which a protocol's best method did best and worst, with their values, and the methods to show."""
+    """The samples on which a protocol's best method did best and worst, their values as shown, and the methods."""
 
     title: str
     note: str
-    values: dict[int, float]
+    values: dict[int, str]
     methods: list[str]
 
 
@@ -99,21 +117,25 @@ def _extremes(run: Run, protocol: Mapping[str, Any], explained_by: set[str]) -> 
     order = sorted(values, key=lambda sample: (values[sample] * (1 if figure.better == "lower" else -1), sample))
     ends = dict.fromkeys([*order[:EXTREMES], *order[-EXTREMES:]])
     title = f"Best and worst of {best} by {table['figure']} ({protocol['protocol']})"
-    note = f"Of {len(values)} samples, by the value of {figure.measure} in brackets."
-    return Extremes(title, note, {sample: values[sample] for sample in ends}, methods[:COLUMNS])
+    note = f"Of {len(values)} samples; in brackets: {table['figure']}."
+    return Extremes(title, note, {sample: shown_value(values[sample], table) for sample in ends}, methods[:COLUMNS])
 
 
 def _best_and_worst(run: Run, chosen: Extremes, samples: Mapping[int, Record], explained: Explained) -> Gallery:
     cells, titles = [], []
     for place, (number, value) in enumerate(chosen.values.items()):
         sample = samples[number]
-        marked = [people(run, sample)] if sample["text"] and sample["rationale"] else []
-        cells.append((*marked, *(_first(run, sample, method, explained) for method in chosen.methods)))
+        maps = (_first(run, sample, method, explained) for method in chosen.methods)
+        cells.append((truth(run, sample), *maps))
         side = "best" if place < EXTREMES else "worst"
         wrong = "" if sample["label"] in (None, sample["predicted"]) else f", answered {sample['predicted']}"
-        titles.append(f"{side}: {sample['name']}{wrong} ({value:.2f})")
-    names = ([_whose(run)] if len(cells[0]) > len(chosen.methods) else []) + chosen.methods
-    return Gallery(chosen.title, chosen.note, tuple(titles), tuple(names), tuple(cells))
+        titles.append(f"{side}: {sample['name']}{wrong} ({value})")
+    if all(known is None for known, *_ in cells):
+        maps_only = tuple(row[1:] for row in cells)
+        return Gallery(chosen.title, chosen.note, tuple(titles), tuple(chosen.methods), maps_only)
+    is_masked = any(samples[number].get("mask") for number in chosen.values)
+    note = chosen.note + (" In the truth, pixels that nobody judged are half as strong." if is_masked else "")
+    return Gallery(chosen.title, note, tuple(titles), (_whose(run), *chosen.methods), tuple(cells), has_truth=True)
 
 
 def _first(run: Run, sample: Record, method: str, explained: Explained) -> Explanation | None:
@@ -156,13 +178,20 @@ def _layout(sample: Record, record: Record) -> Layout | None:
     if record["part"] == "text":
         ends = sample["pieces"]
         return _pieces(sample["text"], list(zip(ends[::2], ends[1::2], strict=True)))
-    image = Image.open(io.BytesIO(sample["picture"])).convert("RGB")
     if record["part"] == "regions":
-        edges = sample["regions"]
-        boxes = [(a, b, c, d) for a, b, c, d in zip(*(edges[side::4] for side in range(4)), strict=True)]
-        return Boxes(image, tuple(boxes))
+        return _boxes(sample)
     left, top, right, bottom = sample["box"]
-    return Patches(image, record["rows"], record["columns"], (left, top, right, bottom))
+    return Patches(_picture(sample), record["rows"], record["columns"], (left, top, right, bottom))
+
+
+def _picture(sample: Record) -> Image.Image:
+    return Image.open(io.BytesIO(sample["picture"])).convert("RGB")
+
+
+def _boxes(sample: Record) -> Boxes:
+    edges = sample["regions"]
+    boxes = [(a, b, c, d) for a, b, c, d in zip(*(edges[side::4] for side in range(4)), strict=True)]
+    return Boxes(_picture(sample), tuple(boxes))
 
 
 def _pieces(text: str, spans: Sequence[tuple[int, int]]) -> WordPieces:

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
@@ -43,6 +44,8 @@ def schema(table: str) -> Any:
             "picture": pa.binary(),  # JPEG
             "box": numbers,  # of the picture, what the model saw
             "regions": numbers,  # left, top, right and bottom of each, in turn
+            "true_regions": whole,  # 1 for each region that the answer depends on
+            "mask": pa.binary(),  # PNG as large as the picture: BACKGROUND, OBJECT or UNKNOWN at each pixel
         },
         EXPLANATIONS: {
             "sample": pa.int32(),
@@ -82,7 +85,8 @@ def whole_table(
     wanted = None if samples is None else [("sample", "in", list(samples))]
     paths = sorted((folder / table).glob("*.parquet"))
     found = [pq.read_table(path, columns=columns, filters=wanted) for path in paths]
-    return pa.concat_tables(found) if found else schema(table).empty_table()
+    # A run begun by an older version has shards without the columns that came later.
+    return pa.concat_tables(found, promote_options="default") if found else schema(table).empty_table()
 
 
 def read(folder: Path, table: str, samples: Sequence[int] | None = None) -> list[Record]:
@@ -133,7 +137,7 @@ def write_whole(path: Path, content: bytes) -> None:
 
 
 def sample_record(number: int, name: str, error: str) -> Record:
-    """A sample that could not be read."""
+    """A sample that could not be used."""
     return {"sample": number, "name": name, "error": error}
 
 
@@ -155,15 +159,18 @@ def sample_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
 
 
 def _pictured(shard: Shard, row: int) -> Record:
-    """The picture, small, and where in it the model saw what."""
-    image, piece = shard.samples[row].picture, shard.pieces[row]
+    """The picture, small, where in it the model saw what, and the truth of it where that is known."""
+    sample, piece = shard.samples[row], shard.pieces[row]
+    image = sample.picture
     assert image is not None
     small = image.copy()
     small.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
-    buffer = io.BytesIO()
-    small.save(buffer, "JPEG", quality=90)
     scale = (small.width / image.width, small.height / image.height) * 2
-    record: Record = {"picture": buffer.getvalue()}
+    record: Record = {"picture": _encoded(small, "JPEG", quality=90)}
+    if sample.mask is not None:
+        record["mask"] = _encoded(Image.fromarray(sample.mask).resize(small.size, Image.Resampling.NEAREST), "PNG")
+    if sample.regions is not None:
+        record["true_regions"] = [int(is_marked) for is_marked in sample.regions]
     if piece.picture is not None:
         height, width = shard.content(row)
         left, top, right, bottom = piece.picture.box
@@ -174,6 +181,12 @@ def _pictured(shard: Shard, row: int) -> Record:
         boxes = piece.regions.boxes * np.array(scale)
         record["regions"] = boxes.flatten().astype(float).tolist()
     return record
+
+
+def _encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
 
 
 def explanation_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
