@@ -317,7 +317,7 @@ def report(
     from whyformer.run import report as written
 
     if against is not None:
-        typer.echo("\n".join(differences(folder, against)))
+        typer.echo("\n".join(differences(folder, against, half=cast(Any, half))))
         return
     with writing(folder):
         typer.echo(f"Written to {written(folder, half=cast(Any, half))}: open it in a browser.")
