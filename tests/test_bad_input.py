@@ -14,6 +14,7 @@ from conftest import change_config, change_weights, save_noise
 from models import FAMILIES
 from whyformer import WhyformerError, explain, load
 from whyformer.cli import app
+from whyformer.examples import image_of, text_of
 from whyformer.inputs import Picture, Piece, collated
 from whyformer.loading import Loaded
 from whyformer.scenes import example
@@ -184,6 +185,20 @@ def test_an_output_that_fails_while_written_leaves_nothing(tmp_path, vit, photo)
 def test_several_inputs_do_not_fit_one_picture(tmp_path, vit, photo, out):
     line = refusal(tmp_path, "explain", photo, photo, "--model", vit, "--out", tmp_path / out)
     assert "several inputs go to a folder or an .html report" in line
+
+
+@pytest.mark.parametrize("command", [("demo",), ("evaluate", "suite.toml")], ids=lambda command: command[0])
+def test_a_folder_for_results_is_no_file(tmp_path, command):
+    taken = tmp_path / "taken"
+    taken.write_text("")
+    assert refusal(tmp_path, *command, "--out", taken) == f"whyformer: --out {str(taken)!r} is a file: name a folder."
+
+
+def test_what_was_given_is_named_with_its_article():
+    with pytest.raises(WhyformerError, match=r"^A text is .*, or a pair of them, not an Image\.$"):
+        text_of(Image.new("RGB", (2, 2)))
+    with pytest.raises(WhyformerError, match=r"^An image is .*, not a dict\.$"):
+        image_of({})
 
 
 def test_a_folder_for_several_inputs_is_no_file(tmp_path, vit, photo):

@@ -95,11 +95,45 @@ def test_pets_come_with_their_breed_and_a_mask(pets):
 
 
 def test_marks_of_a_suite_are_those_of_python(pets):
-    for marks in ({2: 1, 1: 0}, {"2": 1, "1": 0}):
+    for marks in ({2: 1, 1: 0, 3: 2}, {"2": 1, "1": 0, "3": 2}):
         assert np.array_equal(oxford_pets(pets, marks=marks)[1].mask, np.array([1, 0, 2], dtype=np.uint8)[TRUTH])
     for marks in ("all", {"cat": 1}, {"1": 7}):
         with pytest.raises(WhyformerError, match=r"marks=.*: a table, a mask's value = 0 \(background\)"):
             oxford_pets(pets, marks=marks)
+
+
+@pytest.mark.parametrize(
+    ("values", "marks", "said"),
+    [
+        ([[0, 255, 0], [0, 0, 255]], None, "the values 0, 255; known are 1, 2, 3. Say"),
+        ([[0, 1, 2], [0, 0, 1]], None, "the values 0, 1, 2; known are 1, 2, 3. Say"),
+        ([[1, 2, 3], [1, 1, 1]], {"1": 1, "2": 0}, "the values 1, 2, 3; known are 1, 2. Say"),
+        ([range(3), range(3, 6)], {"255": 1, "0": 0}, "the values 0, 1, 2, 3, 4, 5; known are 0, 255. Say"),
+    ],
+)
+def test_a_mask_of_values_without_a_meaning_is_refused_with_the_way_out(pets, values, marks, said):
+    path = pets / "annotations" / "trimaps" / "pug_7.png"
+    path.write_bytes(png(np.array([list(row) for row in values], dtype=np.uint8)))
+    examples = oxford_pets(pets) if marks is None else oxford_pets(pets, marks=marks)
+    with pytest.raises(WhyformerError) as caught:
+        examples[2]
+    way_out = "what they mean, as in marks = {255 = 1, 0 = 0}: 0 is background, 1 object, 2 unknown."
+    assert str(caught.value) == f"The mask {str(path)!r} has {said} {way_out}"
+
+
+def test_a_mask_of_two_values_is_read_once_they_are_named(pets):
+    values = np.array([[0, 255, 0], [0, 0, 255]], dtype=np.uint8)
+    (pets / "annotations" / "trimaps" / "pug_7.png").write_bytes(png(values))
+    assert np.array_equal(oxford_pets(pets, marks={"255": 1, "0": 0})[2].mask, values == 255)
+
+
+@pytest.mark.parametrize(("value", "missing"), [(2, "pixel of the object"), (3, "known pixel")])
+def test_a_mask_without_an_object_is_refused(pets, value, missing):
+    path = pets / "annotations" / "trimaps" / "pug_7.png"
+    path.write_bytes(png(np.full((2, 3), value, dtype=np.uint8)))
+    with pytest.raises(WhyformerError) as caught:
+        oxford_pets(pets)[2]
+    assert str(caught.value) == f"The mask {str(path)!r} has no {missing}: its values are {value}."
 
 
 def test_a_file_is_no_folder_and_a_folder_no_file(pets):

@@ -84,7 +84,10 @@ def test_every_stream_is_shown_with_its_tokens(model, streams, read, answers):
     assert found.streams[read] == found.tokens
     shapes = {size for _, *sizes in found.maps for size in sizes}
     assert set(found.streams.values()) == shapes
-    lines = {line[:18].strip(): line[19:] for line in str(found).splitlines()}
+    width = max(map(len, found.methods))
+    assert width > 18
+    lines = {line[:width].strip(): line[width + 1 :] for line in str(found).splitlines()}
+    assert all(lines[method] == (reason or "applies") for method, reason in found.methods.items())
     assert lines["streams"] == ", ".join(f"{name} ({count} tokens)" for name, count in found.streams.items())
     assert lines["answers with"].startswith(answers)
     assert lines["first token"].split(";")[0].endswith(f"of raw_attention in the {read}")

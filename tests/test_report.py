@@ -385,7 +385,7 @@ def test_every_report_says_which_methods_are_left_out(swin, pets, tmp_path, half
 def test_two_runs_are_told_apart_by_their_ranks(shown, tmp_path):
     same = differences(shown, shown)
     assert same
-    assert all(line.endswith("values differ by at most 0; the same ranks") for line in same)
+    assert all(line.endswith(": identical") for line in same)
     other = shutil.copytree(shown, tmp_path / "other")
     run = run_in(shown)
     _, by_method = measured(run, run.choices[1], "mAP")
@@ -399,3 +399,27 @@ def test_two_runs_are_told_apart_by_their_ranks(shown, tmp_path):
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("segmentation, mAP"))
     assert f"{best} 1 → {len(by_method)}" in line
     assert f"{worst} {len(by_method)} → 1" in line
+
+
+def test_runs_differ_by_the_figures_of_samples_not_by_their_pixels(shown, tmp_path):
+    """One sample of one method loses all its right pixels: its accuracy falls from what it was to 0."""
+    other = shutil.copytree(shown, tmp_path / "other")
+    path, records = next(
+        (path, records)
+        for path in sorted((other / "rows").iterdir())
+        for records in [pq.read_table(path).to_pylist()]
+        if any(record["measure"] == "overlap" for record in records)
+    )
+    changed = next(record for record in records if record["measure"] == "overlap")
+    accuracy = changed["values"][0] / changed["values"][1]
+    changed["values"][0] = 0.0
+    path.write_bytes(parquet("rows", records))
+    name = next(sample["name"] for sample in read(shown, "samples") if sample["sample"] == changed["sample"])
+    which = half_of(name)
+    lines = dict(line.split(": ", 1) for line in differences(shown, other, half=which))
+    assert lines["segmentation, mAP"] == "identical"
+    assert lines["segmentation, pixel accuracy"].startswith(f"values differ by at most {accuracy:.1g}; ")
+    apart = "second" if which == "first" else "first"
+    done = CliRunner().invoke(app, ["report", str(shown), "--against", str(other), "--half", apart])
+    assert done.exit_code == 0, done.output
+    assert {line.rpartition(": ")[2] for line in done.stdout.splitlines()} == {"identical"}

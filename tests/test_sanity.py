@@ -307,11 +307,12 @@ except whyformer.WhyformerError as error:
 
 def test_everything_can_be_imported_without_the_extra():
     done = subprocess.run([sys.executable, "-c", WITHOUT_THE_EXTRA], capture_output=True, text=True, check=True)
-    assert done.stdout == "This needs torchmetrics: pip install 'whyformer[eval]'.\n"
+    assert done.stdout == "This needs torchmetrics: in the checkout, pip install -e '.[eval]'.\n"
 
 
 def test_a_missing_library_is_named_with_the_extra_that_brings_it():
-    with pytest.raises(WhyformerError, match=r"^This needs nosuchlibrary: pip install 'whyformer\[eval\]'\.$"):
+    said = r"^This needs nosuchlibrary: in the checkout, pip install -e '\.\[eval\]'\.$"
+    with pytest.raises(WhyformerError, match=said):
         extras.extra("nosuchlibrary.part")
 
 

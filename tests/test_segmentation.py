@@ -47,6 +47,16 @@ def test_counts_are_exactly_those_of_the_reference():
     assert mean_iou(counts.numpy()) == pytest.approx(float(EXPECTED["segmentation/total/mIoU"]), abs=1e-12)
 
 
+def test_figures_of_no_pixel_are_no_number():
+    nothing = overlap(torch.ones(1, 2, 2, dtype=torch.bool), torch.full((1, 2, 2), 2)).numpy()
+    assert np.isnan(pixel_accuracy(nothing))
+    assert np.isnan(mean_iou(nothing))
+    only_background = overlap(torch.zeros(1, 2, 2, dtype=torch.bool), torch.zeros(1, 2, 2)).numpy()
+    assert (pixel_accuracy(only_background), mean_iou(only_background)) == (1.0, 1.0)
+    both = np.stack([nothing[0], only_background[0]]).astype(float)
+    assert np.isnan(pixel_accuracy.of(both)).tolist() == np.isnan(mean_iou.of(both)).tolist() == [True, False]
+
+
 def test_precision_and_f1_are_those_of_the_reference():
     found = average_precision(MAPS, MASKS)
     for number in range(3):

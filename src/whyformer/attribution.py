@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from whyformer.answer import Answer, answers, explanation_of
 from whyformer.axes import Inputs, StreamScores
 from whyformer.dual import Pair, pairs_of, score_of
-from whyformer.errors import WhyformerError, check_choice
+from whyformer.errors import WhyformerError, check_choice, with_article
 from whyformer.explanation import Explanation
 from whyformer.inputs import Piece, black, model_inputs
 from whyformer.loading import Loaded, loaded
@@ -54,7 +54,7 @@ def attribute(
     check_options(chosen, options)
     if not isinstance(inputs, Mapping):
         raise WhyformerError(
-            f"inputs are tensors by name, such as {{'pixel_values': …}}, not a {type(inputs).__name__}."
+            f"inputs are tensors by name, such as {{'pixel_values': …}}, not {with_article(type(inputs).__name__)}."
         )
     how: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "backward": backward}
     asked = trace(model, inputs, target, reads=chosen.reading(options), **how)

@@ -239,11 +239,13 @@ def methods(as_json: AsJson = False) -> None:
     if as_json:
         typer.echo(json.dumps([method_document(method) for method in METHODS.values()], indent=1))
         return
-    table = Table(Column("method", no_wrap=True), "what it gives", "reads", Column("options", no_wrap=True))
+    terminal = Console()
     for method in METHODS.values():
-        shown = "\n".join(f"{name}={parameter.default}" for name, parameter in method.options.items())
-        table.add_row(method.name, escape(method.summary), method.reads, shown)
-    Console().print(table)
+        options = " ".join(f"{name}={parameter.default}" for name, parameter in method.options.items())
+        table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2))
+        for name, value in {"": method.summary, "reads": method.reads, "options": options or "none"}.items():
+            table.add_row(f"  {name}", escape(value))
+        terminal.print(f"[bold]{escape(method.name)}[/bold]", table, "", sep="\n")
 
 
 @app.command()
@@ -291,10 +293,11 @@ def evaluate(
     engine: Annotated[str, typer.Option(help="local, or ray: a Ray cluster.")] = "local",
 ) -> None:
     """Measure methods on a model and data, as a suite says; stopped at any moment, it goes on where it was."""
-    from whyformer.destination import writing
+    from whyformer.destination import check_folder, writing
     from whyformer.run import evaluate as run
     from whyformer.run.tables import unread
 
+    check_folder(out)
     with writing(out):
         folder = run(suite, out, data=data, engine=cast(Any, engine))  # checked where it is used
     lost = unread(folder)
@@ -317,7 +320,7 @@ def report(
     from whyformer.run import report as written
 
     if against is not None:
-        typer.echo("\n".join(differences(folder, against)))
+        typer.echo("\n".join(differences(folder, against, half=cast(Any, half))))
         return
     with writing(folder):
         typer.echo(f"Written to {written(folder, half=cast(Any, half))}: open it in a browser.")
@@ -329,8 +332,9 @@ def demo(
 ) -> None:
     """Explain the bundled examples with the bundled models by every method, and write one page that shows them."""
     from whyformer.demo import write_report
-    from whyformer.destination import writing
+    from whyformer.destination import check_folder, writing
 
+    check_folder(out)
     with writing(out):
         typer.echo(f"Written to {write_report(out)}: open it in a browser.")
 

@@ -66,6 +66,12 @@ def check_file(out: Path, suffixes: Sequence[str]) -> None:
         )
 
 
+def check_folder(out: Path) -> None:
+    """Refuse a folder that is a file."""
+    if out.exists() and not out.is_dir():
+        raise WhyformerError(f"--out {str(out)!r} is a file: name a folder.")
+
+
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
     """What the disk refuses while inside, in one line."""

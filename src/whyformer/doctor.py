@@ -73,7 +73,9 @@ class Checkup:
 
     def __str__(self) -> str:
         applicable = {name: reason or "applies" for name, reason in self.methods.items()}
-        lines = [f"{name:<18} {value}" for name, value in (_findings(self) | applicable).items()]
+        facts = _findings(self) | applicable
+        width = max(map(len, facts))
+        lines = [f"{name:<{width}} {value}" for name, value in facts.items()]
         notes = [f"note: {note}" for note in self.notes] + [f"WRONG: {problem}" for problem in self.problems]
         return "\n".join([*lines, *notes, "healthy" if self.is_healthy else "not healthy"])
 

@@ -17,3 +17,8 @@ def check_choice(name: str, value: str, choices: Any) -> None:
     """Refuse a value that is not among the Literal's."""
     if value not in get_args(choices):
         raise WhyformerError(f"{name}={value!r}. Choose from: {', '.join(get_args(choices))}.")
+
+
+def with_article(noun: str) -> str:
+    """A Tensor, an Image."""
+    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

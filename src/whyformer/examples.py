@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, with_article
 
 Text = str | tuple[str, str]
 
@@ -90,7 +90,9 @@ def image_of(example: Any) -> Image.Image:
         return _rgb(ImageOps.exif_transpose(example))
     if isinstance(example, (str, Path)):
         return _read_image(Path(example))
-    raise WhyformerError(f"An image is a file, a PIL image or a uint8 array, not a {type(example).__name__}.")
+    raise WhyformerError(
+        f"An image is a file, a PIL image or a uint8 array, not {with_article(type(example).__name__)}."
+    )
 
 
 def text_of(example: Any) -> Text:
@@ -105,7 +107,7 @@ def text_of(example: Any) -> Text:
         raise WhyformerError(f"{example!r} is a file: give it as a Path to have its text read.")
     if not isinstance(example, str):
         raise WhyformerError(
-            f"A text is a string, a Path to a text file, or a pair of them, not a {type(example).__name__}."
+            f"A text is a string, a Path to a text file, or a pair of them, not {with_article(type(example).__name__)}."
         )
     try:
         example.encode()

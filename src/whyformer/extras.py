@@ -13,4 +13,5 @@ def extra(module: str, group: str = "eval") -> Any:
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
-        raise WhyformerError(f"This needs {module.partition('.')[0]}: pip install 'whyformer[{group}]'.") from error
+        name = module.partition(".")[0]
+        raise WhyformerError(f"This needs {name}: in the checkout, pip install -e '.[{group}]'.") from error

@@ -21,7 +21,7 @@ from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from torch import nn
 
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, with_article
 from whyformer.score import nearest
 
 ZOO = Path(str(files("whyformer"))) / "zoo"
@@ -264,8 +264,8 @@ def _model_class(config: Any, name: str) -> Any:
     answers = is_asked or architecture.endswith(ANSWERING)
     if not is_model or not answers:
         raise WhyformerError(
-            f"{name!r} is a {architecture or config.model_type}, not a model that classifies, detects, compares or "
-            "writes: load it yourself and call attribute with a target of your own."
+            f"{name!r} is {with_article(architecture or config.model_type)}, not a model that classifies, "
+            "detects, compares or writes: load it yourself and call attribute with a target of your own."
         )
     return model_class
 

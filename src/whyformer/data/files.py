@@ -82,11 +82,16 @@ def picture(content: bytes, name: str) -> Image.Image:
     return image_of(_opened(content, name))
 
 
-def mask(content: bytes, name: str, marks: Mapping[int, int]) -> np.ndarray:
-    """The mask that these bytes of a file hold, its values as `marks` translates them; all others are unknown."""
+def mask_values(content: bytes, name: str) -> np.ndarray:
+    """The mask that these bytes of a file hold, with the values it has there."""
     values = np.asarray(_opened(content, name))
     if values.ndim != 2:
         raise WhyformerError(f"The mask {name!r} has shape {values.shape}: one value for each pixel is expected.")
+    return values
+
+
+def mask(values: np.ndarray, marks: Mapping[int, int]) -> np.ndarray:
+    """A mask's values as `marks` translates them; all others are unknown."""
     found = np.full(values.shape, UNKNOWN, dtype=np.uint8)
     for value, mark in marks.items():
         found[values == value] = mark

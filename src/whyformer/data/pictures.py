@@ -14,7 +14,18 @@ import numpy as np
 from PIL import Image
 
 from whyformer.data.examples import BACKGROUND, OBJECT, UNKNOWN, Examples, Photo
-from whyformer.data.files import bytes_in, existing, fields, inside, mask, member, picture, same_size, text_in
+from whyformer.data.files import (
+    bytes_in,
+    existing,
+    fields,
+    inside,
+    mask,
+    mask_values,
+    member,
+    picture,
+    same_size,
+    text_in,
+)
 from whyformer.errors import WhyformerError
 from whyformer.examples import image_of
 from whyformer.extras import extra
@@ -72,7 +83,8 @@ def oxford_pets(
 ) -> Examples[Photo]:
     """Pictures and masks of the same names in two folders, as Oxford-IIIT Pet has them: `Siamese_30` is a Siamese.
 
-    `marks` translates the masks' values to 0 (background), 1 (object), 2 (unknown); those it does not name are unknown.
+    `marks` translates the masks' values to 0 (background), 1 (object), 2 (unknown). A mask with a value that it does
+    not name, or without an object, is refused when it is read: its figures would mean nothing.
     """
     folder, known = existing(folder, "folder"), _marks(marks)
     shown, marked = (existing(inside(folder, name), "folder") for name in (images, masks))
@@ -142,9 +154,29 @@ def _segmented(path: Path, number: int) -> Photo:
 
 def _pet(pairs: list[tuple[Path, Path]], marks: Mapping[int, int], number: int) -> Photo:
     shown, marked = pairs[number]
-    image, found = image_of(shown), mask(bytes_in(marked), str(marked), marks)
+    image, found = image_of(shown), _marked(marked, marks)
     same_size(image, found, str(shown))
     return Photo(shown.stem, image, shown.stem.rpartition("_")[0] or None, found)
+
+
+def _marked(path: Path, marks: Mapping[int, int]) -> np.ndarray:
+    """The mask in this file, if all its values are known and some of its pixels are the object."""
+    values = mask_values(bytes_in(path), str(path))
+    present = [int(value) for value in np.unique(values)]
+    if not marks.keys() >= set(present):
+        raise WhyformerError(
+            f"The mask {str(path)!r} has the values {_listed(present)}; known are {_listed(sorted(marks))}. Say what "
+            "they mean, as in marks = {255 = 1, 0 = 0}: 0 is background, 1 object, 2 unknown."
+        )
+    found = mask(values, marks)
+    if OBJECT not in found:
+        missing = "pixel of the object" if BACKGROUND in found else "known pixel"
+        raise WhyformerError(f"The mask {str(path)!r} has no {missing}: its values are {_listed(present)}.")
+    return found
+
+
+def _listed(values: list[int]) -> str:
+    return ", ".join(map(str, values[:8])) + (" …" if len(values) > 8 else "")
 
 
 def _photo(folder: Path, rows: list[dict[str, Any]], number: int) -> Photo:
@@ -153,6 +185,6 @@ def _photo(folder: Path, rows: list[dict[str, Any]], number: int) -> Photo:
     image = picture(member(shard, row["image"]), f"{shard}: {row['image']}")
     found = None
     if row.get("mask"):
-        found = mask(member(shard, row["mask"]), f"{shard}: {row['mask']}", OURS)
+        found = mask(mask_values(member(shard, row["mask"]), f"{shard}: {row['mask']}"), OURS)
         same_size(image, found, f"{shard}: {row['image']}")
     return Photo(row["image"], image, row["label"], found)

@@ -50,12 +50,15 @@ def overlap(found: PixelMask, truth: PixelTruth) -> Counts:
 
 
 def _accuracy(totals: Any) -> Any:
-    return totals[..., 0] / totals[..., 1]
+    labelled = np.asarray(totals[..., 1], dtype=float)
+    return np.where(labelled > 0, totals[..., 0] / np.maximum(labelled, 1), np.nan)
 
 
 def _iou(totals: Any) -> Any:
     intersection, union = totals[..., 2:4], totals[..., 4:6]
-    return np.where(union > 0, intersection / np.maximum(union, 1), 1.0).mean(axis=-1)
+    # A class that is neither there nor found is found right, as in the authors' code; of no pixel at all there is none.
+    ratios = np.where(union > 0, intersection / np.maximum(union, 1), 1.0)
+    return np.where(totals[..., 1] > 0, ratios.mean(axis=-1), np.nan)
 
 
 # Of the counts of all images: the share of the labelled pixels that are found right; and intersection over union,

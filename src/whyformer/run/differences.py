@@ -9,19 +9,21 @@ from typing import Any
 import numpy as np
 
 from whyformer.errors import WhyformerError
-from whyformer.run.figures import Run, measured, run_in, value_of
+from whyformer.run.figures import Half, Run, measured, run_in, value_of
 from whyformer.run.protocols import Figure, protocol_named
 from whyformer.run.suite import Choice
 
 Values = Mapping[str, Mapping[int, Any]]  # of every method, sample by sample
 
 
-def differences(folder: str | Path, other: str | Path) -> list[str]:
-    """A line for each figure of both runs: by how much a sample's values differ at most, and which ranks changed.
+def differences(folder: str | Path, other: str | Path, *, half: Half | None = None) -> list[str]:
+    """A line for each figure of both runs: by how much a sample's differs at most, and which ranks changed.
 
-    Only samples and methods that both runs have are compared.
+    Only samples and methods that both runs have are compared; of `half`, those of one half of the samples.
     """
     first, second = run_in(folder), run_in(other)
+    if half is not None:
+        first, second = first.half(half), second.half(half)
     known = {choice.label for choice in second.choices}
     lines = [line for choice in first.choices if choice.label in known for line in _lines(first, second, choice)]
     if not lines:
@@ -48,16 +50,20 @@ def _shared(first: Values, second: Values) -> tuple[Values, Values]:
 
 
 def _said(figure: Figure, first: Values, second: Values) -> str:
+    if all(np.array_equal(value, second[method][n]) for method, each in first.items() for n, value in each.items()):
+        return "identical"
     before, after = ranks(figure, first), ranks(figure, second)
     pairs = {method: (rank, after.get(method)) for method, rank in before.items()}
     moved = [f"{method} {old} → {new}" for method, (old, new) in pairs.items() if old != new]
     changed = f"changed ranks: {', '.join(moved)}" if moved else "the same ranks"
     if figure.of_texts is not None:
         return changed
-    most = max(
-        float(np.max(np.abs(np.asarray(value, dtype=float) - second[method][sample])))
-        for method, values in first.items()
-        for sample, value in values.items()
+    most = np.max(
+        [
+            abs(value_of(figure, [value]) - value_of(figure, [second[method][sample]]))
+            for method, values in first.items()
+            for sample, value in values.items()
+        ]
     )
     return f"values differ by at most {most:.1g}; {changed}"
 
