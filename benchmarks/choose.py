@@ -25,6 +25,7 @@ from whyformer.run.charts import CONTROLS
 from whyformer.run.differences import ranks
 from whyformer.run.figures import Half, Run, compared, interval_of, measured, run_in, value_of
 from whyformer.run.protocols import Figure
+from whyformer.run.report import ALIKE
 
 UNSUPERVISED = ("dinov2-photos", "mini-vit-plain", "mini-vit-mae", "mini-bert")
 # The protocols, with their defaults, that have a say, and by which figure.
@@ -34,7 +35,7 @@ CRITERIA = {
     "segmentation": "mIoU",
     "rationales": "token F1, mean over top 10 to 80",
 }
-CHANCE, AT_LEAST = 0.05, 2
+AT_LEAST = 2  # figures by which a variant must be better
 RESULTS = Path(__file__).parent / "results"
 
 
@@ -108,7 +109,7 @@ def chosen_options(runs: Sequence[Run], models: Sequence[str] = UNSUPERVISED) ->
                 name: [_gain(one, label, default) for one in half]
                 for name, half in (("first_half", first), ("second_half", second))
             }
-            sure = [gain["gain"] for gain in halves["first_half"] if gain["p"] < CHANCE]
+            sure = [gain["gain"] for gain in halves["first_half"] if gain["p"] < ALIKE]
             better, worse = sum(gain > 0 for gain in sure), sum(gain < 0 for gain in sure)
             verdict = {"better": better, "worse": worse, "serves": better >= AT_LEAST and not worse}
             rows.append({"method": default, "variant": label, **verdict, **halves})

@@ -31,7 +31,7 @@ PICKING = frozenset(
     "alpha_dropout feature_dropout dropout1d dropout2d masked_scatter index_put one_hot".split()
 )
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
-SWITCHES = frozenset("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm sigmoid".split())
+SWITCHES = frozenset(name for name, kind in KINDS.items() if kind == "denominator") | {"sigmoid"}
 SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__".split(), (1.0, -1.0)) | {"__rsub__": (-1.0, 1.0)}
 
 
