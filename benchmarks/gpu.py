@@ -31,6 +31,7 @@ ROWS: list[tuple[str, str, dict[str, object], dict[str, int], float | None]] = [
     ("rollout", "rollout", {}, {"bf16": 4000}, 110),
     ("generic_attention", "generic_attention", {}, {"tf32": 1800, "bf16": 2200}, 38.6),
     ("bi_token, 8 steps", "bi_token", {}, {"tf32": 350, "bf16": 750}, None),
+    ("the same by libra, the default", "bi_token", {"backward": "libra"}, {}, None),
     ("bi_token, 20 steps", "bi_token", {"steps": 20}, {"tf32": 190, "bf16": 400}, 1.8),
     ("bi_head, 8 steps", "bi_head", {}, {}, None),
     ("grad_cam", "grad_cam", {}, {}, None),
@@ -106,7 +107,7 @@ def throughput(precision: str) -> dict[str, dict[str, float]]:
                 if rate > best["images_per_second"]:
                     best = {"images_per_second": round(rate, 1), "batch": batch, "peak_gib": round(peak, 2)}
             found[label] = best
-            print(f"{precision:>5} {label:<22} {best}", flush=True)
+            print(f"{precision:>5} {label:<30} {best}", flush=True)
     return found
 
 
@@ -153,7 +154,7 @@ def agreement(folder: Path, images: Path) -> dict[str, dict[str, float]]:
     for label, *_ in ROWS:
         rho = spearman(scores[label, torch.float32], scores[label, torch.bfloat16])
         found[label] = {"mean": round(float(rho.mean()), 4), "lowest": round(float(rho.min()), 4), "images": len(rho)}
-        print(f"bf16 agreement {label:<22} {found[label]}", flush=True)
+        print(f"bf16 agreement {label:<30} {found[label]}", flush=True)
     return found
 
 

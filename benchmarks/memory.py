@@ -19,15 +19,16 @@ import transformers
 
 from whyformer import attribute
 
-# method, and the most GB it may take (None: shown only)
-ROWS: dict[str, float | None] = {
-    "rollout": 8,
-    "bi_token": 8,
-    "generic_attention": 8,
-    "raw_attention": None,
-    "grad_cam": None,
-    "bi_head": None,
-}
+# label, method, options, and the most GB it may take (None: shown only)
+ROWS: list[tuple[str, str, dict[str, object], float | None]] = [
+    ("rollout", "rollout", {}, 8),
+    ("bi_token", "bi_token", {}, 8),
+    ("the same by libra, the default", "bi_token", {"backward": "libra"}, 8),
+    ("generic_attention", "generic_attention", {}, 8),
+    ("raw_attention", "raw_attention", {}, None),
+    ("grad_cam", "grad_cam", {}, None),
+    ("bi_head", "bi_head", {}, None),
+]
 
 
 def decoder(tokens: int) -> torch.nn.Module:
@@ -63,11 +64,14 @@ def main() -> None:
         model(**inputs, use_cache=False)
 
     calls: dict[str, Callable[[], object]] = {"plain forward": forward}
-    calls |= {method: lambda method=method: attribute(model, inputs, "predicted", method) for method in ROWS}
+    calls |= {
+        label: lambda method=method, options=options: attribute(model, inputs, "predicted", method, **options)
+        for label, method, options, _ in ROWS
+    }
     found = {}
     for label, call in calls.items():
         found[label] = measured(call)
-        print(f"{label:<20} {found[label]}", flush=True)
+        print(f"{label:<30} {found[label]}", flush=True)
     report = {
         "card": torch.cuda.get_device_name(),
         "torch": torch.__version__,
@@ -75,11 +79,11 @@ def main() -> None:
         "model": "GPT-2, 12 blocks, 12 heads, width 768, random weights, bf16",
         "tokens": arguments.tokens,
         "rows": found,
-        "bound_gb": ROWS,
+        "bound_gb": {label: bound for label, _, _, bound in ROWS},
     }
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(report, indent=1) + "\n")
-    exceeded = [m for m, bound in ROWS.items() if bound is not None and found[m]["peak_gb"] >= bound]
+    exceeded = [label for label, *_, bound in ROWS if bound is not None and found[label]["peak_gb"] >= bound]
     print(f"Written to {arguments.out}. {'Too much: ' + ', '.join(exceeded) if exceeded else 'Within bounds.'}")
 
 

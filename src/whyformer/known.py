@@ -22,7 +22,7 @@ KINDS: dict[str, str] = (
     | dict.fromkeys("layer_norm rms_norm group_norm batch_norm normalize".split(), "norm")
     | dict.fromkeys("gelu relu silu tanh hardswish mish elu leaky_relu relu6 celu selu".split(), "activation")
     | dict.fromkeys("sigmoid softplus".split(), "curve")  # which are not 0 at 0
-    | dict.fromkeys(["softmax"], "softmax")
+    | {"softmax": "softmax", "scaled_dot_product_attention": "attention"}
     | dict.fromkeys("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm".split(), "denominator")
 )
 PICKING = frozenset(
@@ -111,6 +111,8 @@ class Known:
             return "rotation" if parts[0] is parts[1] else "add", {"signs": signs}
         if kind == "softmax":
             return kind, {"source": source, "axis": args[1] if len(args) > 1 else kwargs["dim"]}
+        if kind == "attention":  # left to the fused kernels where nothing but gradients will go back
+            return kind, {"source": 2}  # the values
         if kind == "gate":
             return self._product_kind(name, given, source)
         return kind, {"source": source}

@@ -176,8 +176,9 @@ class Recorder(TorchFunctionMode):
             self.seen += 1
             return func(*args, **kwargs)
         attention = Attention(*args, **kwargs)
-        is_plain = self._graph and not isinstance(self._ruled, Ruled)  # rules go back through the map itself
-        if is_plain and attention.can_be_repeated and attention.shape.numel() > KEPT * self._batch:
+        is_large = attention.can_be_repeated and attention.shape.numel() > KEPT * self._batch
+        is_relevance = isinstance(self._ruled, Ruled) and self._ruled.precise  # which goes back through the map itself
+        if self._graph and is_large and not is_relevance:
             return self._unwritten(attention)
         tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)

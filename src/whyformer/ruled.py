@@ -38,7 +38,7 @@ class Ruled(TorchFunctionMode):
         self.passed: set[str] = set()
         found = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
         self.half = None if found is None else str(found).removeprefix("torch.")
-        self._batch, self._precise = batch, precise
+        self._batch, self.precise = batch, precise
         device = next(model.parameters()).device.type
         self._autocast = torch.autocast(device, enabled=False) if precise else nullcontext()
         self._rules: Mapping[str, Rule] = {}
@@ -113,7 +113,7 @@ class Ruled(TorchFunctionMode):
             maker.keep_output()
         if name in MOVING or name in KEEPING or name in PICKING or not _in_graph(args, kwargs):
             result = func(*args, **kwargs)
-            if name in KEEPING and self._precise and isinstance(result, Tensor) and result.dtype in HALF:
+            if name in KEEPING and self.precise and isinstance(result, Tensor) and result.dtype in HALF:
                 return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
             self._known.carry(args, result)
             return self._wide(result)
@@ -122,7 +122,7 @@ class Ruled(TorchFunctionMode):
         return self._watched(name, func(*args, **kwargs), args)
 
     def _wide(self, values: Any) -> Any:
-        if not self._precise:
+        if not self.precise:
             return values
         return tree_map(lambda x: self._known.widen(x) if isinstance(x, Tensor) and x.dtype in HALF else x, values)
 

@@ -147,7 +147,7 @@ def constant_gate(arrived: Tensor, operation: Operation) -> Handed:
 
 
 def constant_factor(arrived: Tensor, operation: Operation) -> Handed:
-    """LibraGrad: the gradient of a product with a denominator or a gate that is a constant."""
+    """LibraGrad: the gradient of a product with a denominator, a gate or an attention map that is a constant."""
     handed = operation.gradient(arrived)
     return [part if number == operation.source else None for number, part in enumerate(handed)]
 
@@ -196,6 +196,7 @@ RULES: dict[str, Mapping[str, Rule]] = {
 LIBRA: Mapping[str, Rule] = {
     "scale": constant_factor,
     "softmax": nothing,
+    "attention": constant_factor,
     "denominator": nothing,
     "norm": constant_spread,
     "activation": constant_gate,
