@@ -12,11 +12,15 @@ from pycocotools import mask as rle
 from pycocotools.cocoeval import COCOeval
 
 from whyformer.evaluate.detection import (
+    AREAS,
     IOU_THRESHOLDS,
     Found,
     above_otsu,
+    average_precision,
     average_precision_recall,
+    average_recall,
     evaluated,
+    matches,
     object_masks,
 )
 
@@ -138,12 +142,44 @@ def test_medium_and_large_figures_are_cocos_own():
         assert figures[f"AP_{area}"] == pytest.approx(precision[precision > -1].mean())
 
 
+def coco_figures(evaluation, images):
+    """COCO's own accumulation over images drawn so, some of them several times."""
+    count = len(evaluation.params.imgIds)
+    drawn = COCOeval(iouType="segm")
+    drawn.params = drawn._paramsEval = evaluation.params.__class__("segm")
+    drawn.params.iouThrs, drawn.params.catIds = evaluation.params.iouThrs, evaluation.params.catIds
+    drawn.params.imgIds = list(range(len(images)))
+    drawn.evalImgs = np.array(evaluation.evalImgs, dtype=object).reshape(-1, count)[:, images].ravel().tolist()
+    with contextlib.redirect_stdout(io.StringIO()):
+        drawn.accumulate()
+    found = {}
+    for name, key in (("AP", "precision"), ("AR", "recall")):
+        for area, number in (("all", 0), ("medium", 2), ("large", 3)):
+            values = drawn.eval[key][..., number, -1]
+            known = values[values > -1]
+            found[name, area] = known.mean() if known.size else np.nan
+    return found
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_figures_of_images_counted_so_often_are_cocos_of_images_drawn_so_often(seed):
+    known, found = scattered(seed)
+    evaluation = evaluated(truth_of(known), found)
+    draws = np.random.default_rng(seed).integers(0, 4, (20, 4))
+    counts = np.array([np.bincount(drawn, minlength=4) for drawn in draws], dtype=np.float64)
+    twins = [coco_figures(evaluation, drawn) for drawn in draws]
+    for name, figure in (("AP", average_precision), ("AR", average_recall)):
+        for area in AREAS:
+            expected = [twin[name, area] for twin in twins]
+            np.testing.assert_allclose(figure(matches(evaluation, area), counts), expected, rtol=1e-12)
+
+
 def test_images_drawn_twice_count_twice():
     known, found = scattered(3)
     twice = [*known, *((9, kind, mask) for image, kind, mask in known if image == 1)]
     copies = [*found, *(Found(9, one.category, one.score, one.mask) for one in found if one.image == 1)]
-    drawn = average_precision_recall(evaluated(truth_of(known), found), np.array([0, 1, 2, 3, 0]))
-    assert drawn == pytest.approx(average_precision_recall(evaluated(truth_of(twice), copies)), nan_ok=True)
+    counted = average_precision(matches(evaluated(truth_of(known), found)), np.array([2.0, 1, 1, 1]))
+    assert counted == pytest.approx(average_precision_recall(evaluated(truth_of(twice), copies))["AP"])
 
 
 def test_perfect_masks_score_one_and_none_score_nought():

@@ -4,21 +4,24 @@ from __future__ import annotations
 
 import contextlib
 import io
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import numpy as np
 import torch
 from torch.nn import functional as F
 
-from whyformer.axes import ImagePlaces, MaskArray, PatchScores, PixelMask
+from whyformer.axes import DrawnFigures, ImageCounts, MaskArray, PatchScores, PixelMask
 from whyformer.errors import check_choice
 from whyformer.evaluate.maps import unit_range, upsampled
 from whyformer.extras import extra
 
 IOU_THRESHOLDS = tuple(number / 100 for number in range(20, 100, 5))  # GA's supplement; COCO's own start at 0.5
-AREAS = ("all", "medium", "large")
+Area = Literal["all", "medium", "large"]
+AREAS = get_args(Area)
+RECALLS = np.linspace(0, 1, 101)  # at which COCO reads precision
+TINY = np.spacing(1)  # and its own guard against 0 / 0
 Otsu = Literal["pixels", "patches"]
 Size = tuple[int, int]
 
@@ -86,30 +89,79 @@ def evaluated(truth: Mapping[str, Any], found: Sequence[Found], thresholds: Sequ
     return evaluation
 
 
-def average_precision_recall(evaluation: Any, images: ImagePlaces | None = None) -> dict[str, float]:
-    """AP and AR over the IoU thresholds: of all objects, medium and large ones.
+def average_precision_recall(evaluation: Any) -> dict[str, float]:
+    """AP and AR over the IoU thresholds: of all objects, medium and large ones."""
+    figures = {"AP": average_precision, "AR": average_recall}
+    once = np.ones(len(evaluation.params.imgIds))
+    return {
+        name if area == "all" else f"{name}_{area}": float(figure(matches(evaluation, area), once))
+        for name, figure in figures.items()
+        for area in AREAS
+    }
 
-    `images` are places in the sorted list of the truth's images, drawn with replacement: for a bootstrap over images.
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """Objects of one kind: how many each image has, and what was found, the surest first.
+
+    Of each that was found: in which image, and at which IoU thresholds, [threshold found], it is one of them or none;
+    it is neither where it counts for nothing, as a crowd or of another size.
     """
-    coco_eval = extra("pycocotools.cocoeval")
-    count = len(evaluation.params.imgIds)
-    drawn = np.arange(count) if images is None else np.asarray(images)
-    resampled = coco_eval.COCOeval(iouType="segm")
-    resampled.params = evaluation.params.__class__("segm")
-    for name in ("iouThrs", "recThrs", "areaRng", "areaRngLbl", "useCats", "catIds"):
-        setattr(resampled.params, name, getattr(evaluation.params, name))
-    resampled.params.maxDets = evaluation.params.maxDets[-1:]  # the only ones read below
-    resampled.params.imgIds = list(range(len(drawn)))
-    resampled._paramsEval = resampled.params
-    by_image = np.array(evaluation.evalImgs, dtype=object).reshape(-1, count)
-    resampled.evalImgs = by_image[:, drawn].ravel().tolist()
-    with contextlib.redirect_stdout(io.StringIO()):
-        resampled.accumulate()
-    found: dict[str, float] = {}
-    for name, key in (("AP", "precision"), ("AR", "recall")):
-        values = resampled.eval[key]  # …, category, area, most detections per image
-        for area in AREAS:
-            chosen = values[..., :, resampled.params.areaRngLbl.index(area), -1]
-            known = chosen[chosen > -1]  # −1 is no such object in the truth
-            found[name if area == "all" else f"{name}_{area}"] = float(known.mean()) if known.size else float("nan")
-    return found
+
+    objects: Any
+    image: Any
+    right: Any
+    wrong: Any
+
+
+def matches(evaluation: Any, area: Area = "all") -> list[Matches]:
+    """The matches of each kind of object, of those of a size; `evaluation` is what `evaluated` gives."""
+    check_choice("area", area, Area)
+    parameters = evaluation.params
+    shape = (len(parameters.catIds), len(parameters.areaRng), len(parameters.imgIds))
+    by_kind = np.array(evaluation.evalImgs, dtype=object).reshape(shape)[:, parameters.areaRngLbl.index(area)]
+    return [_matches(images) for images in by_kind if any(one is not None for one in images)]
+
+
+def _matches(images: Any) -> Matches:
+    seen = {number: one for number, one in enumerate(images) if one is not None}
+    objects = np.zeros(len(images))
+    objects[list(seen)] = [np.count_nonzero(np.asarray(one["gtIgnore"]) == 0) for one in seen.values()]
+    order = np.argsort(-np.concatenate([one["dtScores"] for one in seen.values()]), kind="stable")
+    image = np.repeat(list(seen), [len(one["dtScores"]) for one in seen.values()])
+    matched, ignored = (
+        np.concatenate([one[key] for one in seen.values()], axis=1)[:, order] != 0 for key in ("dtMatches", "dtIgnore")
+    )
+    return Matches(objects, image[order], matched & ~ignored, ~matched & ~ignored)
+
+
+def average_precision(found: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
+    """COCO's AP of images counted so often, for a bootstrap: precision at 101 recalls, over thresholds and kinds."""
+
+    def precision(one: Matches, drawn: Any, objects: Any) -> Any:
+        hits, misses = (np.cumsum(drawn[:, None] * part, axis=-1) for part in (one.right, one.wrong))
+        reached = np.searchsorted(RECALLS, hits / objects[:, None], side="right")
+        best_from_here = np.maximum.accumulate((hits / (hits + misses + TINY))[..., ::-1], axis=-1)[..., ::-1]
+        return (np.diff(reached, axis=-1, prepend=0) * best_from_here).sum(axis=-1) / len(RECALLS)
+
+    return _over_kinds(found, counts, precision)
+
+
+def average_recall(found: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
+    """COCO's AR of images counted so often: the share of objects found, over thresholds and kinds."""
+    return _over_kinds(found, counts, lambda one, drawn, objects: drawn @ one.right.T / objects)
+
+
+def _over_kinds(
+    found: Sequence[Matches], counts: ImageCounts, figure: Callable[[Matches, Any, Any], Any]
+) -> DrawnFigures:
+    """The mean over thresholds, and over the kinds of which there are objects at all."""
+    drawn = counts.reshape(-1, counts.shape[-1])
+    total, kinds = np.zeros(len(drawn)), np.zeros(len(drawn))
+    for one in found:
+        objects = drawn @ one.objects
+        there = objects > 0
+        total[there] += figure(one, drawn[there][:, one.image], objects[there, None]).mean(axis=-1)
+        kinds += there
+    means: DrawnFigures = np.divide(total, kinds, out=np.full(len(drawn), np.nan), where=kinds > 0)
+    return means.reshape(counts.shape[:-1])

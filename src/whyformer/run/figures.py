@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from whyformer.errors import WhyformerError, check_choice
-from whyformer.evaluate.statistics import RESAMPLES, comparison, draws, interval
+from whyformer.evaluate.statistics import RESAMPLES, OfTotals, comparison, draws, interval
 from whyformer.extras import extra
 from whyformer.run.evaluation import SUITE
 from whyformer.run.protocols import Figure, protocol_named
@@ -208,9 +208,9 @@ def compared(figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any]
 
 
 def _drawable(figure: Figure, values: Sequence[Any]) -> tuple[Any, Callable[[Any], float]]:
-    """Rows to draw from, and the figure of those drawn; texts are drawn by their places."""
+    """Rows to draw from, and the figure of those drawn; the sum of unit rows says how often each text was drawn."""
     if figure.of_texts is not None:
-        return np.arange(len(values)), figure.of_texts(values)
+        return np.eye(len(values)), OfTotals(figure.of_texts(values))
     return np.asarray(values, dtype=np.float64), figure.of
 
 

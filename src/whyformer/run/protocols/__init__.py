@@ -34,14 +34,15 @@ Found = dict[tuple[str, str], Column]
 class Figure:
     """A figure of a table: of which measure, what it makes of all samples' values, and which way is better.
 
-    `of_texts` is for measures that are texts: of all samples' it makes a function of the samples drawn.
+    `of_texts` is for measures that are texts: of all samples' it makes a function of how often each is drawn,
+    [… sample].
     """
 
     measure: str
     of: Callable[[Any], float] = np.mean
     better: Better = "higher"
     is_share: bool = True  # shown in percent
-    of_texts: Callable[[Sequence[str]], Callable[[Any], float]] | None = None
+    of_texts: Callable[[Sequence[str]], Callable[[Any], Any]] | None = None
     resamples: int = RESAMPLES
 
 

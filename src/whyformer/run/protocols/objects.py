@@ -7,11 +7,20 @@ from collections.abc import Callable, Sequence
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.evaluate.detection import AREAS, Otsu, average_precision_recall, evaluated, object_masks
+from whyformer.evaluate.detection import (
+    AREAS,
+    Area,
+    Matches,
+    Otsu,
+    average_precision,
+    average_recall,
+    evaluated,
+    matches,
+    object_masks,
+)
 from whyformer.evaluate.detection import Found as Instance
 from whyformer.evaluate.priors import PRIORS
 from whyformer.extras import extra
@@ -23,27 +32,31 @@ from whyformer.score import label_index, logit
 from whyformer.trace import labels_of
 
 SURE = 0.5  # GA's code; its comment says 0.8
-RESAMPLES = 200  # one takes as long as COCO's whole evaluation
+RESAMPLES = 200  # of every kind at every threshold: a thousand would keep a report for a quarter of an hour
 
 
-def _figure(name: str) -> Figure:
-    def of_texts(texts: Sequence[str]) -> Callable[[Any], float]:
-        measured = _measured(tuple(texts))
-        return lambda drawn: measured(tuple(np.asarray(drawn).tolist()))[name]
+def _figure(of: Callable[[Sequence[Matches], Any], Any], area: Area) -> Figure:
+    def of_texts(texts: Sequence[str]) -> Callable[[Any], Any]:
+        found = _matched(tuple(texts))[area]
+        return lambda counts: of(found, counts)
 
     return Figure("objects", of_texts=of_texts, resamples=RESAMPLES)
 
 
-@lru_cache(maxsize=2)
-def _measured(texts: tuple[str, ...]) -> Callable[[tuple[int, ...]], dict[str, float]]:
-    """All figures of the images drawn from these; one bootstrap serves them all."""
+@lru_cache(maxsize=64)
+def _matched(texts: tuple[str, ...]) -> dict[Area, list[Matches]]:
+    """What all figures are made of: matching takes longest."""
     evaluation = _evaluated(texts)
-    return lru_cache(maxsize=None)(lambda drawn: average_precision_recall(evaluation, np.array(drawn)))
+    return {area: matches(evaluation, area) for area in AREAS}
 
 
 @protocol(
     "weak_segmentation",
-    {name: _figure(name) for kind in ("AP", "AR") for name in (kind if a == "all" else f"{kind}_{a}" for a in AREAS)},
+    {
+        name if area == "all" else f"{name}_{area}": _figure(of, area)
+        for name, of in (("AP", average_precision), ("AR", average_recall))
+        for area in AREAS
+    },
 )
 def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels") -> Found:
     """Each object that a detector found, its map made a mask by Otsu's threshold, against COCO's instances (GA)."""
