@@ -58,21 +58,18 @@ def _figure(table: dict[str, Any]) -> dict[str, Any]:
 
 
 def _ranking(run: Run, choice: Choice, table: dict[str, Any]) -> dict[str, Any]:
-    """The papers' ordered pairs: by how much the one they have ahead is better, a positive difference, and p."""
-    if table["better"] == "neither":
-        return {}
+    """The papers' ordered pairs, if all their methods are there: by how much the one ahead is better, and p."""
     figure, values = measured(run, choice, table["figure"])
-    if figure.of_texts is not None:
+    if table["better"] == "neither" or not all(values.get(method) for tied in PAPERS for method in tied):
         return {}
     sign = -1 if figure.better == "lower" else 1
     pairs = []
     for ahead, behind in ordered_pairs():
-        if values.get(ahead) and values.get(behind):
-            tested = compared(figure, values[ahead], values[behind], run.suite["seed"])
-            if tested is not None:
-                low, high = sorted((sign * tested["low"], sign * tested["high"]))
-                bounds = {"difference": sign * tested["value"], "low": low, "high": high, "p": tested["p"]}
-                pairs.append({"ahead": ahead, "behind": behind} | {k: rounded(v) for k, v in bounds.items()})
+        tested = compared(figure, values[ahead], values[behind], run.suite["seed"])
+        if tested is not None:
+            low, high = sorted((sign * tested["low"], sign * tested["high"]))
+            bounds = {"difference": sign * tested["value"], "low": low, "high": high, "p": tested["p"]}
+            pairs.append({"ahead": ahead, "behind": behind} | {k: rounded(v) for k, v in bounds.items()})
     return {"ranking": pairs}
 
 

@@ -24,7 +24,6 @@ SHORT = {
 }
 # What the papers rank methods by.
 RANKED = (*SHORT, "vqa_removal", "localisation", "weak_segmentation")
-PAIRS = 9  # ordered ones of the five methods that the papers rank
 
 
 def runs(folder: Path) -> dict[str, dict[str, Any]]:
@@ -72,7 +71,7 @@ def _ranked(run: Mapping[str, Any]) -> Iterator[tuple[str, dict[str, Any]]]:
     seen: list[Any] = []
     for protocol in run["protocols"]:
         name, main = protocol["protocol"], protocol["figures"][0]
-        if name.partition(" ")[0] in RANKED and len(main.get("ranking") or ()) == PAIRS and main not in seen:
+        if name.partition(" ")[0] in RANKED and main.get("ranking") and main not in seen:
             seen.append(main)
             yield name, main
 
@@ -83,8 +82,17 @@ def rankings(found: Mapping[str, Mapping[str, Any]]) -> str:
     for run in found.values():
         for name, figure in _ranked(run):
             parts = [str(len(part)) for part in pairs_of(figure)]
-            body.append([run["model"], f"`{name}`, {figure['figure']}", *parts, *best_and_ahead(figure)])
-    header = ["model", "by", "hold", "not told apart", "the other way round", "best method", "control ahead of it"]
+            subject = f"{run['model']}, {run['data']['reader']}"
+            body.append([subject, f"`{name}`, {figure['figure']}", *parts, *best_and_ahead(figure)])
+    header = [
+        "model and data",
+        "by",
+        "hold",
+        "not told apart",
+        "the other way round",
+        "best method",
+        "control ahead of it",
+    ]
     return lines(header, body) if body else NONE
 
 

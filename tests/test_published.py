@@ -81,7 +81,7 @@ def test_the_ranking_is_counted_run_by_run(folder):
     holds = sum(pair["p"] < 0.05 and pair["difference"] > 0 for pair in figure["ranking"])
     apart = sum(pair["p"] >= 0.05 for pair in figure["ranking"])
     assert segmentation.startswith(
-        f"| {found['model']} | `segmentation`, mIoU | {holds} | {apart} | {9 - holds - apart} |"
+        f"| {found['model']}, oxford_pets | `segmentation`, mIoU | {holds} | {apart} | {9 - holds - apart} |"
     )
     assert "`image_perturbation`, negative − positive |" in perturbation
     twice = found | {"protocols": [*found["protocols"], found["protocols"][1] | {"protocol": "segmentation again"}]}
