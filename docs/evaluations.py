@@ -14,16 +14,18 @@ from whyformer.run.report import ALIKE, ARROWS
 DEFAULT = f"{DEFAULT_METHOD} backward={DEFAULT_BACKWARD}"  # what is computed where no method is named
 NONE = "Not yet measured."
 # The short table: a column for each figure of these models' runs, whose attention nobody supervised.
-SHOWN = ("dinov2-photos", "mini-vit-mae", "mini-bert", "mini-news")
+SHOWN = ("dinov2-photos", "mini-vit-mae", "mini-bert", "mini-news", "mini-lxmert", "mini-detr")
 GAP = "negative − positive, probability"
 SHORT = {
     "image_perturbation": (GAP, "perturbation gap"),
     "segmentation": ("mIoU", "mIoU"),
     "text_perturbation": (GAP, "perturbation gap"),
     "rationales": ("token F1, mean over top 10 to 80", "token F1"),
+    "vqa_removal": ("regions, negative − positive", "regions removed"),
+    "weak_segmentation": ("AP", "AP of masks"),
 }
 # What the papers rank methods by.
-RANKED = (*SHORT, "vqa_removal", "localisation", "weak_segmentation")
+RANKED = (*SHORT, "localisation")
 
 
 def runs(folder: Path) -> dict[str, dict[str, Any]]:
