@@ -113,16 +113,23 @@ def chosen_options(runs: Sequence[Run], models: Sequence[str] = UNSUPERVISED) ->
             better, worse = sum(gain > 0 for gain in sure), sum(gain < 0 for gain in sure)
             verdict = {"better": better, "worse": worse, "serves": better >= AT_LEAST and not worse}
             rows.append({"method": default, "variant": label, **verdict, **halves})
-    shown = [{"criterion": one.name, "is_share": one.figure.is_share} for one in second]
+    shown = [{"criterion": one.name, "is_share": one.figure.is_share, "n": _count(one)} for one in second]
     return {"criteria": shown, "rows": sorted(rows, key=lambda row: row["method"])}
 
 
 def _gain(criterion: Criterion, label: str, default: str) -> dict[str, Any]:
-    """By how much the variant is better, a positive gain, and p."""
+    """By how much the variant is better, a positive gain, with its interval and p."""
     values, sign = criterion.values, -1 if criterion.figure.better == "lower" else 1
     tested = compared(criterion.figure, values[label], values[default], criterion.seed)
     assert tested is not None
-    return {"gain": rounded(sign * tested["value"]), "p": rounded(tested["p"])}
+    low, high = sorted((sign * tested["low"], sign * tested["high"]))
+    gain = {"gain": sign * tested["value"], "low": low, "high": high, "p": tested["p"]}
+    return {key: rounded(value) for key, value in gain.items()}
+
+
+def _count(criterion: Criterion) -> int:
+    """How many samples there are, of the method that has most."""
+    return max(map(len, criterion.values.values()))
 
 
 def _options(runs: Sequence[Run]) -> dict[str, dict[str, Any]]:

@@ -121,8 +121,12 @@ def cell(figure: Mapping[str, Any], method: str) -> str:
         return "–"
     value, low, high = (number(figure, row[key]) for key in ("value", "low", "high"))
     is_best = row is figure["rows"][0] and figure["better"] != "neither"
-    alike = " ~" if row.get("p") is not None and row["p"] >= ALIKE else ""
-    return f"{f'**{value}**' if is_best else value} [{low}, {high}]{alike}"
+    return f"{f'**{value}**' if is_best else value} [{low}, {high}]{_alike(row)}"
+
+
+def _alike(row: Mapping[str, Any]) -> str:
+    """A mark for what was tested and not told apart."""
+    return " ~" if row.get("p") is not None and row["p"] >= ALIKE else ""
 
 
 def number(figure: Mapping[str, Any], value: float | None, sign: str = "") -> str:
@@ -248,16 +252,17 @@ def options(path: Path) -> str:
         + [_gained(column, gain) for column, gain in zip(columns, row["second_half"], strict=True)]
         for row in found["rows"]
     ]
-    return lines(["variant", "better / worse, first half", *map(criterion, columns)], body)
+    titles = [f"{criterion(column)} (n = {column['n']})" for column in columns]
+    return lines(["variant", "better / worse, first half", *titles], body)
 
 
 def _gained(column: Mapping[str, Any], gain: Mapping[str, Any]) -> str:
-    shown = number(column, gain["gain"], "+")
-    return f"**{shown}**" if _is_sure(gain) else shown
+    shown, low, high = (number(column, gain[key], "+") for key in ("gain", "low", "high"))
+    return f"{f'**{shown}**' if _is_sure(gain) else shown} [{low}, {high}]"
 
 
 def _is_sure(tested: Mapping[str, Any]) -> bool:
-    return (tested.get("p") or 0) < ALIKE
+    return tested.get("p") is not None and tested["p"] < ALIKE
 
 
 def _place(column: Mapping[str, Any], method: str) -> int:
@@ -268,4 +273,4 @@ def _judged(column: Mapping[str, Any], row: Mapping[str, Any] | None) -> str:
     if row is None:
         return "–"
     value, low, high = (number(column, row[key]) for key in ("value", "low", "high"))
-    return f"{value} [{low}, {high}]{'' if _is_sure(row) else ' ~'}"
+    return f"{value} [{low}, {high}]{_alike(row)}"

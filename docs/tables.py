@@ -56,6 +56,7 @@ KIND_NOTES = {
     "add": "of two tensors",
     "rotation": "a sum of two tensors that are one, moved about and scaled: rotary embeddings",
     "gate": "of two activations",
+    "attention": "left to the fused kernels where the map is large and gradients alone go back; else written out",
     "scale": "and divisions; products with a constant, a denominator or a gate of the other factor; sums with a number",
 }
 
@@ -64,7 +65,7 @@ def rules() -> str:
     """Which rule each kind of operation gets in each rule set."""
     sets = {**RULES, '`backward="libra"`': LIBRA}
     rows = []
-    for kind in dict.fromkeys(kind for found in RULES.values() for kind in found):
+    for kind in dict.fromkeys(kind for found in sets.values() for kind in found):
         names = (name for name, of in KINDS.items() if of == kind and not name.endswith("_") and "div" not in name)
         parts = [", ".join(f"`{name}`" for name in names), KIND_NOTES.get(kind, "")]
         cells = [f"`{found[kind].__name__}`" if kind in found else "gradient" for found in sets.values()]
@@ -285,6 +286,41 @@ def perturbation_speed() -> str:
     return table(["", "batch", "plain images/s", "perturbed images/s", "kept"], rows)
 
 
+IMAGES, CONTROL_MAPS, FRACTIONS, ORDERS = 50_000, 3, 10, 2
+GPUS = 8
+NINE = (
+    *("raw_attention", "rollout", "grad_cam", "generic_attention", "partial_lrp", "lrp", "transformer_attribution"),
+    *("bi_token, 8 steps", "bi_head, 8 steps"),
+)
+
+
+def imagenet() -> str:
+    """How long ImageNet's validation set takes, from measured rates."""
+    speed = result("perturbation_gpu")
+    rate = speed["images_per_second"]["perturbation"]
+    asked = IMAGES * (len(NINE) + CONTROL_MAPS) * ORDERS * (FRACTIONS - 1)
+    fast, strict = (
+        {label: found["images_per_second"] for label, found in result(name)["throughput"][precision].items()}
+        for name, precision in (("gpu", "tf32"), ("gpu_fp32", "fp32"))
+    )
+    slower = strict["plain forward"] / fast["plain forward"]  # what was timed in TF32 alone costs as many forwards
+    seconds = sum(IMAGES / (strict.get(name) or slower * fast[name]) for name in NINE)
+    millions = f"{IMAGES * len(NINE) * FRACTIONS * ORDERS / 1e6:.0f}"
+    return (
+        f"ImageNet's validation set: {IMAGES:,} images × {len(NINE)} methods × {FRACTIONS * ORDERS} forwards (ten "
+        f"fractions, two orders) are {millions} million forwards. The clean fraction is asked about once for all, and "
+        f"three controls come along, which makes {asked / 1e6:.1f} million. A {speed['model']} answers {rate:,.0f} "
+        f"perturbed images a second in float32 on one {speed['device']}: {_hours(asked / rate)}, and "
+        f"{_hours(asked / rate / GPUS)} on eight. The explanations add about {_hours(seconds)}, on eight "
+        f"{_hours(seconds / GPUS)}."
+    )
+
+
+def _hours(seconds: float) -> str:
+    hours, minutes = divmod(round(seconds / 60), 60)
+    return f"{hours} h {minutes} min" if hours else f"{minutes} min"
+
+
 def evaluations() -> str:
     """All published evaluations, with what they say about the papers' ranking."""
     return pages(runs(RESULTS / "evaluation"))
@@ -318,6 +354,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "evaluations": evaluations,
     "results": results,
     "perturbation-speed": perturbation_speed,
+    "imagenet": imagenet,
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),

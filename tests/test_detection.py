@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import io
+import itertools
+import json
 
 import numpy as np
 import pytest
@@ -23,6 +25,8 @@ from whyformer.evaluate.detection import (
     matches,
     object_masks,
 )
+from whyformer.evaluate.statistics import OfTexts, comparison, draws, interval
+from whyformer.run.protocols import PROTOCOLS, objects
 
 SIDE = 180
 
@@ -194,3 +198,65 @@ def test_nothing_is_printed_and_cocos_own_defaults_stay(capsys):
     average_precision_recall(evaluated(truth_of(known), found))
     assert capsys.readouterr().out == ""
     assert COCOeval(iouType="segm").params.iouThrs[0] == 0.5
+
+
+def run_lengths(mask):
+    code = rle.encode(np.asfortranarray(mask.astype(np.uint8)))
+    return {"size": list(code["size"]), "counts": code["counts"].decode()}
+
+
+def texts_of(known, found):
+    """Each image's truth and what was found, as a run keeps them."""
+    texts = []
+    for image in sorted({image for image, *_ in known}):
+        things = [
+            {"category": kind, "mask": run_lengths(mask), "area": float(mask.sum()), "crowd": False}
+            for where, kind, mask in known
+            if where == image
+        ]
+        seen = [
+            {"category": one.category, "score": one.score, "mask": run_lengths(one.mask)}
+            for one in found
+            if one.image == image
+        ]
+        texts.append(json.dumps({"width": SIDE, "height": SIDE, "things": things, "found": seen}))
+    return np.array(texts, dtype=object)
+
+
+def plain_average_precision(texts):
+    return average_precision_recall(objects._evaluated(texts))["AP"]
+
+
+@pytest.fixture
+def two_detectors():
+    known, found = scattered(0)
+    poorer = [Found(one.image, one.category, one.score, np.roll(one.mask, 9, axis=0)) for one in found]
+    return texts_of(known, found), texts_of(known, poorer)
+
+
+def test_the_interval_of_average_precision_is_the_basic_bootstrap_of_images(two_detectors):
+    texts, of = two_detectors[0], OfTexts(PROTOCOLS["weak_segmentation"].figures["AP"].of_texts)
+    got = interval(texts, of, resamples=40, seed=3)
+    drawn = [plain_average_precision(np.repeat(texts, counts.astype(int))) for counts in draws(len(texts), 40, 3)]
+    value = plain_average_precision(texts)
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    expected = (value, 2 * value - high, 2 * value - low)
+    assert (got.value, got.low, got.high) == pytest.approx(expected, abs=1e-12)
+
+
+def test_two_detectors_are_compared_with_their_images_exchanged(two_detectors):
+    first, second = two_detectors
+    of = OfTexts(PROTOCOLS["weak_segmentation"].figures["AP"].of_texts)
+    got = comparison(first, second, of, resamples=40, seed=3)
+    value = plain_average_precision(first) - plain_average_precision(second)
+    chance = np.array(
+        [
+            plain_average_precision(np.where(change, first, second))
+            - plain_average_precision(np.where(change, second, first))
+            for change in itertools.product([True, False], repeat=len(first))
+        ]
+    )
+    p = 2 * min((chance >= value - 1e-12).mean(), (chance <= value + 1e-12).mean())
+    assert got.difference.value == pytest.approx(value, abs=1e-12)
+    assert got.p == pytest.approx(min(1.0, p))
+    assert p < 1

@@ -150,7 +150,8 @@ def test_options_are_judged_against_their_defaults(folder, tmp_path):
     for criterion, gain in zip(first, row["first_half"], strict=True):
         rows = [np.array(list(criterion.values[name].values())) for name in ("rollout first_block=1", "rollout")]
         tested = comparison(*rows, criterion.figure.of)
-        assert gain == {"gain": rounded(tested.difference.value), "p": rounded(tested.p)}
+        bounds = {"low": rounded(tested.difference.low), "high": rounded(tested.difference.high)}
+        assert gain == {"gain": rounded(tested.difference.value), **bounds, "p": rounded(tested.p)}
         signs.append(np.sign(tested.difference.value) if tested.p < 0.05 else 0)
     assert (row["better"], row["worse"]) == (signs.count(1), signs.count(-1))
     assert row["serves"] == (row["better"] >= 2 and not row["worse"])

@@ -171,7 +171,13 @@ def test_regions_and_words_of_questions_are_deleted():
     expected = right.double().gather(1, steps.argmax(dim=2).T)
     assert_same(found["rollout", "regions positive"].values, expected)
     assert found["rollout", "words negative"].values[:, 0].tolist() == expected[:, 0].tolist()
+    assert ("edge_prior", "regions positive") in found
+    assert ("edge_prior", "words positive") not in found
     found = PROTOCOLS["localisation"].found(asked)
+    for row, scene in enumerate(examples):
+        middles = (scene.regions.boxes[:, :2] + scene.regions.boxes[:, 2:]) / 2
+        nearest = ((middles - 32) ** 2).sum(axis=1).argmin()
+        assert found["centre_prior", "regions pointing game"][row] == scene.question.things[nearest]
     for row, scene in enumerate(examples):
         explanation = explain((scene.regions, scene.question.text), asked.subject, method="rollout")
         best = int(explanation.parts["image"].scores.argmax())
@@ -327,10 +333,14 @@ def test_scores_of_pixels_are_a_finer_grid(vit, pets, monkeypatch):  # noqa: F81
 def test_things_of_coco_become_run_lengths():
     image = Image.new("RGB", (40, 30))
     square = [[10, 5, 20, 5, 20, 15, 10, 15]]
-    annotations = ({"category_id": 3, "segmentation": square}, {"category_id": 1, "segmentation": square, "iscrowd": 1})
+    annotations = (
+        {"category_id": 3, "segmentation": square, "area": 99.5},
+        {"category_id": 1, "segmentation": square, "iscrowd": 1},
+    )
     sample = sample_of(Instances("a", 1, image, annotations), load("mini-detr"), {})
     assert [(thing.label, thing.is_crowd) for thing in sample.things] == [(3, False), (1, True)]
     assert run_lengths.area(sample.things[0].run_lengths) == 100
+    assert [thing.area for thing in sample.things] == [99.5, 100]
     assert sample.things[0].run_lengths["size"] == [30, 40]
 
 

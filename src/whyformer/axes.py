@@ -33,6 +33,8 @@ PixelTruth = Int[Tensor, "batch height width"]
 # A protocol asks again about every example at several steps: more and more of it gone, or one group at a time.
 Removal = Bool[Tensor, "step batch place"]
 PixelRemoval = Bool[Tensor, "step batch height width"]
+RegionBoxes = Float[Tensor, "region 4"]  # left, top, right, bottom
+RegionScores = Float[Tensor, "region"]
 StepPixels = Float[Tensor, "step batch channel height width"]
 StepLogits = Float[Tensor, "step batch label"]
 Curve = Float[Tensor, "batch step"]

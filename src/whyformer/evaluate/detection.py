@@ -6,6 +6,7 @@ import contextlib
 import io
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from math import ceil
 from typing import Any, Literal, get_args
 
 import numpy as np
@@ -22,6 +23,7 @@ Area = Literal["all", "medium", "large"]
 AREAS = get_args(Area)
 RECALLS = np.linspace(0, 1, 101)  # at which COCO reads precision
 TINY = np.spacing(1)  # and its own guard against 0 / 0
+AT_ONCE = 2**22  # draws times thresholds times objects found
 Otsu = Literal["pixels", "patches"]
 Size = tuple[int, int]
 
@@ -104,12 +106,13 @@ def average_precision_recall(evaluation: Any) -> dict[str, float]:
 class Matches:
     """Objects of one kind: how many each image has, and what was found, the surest first.
 
-    Of each that was found: in which image, and at which IoU thresholds, [threshold found], it is one of them or none;
-    it is neither where it counts for nothing, as a crowd or of another size.
+    Of each that was found: in which image, how surely, and at which IoU thresholds, [threshold found], it is one of
+    them or none; it is neither where it counts for nothing, as a crowd or of another size.
     """
 
     objects: Any
     image: Any
+    score: Any
     right: Any
     wrong: Any
 
@@ -120,19 +123,40 @@ def matches(evaluation: Any, area: Area = "all") -> list[Matches]:
     parameters = evaluation.params
     shape = (len(parameters.catIds), len(parameters.areaRng), len(parameters.imgIds))
     by_kind = np.array(evaluation.evalImgs, dtype=object).reshape(shape)[:, parameters.areaRngLbl.index(area)]
-    return [_matches(images) for images in by_kind if any(one is not None for one in images)]
+    return [_matches(images, len(parameters.iouThrs)) for images in by_kind]
 
 
-def _matches(images: Any) -> Matches:
+def _matches(images: Any, thresholds: int) -> Matches:
     seen = {number: one for number, one in enumerate(images) if one is not None}
     objects = np.zeros(len(images))
     objects[list(seen)] = [np.count_nonzero(np.asarray(one["gtIgnore"]) == 0) for one in seen.values()]
-    order = np.argsort(-np.concatenate([one["dtScores"] for one in seen.values()]), kind="stable")
-    image = np.repeat(list(seen), [len(one["dtScores"]) for one in seen.values()])
+    score = np.concatenate([np.empty(0), *(one["dtScores"] for one in seen.values())])
+    image = np.repeat(np.array(list(seen), dtype=int), [len(one["dtScores"]) for one in seen.values()])
+    none = np.empty((thresholds, 0))
     matched, ignored = (
-        np.concatenate([one[key] for one in seen.values()], axis=1)[:, order] != 0 for key in ("dtMatches", "dtIgnore")
+        np.concatenate([none, *(one[key] for one in seen.values())], axis=1) != 0 for key in ("dtMatches", "dtIgnore")
     )
-    return Matches(objects, image[order], matched & ~ignored, ~matched & ~ignored)
+    return _surest_first(objects, image, score, matched & ~ignored, ~matched & ~ignored)
+
+
+def joined(found: Sequence[Sequence[Matches]]) -> list[Matches]:
+    """Several evaluations of the same kinds as one, the images of each after those of the one before."""
+    return [_joined(parts) for parts in zip(*found, strict=True)]
+
+
+def _joined(parts: Sequence[Matches]) -> Matches:
+    if len(parts) == 1:
+        return parts[0]
+    before = np.cumsum([0, *(len(part.objects) for part in parts)])
+    image = np.concatenate([part.image + start for part, start in zip(parts, before, strict=False)])
+    objects, score = (np.concatenate([getattr(part, name) for part in parts]) for name in ("objects", "score"))
+    right, wrong = (np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("right", "wrong"))
+    return _surest_first(objects, image, score, right, wrong)
+
+
+def _surest_first(objects: Any, image: Any, score: Any, right: Any, wrong: Any) -> Matches:
+    order = np.argsort(-score, kind="stable")
+    return Matches(objects, image[order], score[order], right[:, order], wrong[:, order])
 
 
 def average_precision(found: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
@@ -160,8 +184,9 @@ def _over_kinds(
     total, kinds = np.zeros(len(drawn)), np.zeros(len(drawn))
     for one in found:
         objects = drawn @ one.objects
-        there = objects > 0
-        total[there] += figure(one, drawn[there][:, one.image], objects[there, None]).mean(axis=-1)
-        kinds += there
+        there = np.flatnonzero(objects)
+        for some in np.array_split(there, ceil(len(there) * one.right.size / AT_ONCE) or 1):
+            total[some] += figure(one, drawn[some][:, one.image], objects[some, None]).mean(axis=-1)
+        kinds += objects > 0
     means: DrawnFigures = np.divide(total, kinds, out=np.full(len(drawn), np.nan), where=kinds > 0)
     return means.reshape(counts.shape[:-1])

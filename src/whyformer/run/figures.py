@@ -13,7 +13,7 @@ from typing import Any, Literal
 import numpy as np
 
 from whyformer.errors import WhyformerError, check_choice
-from whyformer.evaluate.statistics import RESAMPLES, OfTotals, comparison, draws, interval
+from whyformer.evaluate.statistics import RESAMPLES, OfTexts, comparison, draws, interval
 from whyformer.extras import extra
 from whyformer.run.evaluation import SUITE
 from whyformer.run.protocols import Figure, protocol_named
@@ -164,7 +164,7 @@ def _table(name: str, figure: Figure, by_method: Mapping[str, Measured], seed: i
     rows = []
     for method in order:
         row: dict[str, Any] = {"method": method, "samples": len(data[method]), **_known(found[method])}
-        if best is not None and method != best and (is_main or figure.of_texts is None):
+        if best is not None and method != best:
             tested = compared(figure, data[method], data[best], seed)
             row["to_best"] = None if tested is None else _known(tested)
         rows.append(row)
@@ -201,16 +201,15 @@ def compared(figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any]
     shared = [sample for sample in first if sample in second]
     if len(shared) < 2:
         return None
-    both, of = _drawable(figure, [*(first[n] for n in shared), *(second[n] for n in shared)])
-    half = len(shared)
-    tested = comparison(both[:half], both[half:], of, resamples=figure.resamples, seed=seed)
+    (one, of), (other, _) = (_drawable(figure, [values[n] for n in shared]) for values in (first, second))
+    tested = comparison(one, other, of, resamples=figure.resamples, seed=seed)
     return {**asdict(tested.difference), "p": tested.p}
 
 
 def _drawable(figure: Figure, values: Sequence[Any]) -> tuple[Any, Callable[[Any], float]]:
-    """Rows to draw from, and the figure of those drawn; the sum of unit rows says how often each text was drawn."""
+    """Rows to draw from, and the figure of those drawn."""
     if figure.of_texts is not None:
-        return np.eye(len(values)), OfTotals(figure.of_texts(values))
+        return np.array(values, dtype=object), OfTexts(figure.of_texts)
     return np.asarray(values, dtype=np.float64), figure.of
 
 

@@ -46,10 +46,14 @@ READERS: dict[str, Callable[..., Examples[Any]]] = {
 
 @dataclass(frozen=True, eq=False)
 class Thing:
-    """An object that a detector should find: its label or category, and its mask in COCO's run lengths."""
+    """An object that a detector should find: its label or category, and its mask in COCO's run lengths.
+
+    Its area is in pixels; COCO's own is that of the outline, which need not be that of the mask.
+    """
 
     label: str | int
     run_lengths: dict[str, Any]
+    area: float
     is_crowd: bool = False
 
 
@@ -128,7 +132,7 @@ def _of_scene(scene: Scene, subject: Loaded) -> Sample:
     if is_detector(subject):
         kinds = [(number, label) for number, label in enumerate(scene.labels) if label]
         masks = [(label, scene.owner == number) for number, label in kinds]
-        things = tuple(Thing(label, _run_lengths(mask)) for label, mask in masks if mask.any())
+        things = tuple(Thing(label, _run_lengths(mask), float(mask.sum())) for label, mask in masks if mask.any())
         label, first = next((label, mask) for label, mask in masks if mask.any())
         mask = np.where(first, OBJECT, BACKGROUND).astype(np.uint8)
         return Sample(scene.name, scene.image, label, mask=mask, things=things)
@@ -142,7 +146,8 @@ def _thing(annotation: Mapping[str, Any], size: tuple[int, int]) -> Thing:
         found = rle.merge(rle.frPyObjects(outline, height, width))
     else:
         found = rle.frPyObjects(outline, height, width) if isinstance(outline["counts"], list) else outline
-    return Thing(annotation["category_id"], _plain(found), bool(annotation.get("iscrowd")))
+    area = float(annotation.get("area") or rle.area(found))
+    return Thing(annotation["category_id"], _plain(found), area, bool(annotation.get("iscrowd")))
 
 
 def _run_lengths(mask: np.ndarray) -> dict[str, Any]:

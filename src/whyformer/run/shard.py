@@ -17,8 +17,9 @@ from whyformer.axes import Inputs, Labels, Logits, PixelTruth, StepLogits, Strea
 from whyformer.data.examples import UNKNOWN
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.evaluate.perturbation import Explained, explained_class, step_logits
-from whyformer.evaluate.priors import PRIORS
+from whyformer.evaluate.priors import PRIORS, REGION_PRIORS
 from whyformer.evaluate.removal import Removable, removable_tokens
+from whyformer.examples import Regions
 from whyformer.families import patch_grid
 from whyformer.inputs import Piece, black, model_inputs
 from whyformer.loading import Loaded
@@ -98,16 +99,30 @@ class Shard:
         return dict(zip(gone, answers.unflatten(0, (-1, rows)).split(steps), strict=True))
 
     def explanations(self, labels: Labels, part: str) -> dict[str, Tensor]:
-        """The maps of this part by every method that gives one; pictures by the priors too."""
+        """The maps of this part by every method that gives one; of pictures and regions by the priors too."""
         found = {name: self._maps(name, labels) for name in self.methods}
         maps = {name: found_maps[part] for name, found_maps in found.items() if found_maps and part in found_maps}
-        return maps | self.priors(self.inputs, maps) if part == "image" else maps
+        if part == "image":
+            return maps | self.priors(self.inputs, maps)
+        return maps | self._region_priors(maps) if part == "regions" else maps
 
     def priors(self, inputs: Inputs, maps: Maps) -> Maps:
         """The maps that look at no model, of the same patches as these."""
         control = next(label for label, (name, _) in self.methods.items() if name == CONTROL)
         rows, columns = maps[control].shape[1:]
         return {name: prior(inputs["pixel_values"], rows, columns) for name, prior in PRIORS.items()}
+
+    def _region_priors(self, maps: Maps) -> Maps:
+        """The same of regions, of each picture its own; what pads them is 0."""
+        like = next(iter(maps.values()))
+        found = {name: torch.zeros_like(like) for name in REGION_PRIORS}
+        for row, sample in enumerate(self.samples):
+            regions: Regions = sample.example[0]
+            pixels = torch.from_numpy(np.array(regions.image.convert("RGB"))).permute(2, 0, 1)[None]
+            boxes = torch.from_numpy(regions.shares)
+            for name, prior in REGION_PRIORS.items():
+                found[name][row, : len(boxes)] = prior(pixels, boxes).to(like)
+        return found
 
     def _maps(self, name: str, labels: Labels) -> Maps | None:
         key = (name, tuple(labels.tolist()))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -34,15 +34,15 @@ Found = dict[tuple[str, str], Column]
 class Figure:
     """A figure of a table: of which measure, what it makes of all samples' values, and which way is better.
 
-    `of_texts` is for measures that are texts: of all samples' it makes a function of how often each is drawn,
-    [… sample].
+    `of_texts` is for measures that are texts: of all samples', by one method or by several mixed, it makes a function
+    of how often each counts, [… sample].
     """
 
     measure: str
     of: Callable[[Any], float] = np.mean
     better: Better = "higher"
     is_share: bool = True  # shown in percent
-    of_texts: Callable[[Sequence[str]], Callable[[Any], Any]] | None = None
+    of_texts: Callable[..., Callable[..., Any]] | None = None
     resamples: int = RESAMPLES
 
 

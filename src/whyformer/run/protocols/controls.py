@@ -5,11 +5,12 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from whyformer.axes import Removal, TokenMask
+from whyformer.axes import ExampleRows, Removal, TokenMask
 from whyformer.evaluate.approximation import approximation_errors
 from whyformer.evaluate.perturbation import Erasure, Explained, curves
 from whyformer.evaluate.removal import groups
@@ -49,11 +50,16 @@ def saco(shard: Shard, *, explained: Explained = "predicted", fill: Fill = "blac
     return found
 
 
+def _size_of_mean(correlations: ExampleRows) -> float:
+    """How far the mean is from 0: a map that turned round knows as much of the model as one that stayed."""
+    return abs(float(np.mean(correlations)))
+
+
 @protocol(
     "model_randomisation",
     {
-        "rank correlation, all forgotten": Figure("last", better="lower", is_share=False),
-        "rank correlation, mean over stages": Figure("mean", better="lower", is_share=False),
+        f"|rank correlation|, {when}": Figure(measure, _size_of_mean, better="lower", is_share=False)
+        for measure, when in (("last", "all forgotten"), ("mean", "mean over stages"))
     },
 )
 def model_randomisation(shard: Shard) -> Found:
