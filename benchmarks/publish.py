@@ -13,6 +13,7 @@ from __future__ import annotations
 import argparse
 import json
 import re
+from collections import Counter
 from collections.abc import Iterator
 from itertools import combinations
 from pathlib import Path
@@ -40,7 +41,7 @@ def published(run: Run) -> dict[str, Any]:
         **about,
         "samples": found["samples"],
         "unfinished": unfinished(run),
-        "unusable": len(found["errors"]),
+        "unusable": dict(Counter(re.sub(r"'[^']*'", "'…'", one["error"]) for one in found["errors"])),
         "accuracy": rounded(found["accuracy"]),
         "left_out": found["left_out"],
         "protocols": protocols,

@@ -48,8 +48,8 @@ def about(run: Mapping[str, Any]) -> str:
     text = f"{run['samples']:,} samples of {run['data']['reader']}, seed {run['seed']}"
     if run["accuracy"] is not None:
         text += f"; the model is right on {100 * run['accuracy']:.1f} % of them"
-    if run["unusable"]:
-        text += f"; {run['unusable']} could not be used"
+    for reason, count in run["unusable"].items():
+        text += f"; {count} could not be used ({reason.rstrip('.')})"
     if run["unfinished"]:
         text += f"; **not finished: {run['unfinished']:,} are still to be done**"
     return text + "." + "".join(f" {name} is left out: {reason}" for name, reason in run["left_out"].items())

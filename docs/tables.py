@@ -18,6 +18,7 @@ from typing import Any
 
 from cards import CARDS, card_rows, metrics
 from evaluations import defaults, options, pages, rankings, runs, short
+from evaluations import lines as table
 
 from whyformer.known import KINDS
 from whyformer.loading import ZOO
@@ -27,11 +28,6 @@ from whyformer.run import read_suite
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-
-
-def table(header: list[str], rows: list[list[str]]) -> str:
-    lines = [header, ["---"] * len(header), *rows]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
 def result(name: str) -> dict[str, Any]:

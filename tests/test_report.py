@@ -136,7 +136,7 @@ def test_the_page_needs_nothing_else_and_escapes_what_it_shows(shown):
     assert "https:" not in page
     assert set(re.findall(r'src="([^:]+):', page)) == {"data"}
     assert "cat_<wbr>&lt;b&gt;3" in page
-    assert "<b>3" not in page
+    assert not re.search("cat_(<wbr>)?<b>3", page)
     assert "Best and worst of" in page
     assert "Two classes of" in page
     assert "dog_0 could not be used: " in page
@@ -313,7 +313,8 @@ def test_samples_of_one_name_are_counted_one_by_one(vit, pets, tmp_path):  # noq
     assert re.findall(r"- twin could not be used: .*(cat_1|dog_2)", text) == ["cat_1", "dog_2"]
     assert (out / "report.html").read_text().count("twin could not be used: ") == 2
     found = published(run_in(out))
-    assert (found["samples"], found["unusable"], found["unfinished"]) == (6, 2, 0)
+    assert (found["samples"], sum(found["unusable"].values()), found["unfinished"]) == (6, 2, 0)
+    assert all("/" not in reason for reason in found["unusable"])  # where the data lie is nobody's business
 
 
 def test_samples_with_one_reason_are_counted_together():

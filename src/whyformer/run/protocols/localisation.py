@@ -55,7 +55,7 @@ def segmentation(shard: Shard, *, explained: Explained = "predicted", averaged: 
     "localisation",
     {
         f"{part}: {figure}": Figure(f"{part} {figure}")
-        for part in ("image", "regions", "text")
+        for part in PARTS
         for figure in ("pointing game", "average precision")
     },
 )
