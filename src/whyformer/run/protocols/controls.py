@@ -58,7 +58,7 @@ def _size_of_mean(correlations: ExampleRows) -> float:
 @protocol(
     "model_randomisation",
     {
-        f"|rank correlation|, {when}": Figure(measure, _size_of_mean, better="lower", is_share=False)
+        f"absolute rank correlation, {when}": Figure(measure, _size_of_mean, better="lower", is_share=False)
         for measure, when in (("last", "all forgotten"), ("mean", "mean over stages"))
     },
 )
