@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from publish import rounded, unfinished, write
+from publish import advantage, rounded, unfinished, write
 from whyformer.run.charts import CONTROLS
 from whyformer.run.differences import ranks
 from whyformer.run.figures import Half, Run, compared, interval_of, measured, run_in, value_of
@@ -119,12 +119,10 @@ def chosen_options(runs: Sequence[Run], models: Sequence[str] = UNSUPERVISED) ->
 
 def _gain(criterion: Criterion, label: str, default: str) -> dict[str, Any]:
     """By how much the variant is better, a positive gain, with its interval and p."""
-    values, sign = criterion.values, -1 if criterion.figure.better == "lower" else 1
-    tested = compared(criterion.figure, values[label], values[default], criterion.seed)
-    assert tested is not None
-    low, high = sorted((sign * tested["low"], sign * tested["high"]))
-    gain = {"gain": sign * tested["value"], "low": low, "high": high, "p": tested["p"]}
-    return {key: rounded(value) for key, value in gain.items()}
+    values = criterion.values
+    found = advantage("gain", criterion.figure, values[label], values[default], criterion.seed)
+    assert found is not None
+    return found
 
 
 def _count(criterion: Criterion) -> int:

@@ -14,12 +14,13 @@ import argparse
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from itertools import combinations
 from pathlib import Path
 from typing import Any
 
 from whyformer.run.figures import Run, compared, figures, measured, run_in
+from whyformer.run.protocols import Figure
 from whyformer.run.suite import Choice
 
 # The papers' order: the first two best, then each better than the next.
@@ -63,15 +64,25 @@ def _ranking(run: Run, choice: Choice, table: dict[str, Any]) -> dict[str, Any]:
     figure, values = measured(run, choice, table["figure"])
     if table["better"] == "neither" or not all(values.get(method) for tied in PAPERS for method in tied):
         return {}
-    sign = -1 if figure.better == "lower" else 1
     pairs = []
     for ahead, behind in ordered_pairs():
-        tested = compared(figure, values[ahead], values[behind], run.suite["seed"])
-        if tested is not None:
-            low, high = sorted((sign * tested["low"], sign * tested["high"]))
-            bounds = {"difference": sign * tested["value"], "low": low, "high": high, "p": tested["p"]}
-            pairs.append({"ahead": ahead, "behind": behind} | {k: rounded(v) for k, v in bounds.items()})
+        found = advantage("difference", figure, values[ahead], values[behind], run.suite["seed"])
+        if found is not None:
+            pairs.append({"ahead": ahead, "behind": behind} | found)
     return {"ranking": pairs}
+
+
+def advantage(
+    name: str, figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int
+) -> dict[str, float | None] | None:
+    """By how much the first is better, positive whichever way that is, under a name; with its interval and p."""
+    tested = compared(figure, first, second, seed)
+    if tested is None:
+        return None
+    sign = -1 if figure.better == "lower" else 1
+    low, high = sorted((sign * tested["low"], sign * tested["high"]))
+    found = {name: sign * tested["value"], "low": low, "high": high, "p": tested["p"]}
+    return {key: rounded(value) for key, value in found.items()}
 
 
 def unfinished(run: Run) -> int:

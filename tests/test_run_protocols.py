@@ -348,3 +348,10 @@ def test_a_suite_may_name_every_protocol():
     document = {"model": "mini-vit", "data": {"reader": "scenes", "count": 3}, "methods": ["rollout"]}
     assert len(suite_of({**document, "protocols": list(PROTOCOLS)}).protocols) == len(PROTOCOLS)
     assert all(protocol.summary for protocol in PROTOCOLS.values())
+
+
+@pytest.mark.parametrize("sure", ["high", 1, -0.1])
+def test_how_sure_a_detector_must_be_is_a_probability(sure):
+    asked = shard("mini-detr", list(scenes(1, seed=5)))
+    with pytest.raises(WhyformerError, match=rf"weak_segmentation: sure={sure!r} is no probability"):
+        PROTOCOLS["weak_segmentation"].found(asked, sure=sure)

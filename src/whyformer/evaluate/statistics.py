@@ -121,7 +121,8 @@ def _fast_comparison(
     assert one is not None
     assert other is not None
     exchanged, is_exact = _exchanges(len(first), resamples, seed)
-    chance = mixed(exchanged, 1 - exchanged) - mixed(1 - exchanged, exchanged)
+    kept = 1 - exchanged
+    chance = mixed(exchanged, kept) - mixed(kept, exchanged)
     barely = 1e-9 * np.abs(chance).max()  # the order of a sum changes its last digits
     extreme = min((chance >= value - barely).sum(), (chance <= value + barely).sum())
     p = 2 * (extreme / len(chance) if is_exact else (extreme + 1) / (len(chance) + 1))

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whyformer.errors import WhyformerError
 from whyformer.evaluate.detection import (
     AREAS,
     Area,
@@ -62,6 +63,8 @@ def _matched(texts: tuple[str, ...]) -> dict[Area, list[Matches]]:
 def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels", sure: float = 0.5) -> Found:
     """Each object that a detector is sure of, its map made a mask by Otsu's threshold, against COCO's truth (GA)."""
     checked(is_detector(shard.subject), shard, "weak_segmentation", "a detector")
+    if not isinstance(sure, int | float) or not 0 <= sure < 1:
+        raise WhyformerError(f"weak_segmentation: sure={sure!r} is no probability from 0 to below 1.")
     with torch.no_grad():
         parts = shard.pace.parts(
             len(shard), lambda part: shard.subject.model(**as_taken(sliced(shard.inputs, part))).logits
