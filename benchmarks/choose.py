@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from publish import advantage, rounded, unfinished, write
-from whyformer.run.charts import CONTROLS
-from whyformer.run.differences import ranks
-from whyformer.run.figures import Half, Run, compared, interval_of, measured, run_in, value_of
-from whyformer.run.protocols import Figure
-from whyformer.run.report import ALIKE
+from whyformer.benchmark.differences import ranks
+from whyformer.benchmark.figures import Half, Run, compared, interval_of, measured, run_in, value_of
+from whyformer.benchmark.protocols import Figure
+from whyformer.benchmark.report.charts import CONTROLS
+from whyformer.benchmark.report.page import ALIKE
 
 UNSUPERVISED = ("dinov2-photos", "mini-vit-plain", "mini-vit-mae", "mini-bert")
 # The protocols, with their defaults, that have a say, and by which figure.

@@ -27,7 +27,7 @@ import transformers
 from torch import Tensor
 
 from whyformer.errors import WhyformerError
-from whyformer.loading import quiet
+from whyformer.models.loading import quiet
 
 Weights = dict[str, Tensor]
 HEAD_WIDTH = 64  # of every ViT that was published in timm's layout

@@ -29,7 +29,7 @@ from torch.nn import functional as F
 from transformers import Dinov2Config, Dinov2ForImageClassification, Dinov2Model
 
 from whyformer.data import Examples, Photo, photos
-from whyformer.loading import load
+from whyformer.models.loading import load
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "training"))
@@ -192,9 +192,9 @@ def main() -> None:
     head = read_head(HEAD) if options.train_head is None else blank
     write_folder(classifier(backbone, head), options.folder)
     if options.train_head is not None:
-        subject = load(options.folder)
+        loaded_model = load(options.folder)
         counts = {"train": options.train, "val": options.val}
-        head = train_head(subject.model.dinov2, subject.image_processor, options.train_head, counts)
+        head = train_head(loaded_model.model.dinov2, loaded_model.image_processor, options.train_head, counts)
         write_folder(classifier(backbone, head), options.folder)
 
 

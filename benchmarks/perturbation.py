@@ -22,21 +22,21 @@ import torch
 import transformers
 from PIL import Image
 
-from whyformer import Loaded, load
-from whyformer.run import PROTOCOLS
-from whyformer.run.pace import Pace
-from whyformer.run.samples import Sample
-from whyformer.run.shard import Shard, shard_of
+from whyformer import LoadedModel, load
+from whyformer.benchmark import PROTOCOLS
+from whyformer.benchmark.batch_size import Pace
+from whyformer.benchmark.samples import Sample
+from whyformer.benchmark.shard import Shard, shard_of
 
 METHODS = {name: (name, {}) for name in ("raw_attention", "rollout", "grad_cam", "generic_attention", "random")}
 LEAST = 0.8
 
 
-def vit_b() -> Loaded:
+def vit_b() -> LoadedModel:
     torch.manual_seed(0)
     model = transformers.ViTForImageClassification(transformers.ViTConfig(num_labels=1000)).eval()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    return Loaded(model.to(device), transformers.ViTImageProcessorPil(), "ViT-B/16")
+    return LoadedModel(model.to(device), transformers.ViTImageProcessorPil(), "ViT-B/16")
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -58,7 +58,7 @@ def plainly(shard: Shard, images: int) -> None:
     pixels, size = shard.inputs["pixel_values"], shard.pace.size
     batch = pixels.repeat(-(-size // len(pixels)), 1, 1, 1)[:size].contiguous()
     for start in range(0, images, size):
-        shard.subject.model(pixel_values=batch[: min(size, images - start)]).logits.float().argmax(dim=1)
+        shard.loaded_model.model(pixel_values=batch[: min(size, images - start)]).logits.float().argmax(dim=1)
 
 
 def main() -> None:
@@ -69,11 +69,11 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--out", type=Path)
     options = parser.parse_args()
-    subject = load(options.model) if options.model else vit_b()
+    loaded_model = load(options.model) if options.model else vit_b()
     rng = np.random.default_rng(0)
     pictures = [Image.fromarray(rng.integers(0, 256, (224, 224, 3), dtype=np.uint8)) for _ in range(options.samples)]
     samples = [Sample(str(number), picture) for number, picture in enumerate(pictures)]
-    shard = shard_of(subject, samples, METHODS, Pace(options.batch))
+    shard = shard_of(loaded_model, samples, METHODS, Pace(options.batch))
     shard.explanations(shard.clean.argmax(dim=1), "image")  # remembered from here on
     images = perturbed_images(shard)
     plainly(shard, options.batch)
@@ -86,7 +86,7 @@ def main() -> None:
         torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} cores, {platform.machine()}"
     )
     report = {
-        "model": subject.name,
+        "model": loaded_model.name,
         "device": device,
         "images": images,
         "batch": options.batch,

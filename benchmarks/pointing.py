@@ -150,12 +150,12 @@ def main() -> None:
     options = parser.parse_args()
     report: dict[str, Any] = {"scenes": options.scenes, "rows": []}
     for task in tasks(options.scenes):
-        subject = load(task.model)
+        loaded_model = load(task.model)
         for method, last_only, backward in track(VARIANTS, task.model):
             how: dict[str, Any] = {"backward": backward}
             if last_only:
                 how["first_block"] = LAST_BLOCK[task.model]
-            found = hits(task, explain_batch(task.examples, subject, task.targets, method, **how))
+            found = hits(task, explain_batch(task.examples, loaded_model, task.targets, method, **how))
             for name, pairs in found.items():
                 accuracy, chance = (100 * float(np.mean(side)) for side in zip(*pairs, strict=True))
                 label = f"{method}, last block" if last_only else method

@@ -19,9 +19,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from whyformer.run.figures import Run, compared, figures, measured, run_in
-from whyformer.run.protocols import Figure
-from whyformer.run.suite import Choice
+from whyformer.benchmark.figures import Run, compared, figures, measured, run_in
+from whyformer.benchmark.protocols import Figure
+from whyformer.benchmark.suite import Choice
 
 # The papers' order: the first two best, then each better than the next.
 PAPERS = (("bi_token", "bi_head"), ("transformer_attribution",), ("generic_attention",), ("rollout",))

@@ -21,8 +21,8 @@ from rich.progress import track
 
 import whyformer
 from agreement import spearman
-from whyformer.methods import METHODS
-from whyformer.trace import Trace, trace
+from whyformer.methods.registry import METHODS
+from whyformer.tracing.trace import Trace, trace
 
 RULES = ("midpoint", "gauss", "uniform", "inclusive")
 STEPS = (1, 2, 3, 4, 6, 8, 10, 15, 20, 40)
@@ -66,11 +66,11 @@ def main() -> None:
     parser.add_argument("--images", type=int, default=32)
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/quadrature.json"))
     arguments = parser.parse_args()
-    subject = whyformer.load(arguments.model)
+    loaded_model = whyformer.load(arguments.model)
     pictures = photographs(arguments.photos, arguments.images)
-    pixels = subject.processor(images=pictures, return_tensors="pt")["pixel_values"].to(subject.model.device)
-    rows = study(trace(subject.model, {"pixel_values": pixels}, reads="states"))
-    report = {"model": subject.name, "images": len(pictures), "reference": f"{REFERENCE} midpoints", "rows": rows}
+    pixels = loaded_model.processor(images=pictures, return_tensors="pt")["pixel_values"].to(loaded_model.model.device)
+    rows = study(trace(loaded_model.model, {"pixel_values": pixels}, reads="states"))
+    report = {"model": loaded_model.name, "images": len(pictures), "reference": f"{REFERENCE} midpoints", "rows": rows}
     report |= summary(rows)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(report, indent=1) + "\n")

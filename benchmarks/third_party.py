@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from whyformer import METHODS, attribute
-from whyformer.trace import trace
+from whyformer.tracing.trace import trace
 
 TORCHVISION = ["vit_b_16", "vit_b_32"]
 TIMM = [

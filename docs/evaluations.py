@@ -7,9 +7,9 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from whyformer.attribution import DEFAULT_BACKWARD, DEFAULT_METHOD
-from whyformer.run.charts import CONTROLS
-from whyformer.run.report import ALIKE, ARROWS
+from whyformer.api.attribution import DEFAULT_BACKWARD, DEFAULT_METHOD
+from whyformer.benchmark.report.charts import CONTROLS
+from whyformer.benchmark.report.page import ALIKE, ARROWS
 
 DEFAULT = f"{DEFAULT_METHOD} backward={DEFAULT_BACKWARD}"  # what is computed where no method is named
 NONE = "Not yet measured."
@@ -84,8 +84,8 @@ def rankings(found: Mapping[str, Mapping[str, Any]]) -> str:
     for run in found.values():
         for name, figure in _ranked(run):
             parts = [str(len(part)) for part in pairs_of(figure)]
-            subject = f"{run['model']}, {run['data']['reader']}"
-            body.append([subject, f"`{name}`, {figure['figure']}", *parts, *best_and_ahead(figure)])
+            loaded_model = f"{run['model']}, {run['data']['reader']}"
+            body.append([loaded_model, f"`{name}`, {figure['figure']}", *parts, *best_and_ahead(figure)])
     header = [
         "model and data",
         "by",

@@ -20,11 +20,11 @@ from cards import CARDS, card_rows, metrics
 from evaluations import defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
 
-from whyformer.known import KINDS
-from whyformer.loading import ZOO
-from whyformer.methods import METHODS
-from whyformer.rules import LIBRA, RULES
-from whyformer.run import read_suite
+from whyformer.benchmark import read_suite
+from whyformer.methods.registry import METHODS
+from whyformer.models.loading import ZOO
+from whyformer.propagation.kinds import KINDS
+from whyformer.propagation.rules import LIBRA, RULES
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from whyformer.record import AttentionRecord
+from whyformer.tracing.record import AttentionRecord
 
 
 def grad_cam_with_whole_map_weights(last: AttentionRecord) -> Tensor:

@@ -12,8 +12,8 @@ from hypothesis import settings
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
-from models import IMAGE, TEXT, built
-from whyformer.loading import quiet
+from tiny_models import IMAGE, TEXT, built
+from whyformer.models.loading import quiet
 
 # The models of the tests are so small that a second thread costs more than it brings.
 torch.set_num_threads(1)

@@ -1,16 +1,16 @@
 """Whyformer tells why a Transformer answered as it did."""
 
-from whyformer.attribution import attribute, explain, explain_batch
-from whyformer.continuation import Continuation
-from whyformer.doctor import doctor
+from whyformer.api.attribution import attribute, explain, explain_batch
+from whyformer.api.doctor import doctor
+from whyformer.api.writing import continuation
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.examples import Regions
-from whyformer.explanation import Explanation
-from whyformer.families import FAMILIES, Family, Stream
-from whyformer.loading import Loaded, load
-from whyformer.methods import METHODS, method
-from whyformer.score import box_side, contrast, detection, logit, similarity
-from whyformer.writing import continuation
+from whyformer.inputs.read import Regions
+from whyformer.methods.registry import METHODS, method
+from whyformer.models.families import FAMILIES, Family, Stream
+from whyformer.models.loading import LoadedModel, load
+from whyformer.results.continuation import Continuation
+from whyformer.results.explanation import Explanation
+from whyformer.targets.scores import box_side, contrast, detection, logit, similarity
 
 __all__ = [
     "FAMILIES",
@@ -18,7 +18,7 @@ __all__ = [
     "Continuation",
     "Explanation",
     "Family",
-    "Loaded",
+    "LoadedModel",
     "Regions",
     "Stream",
     "UnsupportedModel",

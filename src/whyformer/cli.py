@@ -24,10 +24,10 @@ from typer.core import TyperGroup
 from whyformer.errors import UnsupportedModel, WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer.explanation import Explanation
-    from whyformer.loading import Loaded
-    from whyformer.methods import Method
-    from whyformer.score import Target
+    from whyformer.methods.registry import Method
+    from whyformer.models.loading import LoadedModel
+    from whyformer.results.explanation import Explanation
+    from whyformer.targets.scores import Target
 
 PICTURES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 UNUSABLE, INTERRUPTED = 2, 130
@@ -128,19 +128,19 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show which parts of an image or a text the answer rests on."""
-    from whyformer.attribution import explain_batch
-    from whyformer.destination import Destination
-    from whyformer.documents import explanation_document
+    from whyformer.api.attribution import explain_batch
+    from whyformer.render.output import Destination
+    from whyformer.results.documents import explanation_document
 
     options = _options(_method(method), option or [])
     destination = Destination.of(out, len(inputs))
-    subject = _loaded(model)
-    examples = [_example(given, pair, text or [], subject) for given in inputs]
+    loaded_model = _resolve_model(model)
+    examples = [_example(given, pair, text or [], loaded_model) for given in inputs]
     shows_progress = len(inputs) > 1 and not as_json and sys.stdout.isatty()
     explanations = explain_batch(
         examples,
-        subject,
-        _question(target, rather_than, query, subject),
+        loaded_model,
+        _question(target, rather_than, query, loaded_model),
         method,
         truncate=truncate,
         progress=shows_progress,
@@ -171,19 +171,21 @@ def continue_(
     as_json: AsJson = False,
 ) -> None:
     """Let a model write, and show which words before it each token rests on."""
-    from whyformer.destination import ONE_FILE, check_file, writing
-    from whyformer.documents import continuation_document
-    from whyformer.writing import continuation
+    from whyformer.api.writing import continuation
+    from whyformer.render.output import ONE_FILE, check_file, writing
+    from whyformer.results.documents import continuation_document
 
     options = _options(_method(method), option or [])
     if out is not None:
         check_file(out, ONE_FILE)
-    subject = _loaded(model)
-    if not subject.writes:
-        raise WhyformerError(f"{subject.name} writes nothing: use `whyformer explain`, or choose another with --model.")
-    example = _example(input, pair, [], subject)
+    loaded_model = _resolve_model(model)
+    if not loaded_model.writes:
+        raise WhyformerError(
+            f"{loaded_model.name} writes nothing: use `whyformer explain`, or choose another with --model."
+        )
+    example = _example(input, pair, [], loaded_model)
     settings: dict[str, Any] = {"tokens": tokens, "truncate": truncate, "backward": backward, **options}
-    found = continuation(example, subject, method, **settings)
+    found = continuation(example, loaded_model, method, **settings)
     if out is not None:
         with writing(out):
             found.save(out)
@@ -203,15 +205,15 @@ def compare(
     text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
 ) -> None:
     """Put methods side by side, for one or more labels and models."""
-    from whyformer.destination import check_file, writing
-    from whyformer.methods import METHODS
+    from whyformer.methods.registry import METHODS
     from whyformer.render import html, image
-    from whyformer.storage import whole_file
+    from whyformer.render.output import check_file, writing
+    from whyformer.results.storage import whole_file
 
     check_file(out, (".html", ".png"))
     names = [_method(name).name for name in method or METHODS]
-    subjects = [_loaded(name) for name in model or ["mini-vit"]]
-    examples = [_example(input, pair, text or [], subject) for subject in subjects]
+    subjects = [_resolve_model(name) for name in model or ["mini-vit"]]
+    examples = [_example(input, pair, text or [], loaded_model) for loaded_model in subjects]
     subjects_and_examples = list(zip(subjects, examples, strict=True))
     rows, left_out = _grid(subjects_and_examples, target or ["predicted"], names, are_asked_for=bool(method))
     columns = [number for number in range(len(names)) if any(row[number] for row in rows)]
@@ -233,8 +235,8 @@ def compare(
 @app.command()
 def methods(as_json: AsJson = False) -> None:
     """List the methods, what they read of a model, and their options."""
-    from whyformer.documents import method_document
-    from whyformer.methods import METHODS
+    from whyformer.methods.registry import METHODS
+    from whyformer.results.documents import method_document
 
     if as_json:
         typer.echo(json.dumps([method_document(method) for method in METHODS.values()], indent=1))
@@ -251,8 +253,8 @@ def methods(as_json: AsJson = False) -> None:
 @app.command()
 def models(as_json: AsJson = False) -> None:
     """List the models that come with the package."""
-    from whyformer.documents import model_card
-    from whyformer.loading import ZOO, bundled
+    from whyformer.models.loading import ZOO, bundled
+    from whyformer.results.documents import model_card
 
     found = [model_card(ZOO / name) for name in bundled()]
     if as_json:
@@ -278,9 +280,9 @@ def doctor(
     as_json: AsJson = False,
 ) -> None:
     """Check a model before its explanations are trusted; exit code 1 if something is wrong."""
-    from whyformer.doctor import checkup
+    from whyformer.api.doctor import checkup
 
-    found = checkup(_loaded(model))
+    found = checkup(_resolve_model(model))
     typer.echo(json.dumps({"is_healthy": found.is_healthy, **asdict(found)}, indent=1) if as_json else found)
     raise typer.Exit(0 if found.is_healthy else 1)
 
@@ -293,9 +295,9 @@ def evaluate(
     engine: Annotated[str, typer.Option(help="local, or ray: a Ray cluster.")] = "local",
 ) -> None:
     """Measure methods on a model and data, as a suite says; stopped at any moment, it goes on where it was."""
-    from whyformer.destination import check_folder, writing
-    from whyformer.run import evaluate as run
-    from whyformer.run.tables import unread
+    from whyformer.benchmark import evaluate as run
+    from whyformer.benchmark.tables import unread
+    from whyformer.render.output import check_folder, writing
 
     check_folder(out)
     with writing(out):
@@ -315,9 +317,9 @@ def report(
     ] = None,
 ) -> None:
     """Write the tables, curves and examples of a run: report.html, report.md, results.json and curves."""
-    from whyformer.destination import writing
-    from whyformer.run import differences
-    from whyformer.run import report as written
+    from whyformer.benchmark import differences
+    from whyformer.benchmark import report as written
+    from whyformer.render.output import writing
 
     if against is not None:
         typer.echo("\n".join(differences(folder, against, half=cast(Any, half))))
@@ -331,8 +333,8 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder the page is written to.")] = Path("demo"),
 ) -> None:
     """Explain the bundled examples with the bundled models by every method, and write one page that shows them."""
-    from whyformer.demo import write_report
-    from whyformer.destination import check_folder, writing
+    from whyformer.api.demo import write_report
+    from whyformer.render.output import check_folder, writing
 
     check_folder(out)
     with writing(out):
@@ -344,14 +346,14 @@ def _complain(message: str) -> None:
 
 
 def _method(name: str | None) -> Method:
-    from whyformer.attribution import chosen_method
+    from whyformer.api.attribution import chosen_method
 
     return chosen_method(name)[0]
 
 
 def _options(method: Method, given: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE strings as the method takes them."""
-    from whyformer.methods import check_options
+    from whyformer.methods.registry import check_options
 
     hints = get_type_hints(method.scores)
     options: dict[str, Any] = {}
@@ -367,89 +369,89 @@ def _options(method: Method, given: Sequence[str]) -> dict[str, Any]:
     return options
 
 
-def _loaded(name: str) -> Loaded:
-    from whyformer.loading import loaded
+def _resolve_model(name: str) -> LoadedModel:
+    from whyformer.models.loading import resolve_model
 
     terminal = Console(stderr=True)
     if not terminal.is_terminal:
-        return loaded(name)
+        return resolve_model(name)
     with terminal.status(f"Loading {escape(name)}"):
-        return loaded(name)
+        return resolve_model(name)
 
 
-def _example(given: str, pair: str | None, texts: Sequence[str], subject: Loaded) -> Example:
+def _example(given: str, pair: str | None, texts: Sequence[str], loaded_model: LoadedModel) -> Example:
     """The input with the text that goes with it, where the model takes one."""
-    has_two_senses = subject.sees_regions or (subject.sees_pictures and subject.tokenizer is not None)
+    has_two_senses = loaded_model.sees_regions or (loaded_model.sees_pictures and loaded_model.tokenizer is not None)
     if has_two_senses and not texts:
-        wanted = "its question" if subject.sees_regions else "the text it is compared with"
-        raise WhyformerError(f"{subject.name} sees and reads: add {wanted} by --text.")
+        wanted = "its question" if loaded_model.sees_regions else "the text it is compared with"
+        raise WhyformerError(f"{loaded_model.name} sees and reads: add {wanted} by --text.")
     if texts and not has_two_senses:
-        raise WhyformerError(f"--text goes with a picture, and {subject.name} takes no such pair: leave it out.")
-    if pair is not None and (subject.sees_pictures or subject.sees_regions):
+        raise WhyformerError(f"--text goes with a picture, and {loaded_model.name} takes no such pair: leave it out.")
+    if pair is not None and (loaded_model.sees_pictures or loaded_model.sees_regions):
         raise WhyformerError(
-            f"--pair is a second text, and {subject.name} reads pictures: choose a text model with --model."
+            f"--pair is a second text, and {loaded_model.name} reads pictures: choose a text model with --model."
         )
-    if subject.sees_regions:
+    if loaded_model.sees_regions:
         if not given.lower().endswith(".npz"):
             raise WhyformerError(
-                f"{given!r} is no .npz file: {subject.name} sees regions of a picture, with a box and features each, "
-                "not the picture. docs/models.md shows how to save them."
+                f"{given!r} is no .npz file: {loaded_model.name} sees regions of a picture, with a box and features "
+                "each, not the picture. docs/models.md shows how to save them."
             )
         if len(texts) > 1:
-            raise WhyformerError(f"{subject.name} answers one question at a time: give --text once.")
+            raise WhyformerError(f"{loaded_model.name} answers one question at a time: give --text once.")
         return Path(given), texts[0]
     if has_two_senses:
-        return _input(given, subject), list(texts)
-    return _input(given, subject) if pair is None else (_input(given, subject), _input(pair, subject))
+        return _input(given, loaded_model), list(texts)
+    return _input(given, loaded_model) if pair is None else (_input(given, loaded_model), _input(pair, loaded_model))
 
 
-def _input(given: str, subject: Loaded) -> Path | str:
+def _input(given: str, loaded_model: LoadedModel) -> Path | str:
     """A file where there is one; anything else is the text itself, unless it can only be meant as a file."""
     suffix = os.path.splitext(given)[1].lower()
     looks_like_a_path = suffix in PICTURES | {".txt"} or (re.search(r"[/\\]", given) and not re.search(r"\s", given))
     if os.path.isfile(given):
-        if suffix in PICTURES and not subject.sees_pictures:
+        if suffix in PICTURES and not loaded_model.sees_pictures:
             raise WhyformerError(
-                f"{given!r} is a picture, and {subject.name} reads texts: choose another with --model."
+                f"{given!r} is a picture, and {loaded_model.name} reads texts: choose another with --model."
             )
         return Path(given)
-    if looks_like_a_path or (subject.sees_pictures and os.path.isdir(given)):
+    if looks_like_a_path or (loaded_model.sees_pictures and os.path.isdir(given)):
         return Path(given)  # refused with the reason when it is read
-    if subject.sees_pictures:
+    if loaded_model.sees_pictures:
         raise WhyformerError(
-            f"No file {given!r}, and {subject.name} reads pictures: for a text choose a text model with --model."
+            f"No file {given!r}, and {loaded_model.name} reads pictures: for a text choose a text model with --model."
         )
     return given
 
 
-def _target(given: str, subject: Loaded) -> str | int:
+def _target(given: str, loaded_model: LoadedModel) -> str | int:
     """A label's name if there is one of that name, else its index if it is a number."""
-    from whyformer.trace import labels_of
+    from whyformer.models.structure import labels_of
 
-    labels = {} if subject.writes else labels_of(subject.model)
+    labels = {} if loaded_model.writes else labels_of(loaded_model.model)
     is_name = given.casefold() in {name.casefold() for name in labels.values()}
     if is_name or not re.fullmatch(r"-?[0-9]{1,18}", given):
         return given
-    if subject.writes and 0 <= int(given) < len(subject.tokenizer):
-        meant = subject.tokenizer.decode([int(given)])
+    if loaded_model.writes and 0 <= int(given) < len(loaded_model.tokenizer):
+        meant = loaded_model.tokenizer.decode([int(given)])
         typer.echo(f"{given} is taken as the id of a token: {meant!r}.", err=True)
     return int(given)
 
 
-def _question(target: str, rather_than: str | None, query: int | None, subject: Loaded) -> Target:
-    from whyformer.score import contrast, detection
+def _question(target: str, rather_than: str | None, query: int | None, loaded_model: LoadedModel) -> Target:
+    from whyformer.targets.scores import contrast, detection
 
     if query is not None:
         if rather_than is not None:
             raise WhyformerError("--query and --rather-than cannot be asked together: leave one out.")
-        return detection(query, _target(target, subject))
+        return detection(query, _target(target, loaded_model))
     if rather_than is None:
-        return _target(target, subject)
-    return contrast(_target(target, subject), _target(rather_than, subject))
+        return _target(target, loaded_model)
+    return contrast(_target(target, loaded_model), _target(rather_than, loaded_model))
 
 
 def _grid(
-    subjects: Sequence[tuple[Loaded, Example]],
+    subjects: Sequence[tuple[LoadedModel, Example]],
     targets: Sequence[str],
     methods: Sequence[str],
     *,
@@ -458,21 +460,24 @@ def _grid(
     """A row for each model and target, a cell for each method, and why cells were left out."""
     from rich.progress import track
 
-    from whyformer.attribution import explain
+    from whyformer.api.attribution import explain
 
     cells: list[Explanation | None] = []
     left_out: list[str] = []
-    rows = [(subject, example, _target(target, subject)) for (subject, example), target in product(subjects, targets)]
+    rows = [
+        (loaded_model, example, _target(target, loaded_model))
+        for (loaded_model, example), target in product(subjects, targets)
+    ]
     questions = list(product(rows, methods))
     terminal = Console(stderr=True)
     shown = track(questions, "Explaining", console=terminal, transient=True, disable=not terminal.is_terminal)
-    for (subject, example, target), method in shown:
+    for (loaded_model, example, target), method in shown:
         try:
-            cells.append(explain(example, subject, target, method))
+            cells.append(explain(example, loaded_model, target, method))
         except UnsupportedModel as reason:
             if are_asked_for:
                 raise
-            left_out.append(f"{method} on {subject.name}: {reason}")
+            left_out.append(f"{method} on {loaded_model.name}: {reason}")
             cells.append(None)
     return [cells[start : start + len(methods)] for start in range(0, len(cells), len(methods))], left_out
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Sequence
 from typing import Any, get_args
 
 
@@ -22,3 +24,11 @@ def check_choice(name: str, value: str, choices: Any) -> None:
 def with_article(noun: str) -> str:
     """A Tensor, an Image."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+def nearest(word: str, known: Sequence[str]) -> str:
+    """A sentence with the names closest to a misspelt one."""
+    close = difflib.get_close_matches(word, known, n=3, cutoff=0.4)
+    if close:
+        return f"Did you mean {' or '.join(repr(name) for name in close)}?"
+    return f"Known: {', '.join(known[:20])}{' …' if len(known) > 20 else ''}."

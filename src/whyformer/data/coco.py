@@ -8,7 +8,7 @@ from typing import Any
 
 from whyformer.data.examples import Examples, Instances
 from whyformer.data.files import existing, fields, inside, json_in, rows_of
-from whyformer.examples import image_of
+from whyformer.inputs.read import image_of
 
 
 def coco_truth(path: str | Path) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from whyformer.axes import WordTruth
 from whyformer.errors import WhyformerError
-from whyformer.examples import Regions
+from whyformer.inputs.read import Regions
 
 Example = TypeVar("Example", covariant=True)
 BACKGROUND, OBJECT, UNKNOWN = 0, 1, 2

@@ -17,7 +17,7 @@ from PIL import Image
 
 from whyformer.data.examples import UNKNOWN
 from whyformer.errors import WhyformerError
-from whyformer.examples import image_of
+from whyformer.inputs.read import image_of
 
 
 def inside(folder: Path, name: str) -> Path:

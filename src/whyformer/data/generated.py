@@ -11,7 +11,7 @@ from PIL import Image
 
 from whyformer.axes import MaskArray, WordTruth
 from whyformer.data.examples import Examples
-from whyformer.examples import Regions
+from whyformer.inputs.read import Regions
 from whyformer.scenes import (
     ANSWERS,
     LABELS,

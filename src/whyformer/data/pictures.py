@@ -27,8 +27,8 @@ from whyformer.data.files import (
     text_in,
 )
 from whyformer.errors import WhyformerError
-from whyformer.examples import image_of
 from whyformer.extras import extra
+from whyformer.inputs.read import image_of
 
 TRIMAP = {1: OBJECT, 2: BACKGROUND, 3: UNKNOWN}  # Oxford-IIIT Pet's own values
 OURS = {BACKGROUND: BACKGROUND, OBJECT: OBJECT}

@@ -9,7 +9,7 @@ from typing import Any
 from whyformer.data.examples import Examples, VisualQuestion
 from whyformer.data.files import existing, fields, inside, json_in, rows_of
 from whyformer.errors import WhyformerError
-from whyformer.examples import Regions, image_of
+from whyformer.inputs.read import Regions, image_of
 
 
 def vqa(

@@ -11,13 +11,13 @@ from torch import Tensor
 
 from whyformer.axes import Inputs, Mixing, StreamScores
 from whyformer.errors import WhyformerError
-from whyformer.families import main_input
-from whyformer.flow import flow
-from whyformer.methods import method
 from whyformer.methods.crossing import joined_by_the_last
-from whyformer.record import AttentionRecord
-from whyformer.streams import summed
-from whyformer.trace import Trace, head_mean
+from whyformer.methods.registry import method
+from whyformer.models.structure import main_input
+from whyformer.tracing.flow import flow
+from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.streams import summed
+from whyformer.tracing.trace import Trace, head_mean
 
 # What an example is given, each with the mask that says which of it is padding.
 PADDED = {

@@ -9,10 +9,10 @@ from torch import Tensor
 
 from whyformer.axes import KEY, QUERY, Mixing, Rows, StreamScores, TokenScores
 from whyformer.errors import UnsupportedModel
-from whyformer.methods import method
-from whyformer.path import Baseline, Quadrature
-from whyformer.record import AttentionRecord
-from whyformer.trace import Reading, Trace, head_mean
+from whyformer.methods.registry import method
+from whyformer.tracing.path import Baseline, Quadrature
+from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.trace import Reading, Trace, head_mean
 
 Feedback = Literal["integrated", "gradient", "none"]
 
@@ -32,7 +32,7 @@ def bi_head(
     """Heads weighed by their importance to the answer, then feedback (BI Eq. 15-18)."""
 
     def by_importance(record: AttentionRecord) -> Mixing:
-        share = head_share(record, importance)
+        share = head_theta(record, importance)
         return torch.einsum("bhqk,bh->bqk", record.map.to(share.dtype), share)
 
     mixing = by_importance if perception == "head" else lambda record: head_mean(record.map)
@@ -56,13 +56,13 @@ def bi_token(
     """Attention weighed by how far each key token's state is carried, then feedback (BI Eq. 13-14, 16-18)."""
 
     def by_token(record: AttentionRecord) -> Mixing:
-        return head_mean(record.map) * carried(record, alpha)[:, None, :]
+        return head_mean(record.map) * token_alpha(record, alpha)[:, None, :]
 
     perceived = trace.readings(trace.steps_from(first_block), by_token)
     return _times_feedback(trace, perceived, feedback, quadrature, steps, baseline)
 
 
-def head_share(record: AttentionRecord, importance: str) -> Tensor:
+def head_theta(record: AttentionRecord, importance: str) -> Tensor:
     """θ_h = I_h / Σ I_h with I_h = |Σ A_h ⊙ G_h| (Michel et al. 2019), or the authors' mean |A_hᵀ G_h|.
 
     Heads that all have no importance count alike.
@@ -78,7 +78,7 @@ def head_share(record: AttentionRecord, importance: str) -> Tensor:
     return torch.where(total > 0, found / total.where(total > 0, 1.0), 1.0 / found.shape[1])
 
 
-def carried(record: AttentionRecord, alpha: str) -> TokenScores:
+def token_alpha(record: AttentionRecord, alpha: str) -> TokenScores:
     """α_j = ‖(Z W_v W_o)_j‖ / ‖Z_j‖ over key tokens (BI Eq. 14).
 
     The authors' code has ‖v_j W_o‖ above the line instead ("values"): LayerNorm and bias are then in it.

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import torch
 
 from whyformer.axes import Mixing, Rows
-from whyformer.flow import Step, flow
-from whyformer.record import AttentionRecord
-from whyformer.trace import Trace
+from whyformer.tracing.flow import Step, flow
+from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.trace import Trace
 
 Mix = Callable[[AttentionRecord], Mixing]
 

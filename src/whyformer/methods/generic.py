@@ -8,11 +8,11 @@ from typing import Literal
 import torch
 
 from whyformer.axes import Mixing, StreamScores
-from whyformer.flow import Step, flow
-from whyformer.methods import method
-from whyformer.record import AttentionRecord
-from whyformer.streams import summed
-from whyformer.trace import Trace, head_mean
+from whyformer.methods.registry import method
+from whyformer.tracing.flow import Step, flow
+from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.streams import summed
+from whyformer.tracing.trace import Trace, head_mean
 
 Relevance = dict[tuple[str, str], Mixing]  # R_sq: how much each token of s has taken in of each token of q
 

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import HEAD, KEY, QUERY, StreamScores
-from whyformer.methods import method
-from whyformer.path import Baseline, Quadrature
-from whyformer.streams import summed
-from whyformer.trace import Trace
+from whyformer.methods.registry import method
+from whyformer.tracing.path import Baseline, Quadrature
+from whyformer.tracing.streams import summed
+from whyformer.tracing.trace import Trace
 
 
 @method("grad_cam", reads="last gradient")

@@ -7,13 +7,13 @@ from typing import Literal
 import torch
 
 from whyformer.axes import HEAD, QUERY, Mixing, StreamScores
-from whyformer.flow import flow
-from whyformer.methods import method
 from whyformer.methods.crossing import joined_by_the_last
-from whyformer.record import AttentionRecord
-from whyformer.rules import MapRules, Rules
-from whyformer.streams import summed
-from whyformer.trace import Trace, head_mean
+from whyformer.methods.registry import method
+from whyformer.propagation.rules import MapRules, Rules
+from whyformer.tracing.flow import flow
+from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.streams import summed
+from whyformer.tracing.trace import Trace, head_mean
 
 
 @method("lrp", reads="input relevance")

@@ -11,7 +11,7 @@ from itertools import chain
 
 from PIL import Image, ImageDraw, ImageFont
 
-from whyformer.explanation import Box
+from whyformer.inputs.layouts import Box
 from whyformer.render.colour import RGB, ink
 
 WHITE: RGB = (255, 255, 255)

@@ -9,12 +9,13 @@ from PIL import Image, ImageDraw
 from rich.style import Style
 from rich.text import Text
 
-from whyformer.explanation import Boxes, Part, Patches
+from whyformer.inputs.layouts import Boxes, Patches
 from whyformer.render.canvas import WHITE
 from whyformer.render.colour import RGB, ink, scale
 from whyformer.render.heat import Pictured, displayed, heated, numbered, pictured, resized, spread, strongest_first
 from whyformer.render.marks import Edges, edges
 from whyformer.render.text import number
+from whyformer.results.part import Part
 
 PLAIN_WIDTH, MOST_REGIONS, BAR = 48, 5, 20
 FOR, AGAINST = " ░▒▓█", " --=="

@@ -9,9 +9,10 @@ from typing import assert_never
 import numpy as np
 from PIL import Image
 
-from whyformer.explanation import Box, Boxes, Part, Patches, WordPieces
+from whyformer.inputs.layouts import Box, Boxes, Patches, WordPieces
 from whyformer.render.colour import Scale, scale
 from whyformer.render.marks import draw_frame, draw_line, draw_numbers, edges
+from whyformer.results.part import Part
 
 SMALLEST_SIDE = 320
 OPACITY = 0.9

@@ -7,12 +7,12 @@ from typing import Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from whyformer.continuation import Continuation
-from whyformer.explanation import Explanation
 from whyformer.render.image import Rows, check_grid, row_original
 from whyformer.render.shades import declarations
 from whyformer.render.text import readable, visible
 from whyformer.render.view import ExplanationView, MatrixView, data_uri, explanation_view, matrix_view, used_shades
+from whyformer.results.continuation import Continuation
+from whyformer.results.explanation import Explanation
 
 CELL_SIDE = 320
 

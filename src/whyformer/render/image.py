@@ -10,13 +10,15 @@ from typing import assert_never
 import numpy as np
 from PIL import Image
 
-from whyformer.continuation import Continuation
-from whyformer.explanation import Boxes, Explanation, Part, Patches, WordPieces
+from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.render import canvas
 from whyformer.render.canvas import Chip
 from whyformer.render.colour import RGB, rgb, scale
 from whyformer.render.heat import REGION_OPACITY, heat_bar, original, overlay, shown_side
 from whyformer.render.text import captioned, number, ranking, readable, strongest_words, visible
+from whyformer.results.continuation import Continuation
+from whyformer.results.explanation import Explanation
+from whyformer.results.part import Part
 
 __all__ = ["figure", "grid", "legend", "overlay"]
 

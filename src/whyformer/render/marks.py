@@ -7,7 +7,7 @@ from math import ceil
 
 from PIL import Image, ImageDraw
 
-from whyformer.explanation import Box
+from whyformer.inputs.layouts import Box
 from whyformer.render.canvas import INK, WHITE, font
 from whyformer.render.colour import RGB
 

@@ -13,12 +13,14 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whyformer.continuation import Continuation
-from whyformer.explanation import Boxes, Explanation, Part, Patches, WordPieces
+from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.render.cells import half_blocks, region_list, shade_key, shades, style
 from whyformer.render.colour import ink, rgb, scale
 from whyformer.render.heat import strongest_first
 from whyformer.render.text import captioned, number, piece_names, readable, spans, strongest_words
+from whyformer.results.continuation import Continuation
+from whyformer.results.explanation import Explanation
+from whyformer.results.part import Part
 
 PICTURE_WIDTH, MOST_CHARACTERS, MOST_WORDS, MOST_PIECES = 64, 2400, 10, 4
 # Parts stand side by side on a screen this wide.

@@ -6,8 +6,10 @@ import re
 from dataclasses import dataclass, replace
 from typing import Any
 
-from whyformer.explanation import Boxes, Explanation, Part, Word, WordPieces
+from whyformer.inputs.layouts import Boxes, WordPieces
 from whyformer.render.heat import numbered
+from whyformer.results.explanation import Explanation
+from whyformer.results.part import Part, Word
 
 Piece = tuple[str, float]
 

@@ -11,8 +11,7 @@ from typing import assert_never
 import numpy as np
 from PIL import Image
 
-from whyformer.continuation import Continuation
-from whyformer.explanation import Boxes, Explanation, Part, Patches, WordPieces
+from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.render.colour import Scale, scale
 from whyformer.render.heat import Pictured, original, overlay, shown_side, strongest_first
 from whyformer.render.shades import BarGround, bar_shade, token_shade
@@ -28,6 +27,9 @@ from whyformer.render.text import (
     unseen,
     visible,
 )
+from whyformer.results.continuation import Continuation
+from whyformer.results.explanation import Explanation
+from whyformer.results.part import Part
 
 LARGEST_SIDE = 480
 # Two such pictures leave room for a column of words on the page.

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from PIL import Image
 
-from whyformer.examples import Regions
+from whyformer.inputs.read import Regions
 from whyformer.scenes.drawing import pictures
 from whyformer.scenes.language import ANSWERS, captions, descriptions, questions, texts
 from whyformer.scenes.regions import regions

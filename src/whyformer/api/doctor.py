@@ -1,0 +1,300 @@
+"""A model looked over before its explanations are trusted."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from whyformer.api.attribution import attribute
+from whyformer.axes import Inputs, Logits
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.inputs.collate import model_inputs
+from whyformer.inputs.encode import EncodedExample, encode
+from whyformer.inputs.read import Regions
+from whyformer.methods.registry import METHODS
+from whyformer.models.families import FAMILIES, family_of
+from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.models.structure import config_of, labels_of, layers_of, main_input, patch_grid, prefix_length
+from whyformer.targets.scores import all_logits
+from whyformer.tracing.recorder import Recorder
+from whyformer.tracing.trace import Trace, trace
+
+SENTENCE = "The story starts slowly, but its ending is a great surprise."
+TOLERANCE = 1e-3  # of the largest logit, between the recorded run and the plain one
+COLLAPSE = 0.5  # of the score on one token hides all others
+
+
+@dataclass(frozen=True)
+class Checkup:
+    """What the model is, how it is seen, and what is wrong with that.
+
+    Maps are [head query key], one per record. `streams` are all that carry tokens to the answer, each with its number
+    of tokens; `stream` is the one it is read in, or the first of two. Shares are of raw_attention there: the first
+    token's of all tokens, the first content token's of the content. A method that applies has None, any other the
+    reason why not. Completeness is how far a method's scores are from adding up, as a share of what they should.
+    """
+
+    model: str
+    architecture: str
+    family: str
+    answers: str
+    labels: tuple[str, ...]
+    precision: str
+    attention: str
+    layers: int | None
+    records: int
+    maps: tuple[tuple[int, int, int], ...]
+    streams: Mapping[str, int]
+    stream: str
+    tokens: int
+    grid: tuple[int, int] | None
+    special_tokens: tuple[str, ...]
+    register_tokens: int
+    readout: str
+    logit_difference: float
+    largest_logit: float
+    first_token_share: float
+    first_content_share: float
+    methods: Mapping[str, str | None]
+    completeness: Mapping[str, float]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self.problems
+
+    def __str__(self) -> str:
+        applicable = {name: reason or "applies" for name, reason in self.methods.items()}
+        facts = _findings(self) | applicable
+        width = max(map(len, facts))
+        lines = [f"{name:<{width}} {value}" for name, value in facts.items()]
+        notes = [f"note: {note}" for note in self.notes] + [f"WRONG: {problem}" for problem in self.problems]
+        return "\n".join([*lines, *notes, "healthy" if self.is_healthy else "not healthy"])
+
+
+def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> Checkup:
+    """Look a model over: whether it is recorded truly, how its tokens are laid out, and which methods apply."""
+    return checkup(resolve_model(model, processor))
+
+
+def checkup(loaded_model: LoadedModel) -> Checkup:
+    """Put one neutral example through the model, plain and recorded, and through every method."""
+    model, one = loaded_model.model, _neutral(loaded_model)
+    inputs = model_inputs(loaded_model, [one])
+    seen = trace(model, inputs, reads="last map")
+    with torch.no_grad():
+        plain = _answer(model(**inputs))
+    recorder = Recorder(1)
+    recorded = _answer(recorder.run(model, **inputs))
+    content = _content(one, seen)
+    scores = attribute(model, inputs, method="raw_attention")
+    raw = scores.get(seen.readout.stream, torch.zeros_like(seen.readout.weights))[0].abs()  # a pool reads only others
+    methods, completeness, failures = _methods(model, inputs)
+    difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
+    first_content = _share(raw[list(content)])
+    return Checkup(
+        model=loaded_model.name,
+        architecture=type(model).__name__,
+        family=_family_name(model, inputs),
+        answers=_kind_of_answer(loaded_model),
+        labels=() if loaded_model.writes or loaded_model.compares else tuple(labels_of(model).values()),
+        precision=str(plain.dtype).removeprefix("torch."),
+        attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
+        layers=layers_of(model),
+        records=len(recorder.taps),
+        maps=tuple(_map_shape(tap.map.shape) for tap in recorder.taps),
+        streams={name: mask.shape[1] for name, mask in seen.masks.items()},
+        stream=seen.readout.stream,
+        tokens=len(raw),
+        grid=_grid(seen),
+        special_tokens=_special_tokens(one, seen, loaded_model.tokenizer),
+        register_tokens=_registers(seen),
+        readout=_readout_name(seen),
+        logit_difference=difference,
+        largest_logit=largest,
+        first_token_share=_share(raw),
+        first_content_share=first_content,
+        methods=methods,
+        completeness=completeness,
+        problems=(*_logit_problems(difference, largest, plain), *failures),
+        notes=(*_record_notes(recorder, model), *_collapse_notes(first_content, len(content))),
+    )
+
+
+def _neutral(loaded_model: LoadedModel) -> EncodedExample:
+    """Noise of the size the model is shown, a plain sentence, or both."""
+    if loaded_model.processor is None:
+        raise WhyformerError(f"{loaded_model.name} came without a processor: pass its tokenizer or image processor.")
+    seen: list[Any] = [_noise(loaded_model)] if loaded_model.sees_pictures or loaded_model.sees_regions else []
+    read = [SENTENCE] if loaded_model.tokenizer is not None else []
+    example = (*seen, *read) if len(seen + read) == 2 else (seen + read)[0]
+    return encode(loaded_model, [example], truncate=True)[0]
+
+
+def _noise(loaded_model: LoadedModel) -> Image.Image | Regions:
+    drawn = np.random.default_rng(0)
+    if loaded_model.sees_regions:
+        config = config_of(loaded_model.model)
+        width = getattr(config, "visual_feat_dim", None) or config.visual_embedding_dim
+        boxes = np.array([[0, 0, 16, 16], [16, 0, 32, 16], [0, 16, 16, 32], [16, 16, 32, 32]])
+        return Regions(Image.new("RGB", (32, 32)), boxes, drawn.standard_normal((4, width), dtype=np.float32))
+    processor = loaded_model.image_processor
+    size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
+    height, width = (size[side] if side in size else size["shortest_edge"] for side in ("height", "width"))
+    return Image.fromarray(drawn.integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+def _answer(output: Any) -> Tensor:
+    """All that the model answers with: its logits, or the similarity of a pair."""
+    logits = all_logits(output)
+    found: Tensor = output.logits_per_image if logits is None or hasattr(output, "logits_per_image") else logits
+    return found
+
+
+def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], dict[str, float], list[str]]:
+    """For each method None or the reason why it does not apply, its completeness, and what went wrong."""
+    reasons: dict[str, str | None] = {}
+    completeness: dict[str, float] = {}
+    failures = []
+    for name, method in METHODS.items():
+        try:
+            asked = trace(model, inputs, reads=method.reads)
+            scores = method.scores(asked)
+            reasons[name] = None
+            if asked.findings.completeness is not None:
+                completeness[name] = float(asked.findings.completeness.max())
+            if not all(bool(torch.isfinite(values).all()) for values in scores.values()):
+                failures.append(f"{name} gives scores that are not finite.")
+        except UnsupportedModel as reason:
+            reasons[name] = str(reason)
+        except Exception as failure:  # Whatever it is, the other findings are worth having.
+            reasons[name] = str(failure)
+            failures.append(f"{name} fails: {failure}")
+    return reasons, completeness, failures
+
+
+def _logit_problems(difference: float, largest: float, logits: Logits) -> list[str]:
+    """Half precision rounds by more than the tolerance, the recorded run as well as the plain one."""
+    allowed = max(TOLERANCE, 8 * torch.finfo(logits.dtype).eps) * largest
+    if difference <= allowed:
+        return []
+    return [f"Recorded, the logits differ by {difference:.2g} from the plain model's (largest {largest:.2g})."]
+
+
+def _record_notes(recorder: Recorder, model: nn.Module) -> tuple[str, ...]:
+    layers = layers_of(model)
+    if layers is None or recorder.seen == layers:
+        return ()
+    return (f"{recorder.seen} attention operations for {layers} layers: those that reach the answer are explained.",)
+
+
+def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
+    if share <= COLLAPSE or count == 1:
+        return ()
+    return (
+        f"raw_attention puts {share:.0%} of its score on the first of {count} content tokens: prefer another method.",
+    )
+
+
+def _content(one: EncodedExample, seen: Trace) -> Sequence[int]:
+    if one.chunk is not None and seen.readout.stream in ("text", "source"):
+        return one.chunk.positions
+    return range(_prefix(seen) if seen.readout.stream == "image" else 0, seen.readout.weights.shape[1])
+
+
+def _share(scores: Tensor) -> float:
+    """The first score's share of all."""
+    total = float(scores.sum())
+    return float(scores[0]) / total if total > 0 else 0.0
+
+
+def _map_shape(recorded: torch.Size) -> tuple[int, int, int]:
+    *heads, queries, keys = recorded
+    return math.prod(heads), queries, keys
+
+
+def _grid(seen: Trace) -> tuple[int, int] | None:
+    _, example = main_input(seen.question.inputs)
+    if example.dim() != 4 or "image" not in seen.masks:
+        return None
+    return patch_grid(seen.question.model, (example.shape[-2], example.shape[-1]), seen.masks["image"].shape[1])
+
+
+def _registers(seen: Trace) -> int:
+    count = getattr(config_of(seen.question.model), "num_register_tokens", 0)
+    return min(int(count or 0), _prefix(seen)) if "image" in seen.masks else 0
+
+
+def _special_tokens(one: EncodedExample, seen: Trace, tokenizer: Any) -> tuple[str, ...]:
+    if one.chunk is not None:
+        names = tokenizer.convert_ids_to_tokens(one.chunk.encoding["input_ids"])
+        return tuple(name for position, name in enumerate(names) if position not in one.chunk.positions)
+    return ("class", "distillation")[: _prefix(seen) - _registers(seen)]
+
+
+def _prefix(seen: Trace) -> int:
+    return prefix_length(seen.question.model, seen.question.inputs, seen.masks["image"].shape[1])
+
+
+def _family_name(model: nn.Module, inputs: Inputs) -> str:
+    kind = getattr(getattr(model, "config", None), "model_type", "")
+    if FAMILIES.get(kind) is family_of(model, inputs):
+        return kind
+    return f"{kind or 'unknown'}, which needs no row of its own: one stream, read where the gradient says"
+
+
+def _kind_of_answer(loaded_model: LoadedModel) -> str:
+    if loaded_model.writes:
+        return "the next token of a text"
+    if loaded_model.compares:
+        return "how alike a picture and a text are"
+    return "a label of a detected object" if hasattr(config_of(loaded_model.model), "num_queries") else "a label"
+
+
+def _readout_name(seen: Trace) -> str:
+    """Where the answer is read, in each stream that it is read in."""
+    given = {stream.name: stream.readout for stream in seen.question.family.streams if stream.is_read}
+    names = []
+    for readout in seen.readouts:
+        kind, read = given[readout.stream], (readout.weights[0] != 0).nonzero()[:, 0].tolist()
+        name = kind(seen.question.model) if callable(kind) else kind
+        count = readout.weights.shape[1]
+        found = f"token {read[0] + 1} of {count}" if len(read) == 1 else f"{len(read)} of {count} tokens"
+        names.append(name or f"{found}, by the gradient")
+    if len(names) == 1:
+        return names[0]
+    return "; ".join(f"{readout.stream}: {name}" for readout, name in zip(seen.readouts, names, strict=True))
+
+
+def _findings(found: Checkup) -> dict[str, str]:
+    shapes = {shape: found.maps.count(shape) for shape in found.maps}
+    labels = ", ".join(found.labels[:6]) + (" …" if len(found.labels) > 6 else "")
+    streams = ", ".join(f"{name} ({tokens} tokens)" for name, tokens in found.streams.items())
+    first, first_content = found.first_token_share, found.first_content_share
+    return {
+        "model": f"{found.model} ({found.architecture})",
+        "family": found.family,
+        "answers with": f"{found.answers}{f', {len(found.labels)}: {labels}' if found.labels else ''}",
+        "precision": found.precision,
+        "attention": found.attention,
+        "records": f"{found.records}{'' if found.layers is None else f' for {found.layers} layers'}",
+        "maps": ", ".join(f"{count} × {list(shape)} (head, query, key)" for shape, count in shapes.items()),
+        "streams": streams,
+        "grid": "none" if found.grid is None else f"{found.grid[0]}×{found.grid[1]} patches",
+        "special tokens": ", ".join(found.special_tokens) or "none",
+        "register tokens": str(found.register_tokens or "none"),
+        "read-out": found.readout,
+        "logits": f"{found.logit_difference:.1e} off the plain model's (largest {found.largest_logit:.2g})",
+        "adding up": ", ".join(f"{name} but for {share:.1%}" for name, share in found.completeness.items()),
+        "first token": f"{first:.0%} of raw_attention in the {found.stream}; "
+        f"first content token: {first_content:.0%} of the content's",
+    }

@@ -1,0 +1,77 @@
+"""Two runs of one suite beside each other, such as one whose batch was halved: do values and ranks agree?"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whyformer.benchmark.figures import Half, Run, measured, run_in, value_of
+from whyformer.benchmark.protocols import Figure, protocol_named
+from whyformer.benchmark.suite import Choice
+from whyformer.errors import WhyformerError
+
+Values = Mapping[str, Mapping[int, Any]]  # of every method, sample by sample
+
+
+def differences(folder: str | Path, other: str | Path, *, half: Half | None = None) -> list[str]:
+    """A line for each figure of both runs: by how much a sample's differs at most, and which ranks changed.
+
+    Only samples and methods that both runs have are compared; of `half`, those of one half of the samples.
+    """
+    first, second = run_in(folder), run_in(other)
+    if half is not None:
+        first, second = first.half(half), second.half(half)
+    known = {choice.label for choice in second.choices}
+    lines = [line for choice in first.choices if choice.label in known for line in _lines(first, second, choice)]
+    if not lines:
+        raise WhyformerError(f"{str(folder)!r} and {str(other)!r} have no figure of the same samples in common.")
+    return lines
+
+
+def _lines(first: Run, second: Run, choice: Choice) -> list[str]:
+    lines = []
+    rows = first.of(choice.label), second.of(choice.label)
+    for name, figure in protocol_named(choice.name).figures.items():
+        if all(figure.measure in found for found in rows):
+            one, other = _shared(measured(first, choice, name)[1], measured(second, choice, name)[1])
+            if one:
+                lines.append(f"{choice.label}, {name}: {_said(figure, one, other)}")
+    return lines
+
+
+def _shared(first: Values, second: Values) -> tuple[Values, Values]:
+    methods = [method for method in first if method in second and first[method].keys() & second[method].keys()]
+    samples = {method: [n for n in first[method] if n in second[method]] for method in methods}
+    one, other = ({m: {n: values[m][n] for n in samples[m]} for m in methods} for values in (first, second))
+    return one, other
+
+
+def _said(figure: Figure, first: Values, second: Values) -> str:
+    if all(np.array_equal(value, second[method][n]) for method, each in first.items() for n, value in each.items()):
+        return "identical"
+    before, after = ranks(figure, first), ranks(figure, second)
+    pairs = {method: (rank, after.get(method)) for method, rank in before.items()}
+    moved = [f"{method} {old} → {new}" for method, (old, new) in pairs.items() if old != new]
+    changed = f"changed ranks: {', '.join(moved)}" if moved else "the same ranks"
+    if figure.of_texts is not None:
+        return changed
+    most = np.max(
+        [
+            abs(value_of(figure, [value]) - value_of(figure, [second[method][sample]]))
+            for method, values in first.items()
+            for sample, value in values.items()
+        ]
+    )
+    return f"values differ by at most {most:.1g}; {changed}"
+
+
+def ranks(figure: Figure, values: Values) -> dict[str, int]:
+    """The rank of each method, the best being 1."""
+    figures = {method: value_of(figure, list(each.values())) for method, each in values.items()}
+    found = {method: value for method, value in figures.items() if np.isfinite(value)}
+    sign = 1 if figure.better == "lower" else -1
+    order = sorted(found, key=lambda method: (sign * found[method], method))
+    return {method: rank for rank, method in enumerate(order, start=1)}

@@ -1,0 +1,106 @@
+"""The engine that does a suite's shards on a Ray cluster: Ray Data, with an actor for each GPU or CPU."""
+
+from __future__ import annotations
+
+import logging
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+from whyformer.benchmark.suite import Suite
+from whyformer.benchmark.tables import TABLES
+from whyformer.benchmark.worker import Plan, Worker, plan_of, worker_of
+from whyformer.errors import WhyformerError
+from whyformer.extras import extra
+
+TRIES = 3  # of a shard: Ray itself would begin one that kills its worker again and again
+
+
+class RayWorker:
+    """A worker in a process of its own, which reads the data and loads the model itself, once."""
+
+    def __init__(self, suite: Suite, data: str, begun: Any) -> None:
+        self.suite, self.data, self.begun = suite, Path(data), begun
+        self.worker: Worker | None = None
+
+    def __call__(self, asked: Any) -> Any:
+        """The one row of a shard's number as that of its files, or of why there are none."""
+        (number,) = asked["shard"].to_pylist()
+        found = self.tables(number)
+        row = {"error": found} if isinstance(found, str) else found
+        return extra("pyarrow").Table.from_pylist([{"shard": number} | row], _schema())
+
+    def tables(self, number: int) -> dict[str, bytes] | str:
+        """The files of a shard, or why there are none: raised here, Ray would bury it in tracebacks."""
+        if extra("ray", "ray").get(self.begun.again.remote(number)) > TRIES:
+            return _deadly(number)
+        try:
+            self.worker = self.worker or worker_of(plan_of(self.suite, self.data), self.data)
+            return self.worker.tables(number)
+        except WhyformerError as error:
+            return str(error)
+
+
+class AttemptCounter:
+    """How often each shard was begun: an actor of its own, which outlives those that are killed."""
+
+    def __init__(self) -> None:
+        self.times: Counter[int] = Counter()
+
+    def again(self, number: int) -> int:
+        self.times[number] += 1
+        return self.times[number]
+
+
+def tables(plan: Plan, data: Path, shards: Iterable[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
+    """The files of each shard as soon as it is done, in whatever order. What a lost actor was doing is done again."""
+    ray, ray_data = extra("ray", "ray"), extra("ray.data", "ray")
+    was_running = ray.is_initialized()
+    if not was_running:
+        ray.init(log_to_driver=False)  # RAY_ADDRESS names a cluster
+        logging.getLogger("ray.data").setLevel(logging.ERROR)
+    try:
+        rows = _rows(ray, ray_data, plan, data, list(shards))
+        for batch in rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
+            for row in batch.to_pylist():
+                if row["error"] is not None:
+                    raise WhyformerError(row["error"])
+                yield row["shard"], {table: row[table] for table in TABLES}
+    finally:
+        if not was_running:
+            ray.shutdown()
+
+
+def _rows(ray: Any, ray_data: Any, plan: Plan, data: Path, shards: list[int]) -> Any:
+    """The data set of what was found: an actor for every GPU of the cluster, or for every CPU where it has none."""
+    resources = ray.cluster_resources()
+    gpus, cpus = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
+    begun = ray.remote(AttemptCounter).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
+    numbers = ray_data.from_items([{"shard": number} for number in shards], override_num_blocks=len(shards))
+    numbers.context.enable_progress_bars = False  # the run has its own
+    return numbers.map_batches(
+        RayWorker,
+        fn_constructor_args=(plan.suite, str(data), begun),
+        batch_size=1,
+        batch_format="pyarrow",
+        # A shard waits for any actor, not for the one that was busy or lost when its turn came.
+        compute=ray_data.ActorPoolStrategy(
+            size=max(1, min(gpus or cpus, len(shards))), max_tasks_in_flight_per_actor=1
+        ),
+        num_cpus=1,
+        num_gpus=1 if gpus else None,
+    )
+
+
+def _schema() -> Any:
+    pa = extra("pyarrow")
+    columns = {"shard": pa.int64(), "error": pa.string()} | dict.fromkeys(TABLES, pa.binary())
+    return pa.schema(columns)
+
+
+def _deadly(number: int) -> str:
+    return (
+        f"Shard {number} was begun {TRIES} times, and each time its worker was lost, as where memory runs out. "
+        "--engine local shows what happens; what is done is kept."
+    )

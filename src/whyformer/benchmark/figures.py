@@ -1,0 +1,226 @@
+"""The figures of a run: from the tables of samples to values with intervals, curves, and tests between methods."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from whyformer.benchmark.protocols import Figure, protocol_named
+from whyformer.benchmark.runner import SUITE
+from whyformer.benchmark.suite import Choice
+from whyformer.benchmark.tables import NOTE, ROWS, SAMPLES, Record, whole_table
+from whyformer.errors import WhyformerError, check_choice
+from whyformer.extras import extra
+from whyformer.metrics.statistics import RESAMPLES, OfTexts, comparison, draws, interval
+
+
+@dataclass(frozen=True, eq=False)
+class Measured:
+    """What a protocol measured by a method: of which samples, values [sample, value] or texts, and where a curve is."""
+
+    samples: list[int]
+    values: Any
+    at: list[float]
+
+    @property
+    def by_sample(self) -> dict[int, Any]:
+        """The value of each sample that has one."""
+        if isinstance(self.values, list):
+            return dict(zip(self.samples, self.values, strict=True))
+        single = self.values[:, 0] if self.values.shape[1] == 1 else self.values
+        known = np.isfinite(self.values).all(axis=1)
+        return {sample: value for sample, value, is_known in zip(self.samples, single, known, strict=True) if is_known}
+
+
+Half = Literal["first", "second"]
+Rows = dict[str, dict[str, Measured]]  # by measure and method
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """What is in the folder of a run; its rows are a pyarrow.Table, for they are many."""
+
+    suite: dict[str, Any]
+    samples: list[Record]
+    rows: Any
+
+    @property
+    def used(self) -> list[Record]:
+        return [sample for sample in self.samples if not sample["error"]]
+
+    @property
+    def choices(self) -> list[Choice]:
+        """The suite's protocols."""
+        return self._chosen("protocols")
+
+    @property
+    def methods(self) -> list[Choice]:
+        """The suite's methods."""
+        return self._chosen("methods")
+
+    def _chosen(self, what: str) -> list[Choice]:
+        return [Choice(one["name"], {k: v for k, v in one.items() if k != "name"}) for one in self.suite[what]]
+
+    def half(self, which: Half) -> Run:
+        """The samples of one half, and the notes; a digest of its name says where a sample is, in every suite alike."""
+        check_choice("half", which, Half)
+        here = [sample for sample in self.samples if half_of(sample["name"]) == which]
+        numbers, compute = [sample["sample"] for sample in here], extra("pyarrow.compute")
+        of_sample = compute.is_in(self.rows["sample"], extra("pyarrow").array(numbers, "int32"))
+        kept = compute.or_(of_sample, compute.equal(self.rows["protocol"], NOTE))
+        return replace(
+            self, suite=self.suite | {"count": len(here), "half": which}, samples=here, rows=self.rows.filter(kept)
+        )
+
+    def of(self, protocol: str) -> Rows:
+        """The rows of a protocol, by its label."""
+        equal = extra("pyarrow.compute").equal
+        rows, found = self.rows.filter(equal(self.rows["protocol"], protocol)), {}
+        for measure in rows["measure"].unique().to_pylist():
+            here = rows.filter(equal(rows["measure"], measure))
+            methods = here["method"].unique().to_pylist()
+            found[measure] = {method: _measured(here.filter(equal(here["method"], method))) for method in methods}
+        return found
+
+
+def half_of(name: str) -> Half:
+    """The half of all samples that the sample of this name is in."""
+    return "first" if hashlib.sha256(name.encode()).digest()[0] % 2 == 0 else "second"
+
+
+def run_in(folder: str | Path) -> Run:
+    """The run whose results are in this folder."""
+    place = Path(folder) / SUITE
+    if not place.is_file():
+        raise WhyformerError(f"{str(folder)!r} holds no run: there is no {SUITE}. Start with `whyformer evaluate`.")
+    light = ["sample", "name", "label", "predicted", "error"]
+    samples = whole_table(Path(folder), SAMPLES, light).to_pylist()
+    if not samples:
+        raise WhyformerError(f"{str(folder)!r} holds no finished shard yet.")
+    return Run(json.loads(place.read_text(encoding="utf-8")), samples, whole_table(Path(folder), ROWS))
+
+
+def _measured(rows: Any) -> Measured:
+    samples = rows["sample"].to_pylist()
+    if rows["text"].null_count < len(rows):
+        return Measured(samples, rows["text"].to_pylist(), [])
+    values = rows["values"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(len(samples), -1)
+    return Measured(samples, values, rows["at"][0].as_py() or [])
+
+
+def figures(run: Run) -> dict[str, Any]:
+    """All tables and curves of a run, as plain data."""
+    seed = run.suite["seed"]
+    left_out = {method: found.values[0] for method, found in run.of(NOTE).get("left out", {}).items()}
+    return {
+        "suite": run.suite,
+        "samples": len(run.used),
+        "accuracy": _accuracy(run.used),
+        "errors": [{key: sample[key] for key in ("name", "error")} for sample in run.samples if sample["error"]],
+        "left_out": left_out,
+        "protocols": [_protocol(run, choice, seed) for choice in run.choices],
+    }
+
+
+def measured(run: Run, choice: Choice, name: str) -> tuple[Figure, dict[str, dict[int, Any]]]:
+    """A figure of a protocol, and what it is made of: for every method the values of the samples."""
+    figure = protocol_named(choice.name).figures[name]
+    return figure, {method: found.by_sample for method, found in run.of(choice.label)[figure.measure].items()}
+
+
+def _accuracy(samples: Sequence[Record]) -> float | None:
+    known = [sample["predicted"] == sample["label"] for sample in samples if sample["label"] is not None]
+    return float(np.mean(known)) if known else None
+
+
+def _protocol(run: Run, choice: Choice, seed: int) -> dict[str, Any]:
+    rows = run.of(choice.label)
+    named = protocol_named(choice.name).figures
+    tables = [
+        _table(name, figure, rows[figure.measure], seed, is_main=number == 0)
+        for number, (name, figure) in enumerate(named.items())
+        if figure.measure in rows
+    ]
+    lines = {m: by_method for m, by_method in rows.items() if any(found.at for found in by_method.values())}
+    curves = {measure: _curves(by_method, seed) for measure, by_method in lines.items()}
+    return {"protocol": choice.label, "name": choice.name, "tables": [t for t in tables if t["rows"]], "curves": curves}
+
+
+def _table(name: str, figure: Figure, by_method: Mapping[str, Measured], seed: int, *, is_main: bool) -> dict[str, Any]:
+    """A figure of every method, best first, each compared with the best; of the main figure all pairs are compared."""
+    data = {method: values for method, found in by_method.items() if (values := found.by_sample)}
+    intervals = {method: interval_of(figure, list(values.values()), seed) for method, values in data.items()}
+    found = {method: one for method, one in intervals.items() if one is not None}
+    sign = {"higher": -1.0, "lower": 1.0, "neither": 0.0}[figure.better]
+    order = sorted(found, key=lambda method: (sign * found[method]["value"], method))
+    best = order[0] if order and figure.better != "neither" else None
+    rows = []
+    for method in order:
+        row: dict[str, Any] = {"method": method, "samples": len(data[method]), **_known(found[method])}
+        if best is not None and method != best:
+            tested = compared(figure, data[method], data[best], seed)
+            row["to_best"] = None if tested is None else _known(tested)
+        rows.append(row)
+    pairs = [
+        {"first": first, "second": second, **_known(tested)}
+        for first, second in (combinations(order, 2) if is_main and figure.of_texts is None else ())
+        if (tested := compared(figure, data[first], data[second], seed)) is not None
+    ]
+    about = {"better": figure.better, "is_share": figure.is_share}
+    return {"figure": name, **about, "rows": rows, "pairs": pairs}
+
+
+def _known(values: Mapping[str, float]) -> dict[str, float | None]:
+    """None for what is no number, as the interval of a single sample: JSON knows no NaN."""
+    return {name: value if np.isfinite(value) else None for name, value in values.items()}
+
+
+def value_of(figure: Figure, values: Sequence[Any]) -> float:
+    """The figure of these samples' values."""
+    rows, of = _drawable(figure, values)
+    return float(of(rows))
+
+
+def interval_of(figure: Figure, values: Sequence[Any], seed: int) -> dict[str, float] | None:
+    """None for a figure that these samples do not have, such as the precision of large objects without any."""
+    if not np.isfinite(value_of(figure, values)):
+        return None
+    rows, of = _drawable(figure, values)
+    return asdict(interval(rows, of, resamples=figure.resamples, seed=seed))
+
+
+def compared(figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int) -> dict[str, float] | None:
+    """By how much the first exceeds the second on the samples that both have; None for a single sample."""
+    shared = [sample for sample in first if sample in second]
+    if len(shared) < 2:
+        return None
+    (one, of), (other, _) = (_drawable(figure, [values[n] for n in shared]) for values in (first, second))
+    tested = comparison(one, other, of, resamples=figure.resamples, seed=seed)
+    return {**asdict(tested.difference), "p": tested.p}
+
+
+def _drawable(figure: Figure, values: Sequence[Any]) -> tuple[Any, Callable[[Any], float]]:
+    """Rows to draw from, and the figure of those drawn."""
+    if figure.of_texts is not None:
+        return np.array(values, dtype=object), OfTexts(figure.of_texts)
+    return np.asarray(values, dtype=np.float64), figure.of
+
+
+def _curves(by_method: Mapping[str, Measured], seed: int) -> dict[str, Any]:
+    """The mean curve of each method and its 95 % interval, point by point."""
+    found: dict[str, Any] = {}
+    for method, measured in by_method.items():
+        values = measured.values[np.isfinite(measured.values).all(axis=1)]
+        if len(values):
+            drawn = draws(len(values), RESAMPLES, seed) @ values / len(values)
+            low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
+            mean = values.mean(axis=0)
+            found[method] = {"at": measured.at, "mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
+    return found

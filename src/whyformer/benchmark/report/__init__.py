@@ -1,0 +1,1 @@
+"""The report of a run: tables, charts, a gallery of examples, one page."""

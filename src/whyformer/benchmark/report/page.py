@@ -1,0 +1,183 @@
+"""The report of a run: Markdown, JSON, curves, and one page of HTML that needs nothing else."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from whyformer.benchmark.figures import Half, figures, run_in
+from whyformer.benchmark.protocols import protocol_named
+from whyformer.benchmark.report.charts import banded, chart, drawn
+from whyformer.benchmark.report.gallery import Gallery, galleries, shown_value
+from whyformer.benchmark.tables import write_whole
+from whyformer.render.html import report_page
+from whyformer.render.text import visible
+
+ALIKE = 0.05  # two methods whose paired test gives more than this are not told apart
+ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
+NAMED = 5  # of the samples with one reason, those that are named
+READING = (
+    "Value with its 95 % bootstrap interval, – for a single sample; the best, and what equals it as shown, is bold. "
+    "A ~ marks what a paired permutation test does not tell from the best "
+    f"(p ≥ {ALIKE}, not corrected for the number of tests)."
+)
+
+
+def report(folder: str | Path, *, half: Half | None = None) -> Path:
+    """Write report.html, report.md, results.json and curves/ into the folder of a run.
+
+    Of one half of the samples they go into a folder of its name there: what was chosen on the first half is fairly
+    judged on the second.
+    """
+    source = Path(folder)
+    run, place = run_in(source), source
+    if half is not None:
+        run, place = run.half(half), source / half
+    document = figures(run)
+    pictures = _charts(document)
+    for name, content in pictures.items():
+        write_whole(place / "curves" / name, content)
+    written = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    write_whole(place / "results.json", (written + "\n").encode())
+    write_whole(place / "report.md", markdown(document).encode())
+    page = html(document, pictures, galleries(run, source, document))
+    write_whole(place / "report.html", page.encode())
+    return place / "report.html"
+
+
+def markdown(document: Mapping[str, Any]) -> str:
+    """The tables of a run."""
+    lines = [f"# {plain(title(document))}", "", summary(document), "", READING]
+    for protocol in document["protocols"]:
+        lines += ["", f"## {plain(protocol['protocol'])}", "", protocol_named(protocol["name"]).summary, ""]
+        header, rows = table(protocol)
+        marked = [[plain(method), *cells] for method, *cells in rows]
+        for cells in (header, ["---"] * len(header), *marked):
+            lines.append("| " + " | ".join(cells) + " |")
+        lines += ["", *(f"![{plain(m)}](curves/{file_name(protocol, m)}.png)" for m in curves_of(protocol))]
+        lines += ["", plain(bands(protocol))]
+    lines += ["", *(f"- {plain(note)}" for note in notes(document))]
+    return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
+
+
+def plain(text: str) -> str:
+    """The text in one line of Markdown that shows it as it is; an underscore within a word needs no escape."""
+    return re.sub(r"[\\`*\[\]<>&|~$#]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(text))
+
+
+def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], shown: list[Gallery]) -> str:
+    """The page: tables, curves and samples."""
+    sections = []
+    for protocol in document["protocols"]:
+        header, rows = table(protocol)
+        uris = {
+            measure: "data:image/png;base64,"
+            + base64.b64encode(pictures[f"{file_name(protocol, measure)}.png"]).decode()
+            for measure in curves_of(protocol)
+        }
+        about = protocol_named(protocol["name"]).summary
+        shown_rows = {"header": header, "rows": rows, "curves": uris, "bands": bands(protocol)}
+        sections.append({"title": protocol["protocol"], "about": about, **shown_rows})
+    return report_page(title(document), [summary(document), READING], sections, shown, notes(document))
+
+
+def notes(document: Mapping[str, Any]) -> list[str]:
+    """What is missing from the tables, and why: methods, and samples by their reasons."""
+    left_out = [f"{name} is left out: {reason}" for name, reason in document["left_out"].items()]
+    return left_out + unused(document["errors"])
+
+
+def unused(errors: Sequence[Mapping[str, str]]) -> list[str]:
+    """Why samples could not be used; those with the same reason, but for their own name in it, together."""
+    alike: dict[str, list[Mapping[str, str]]] = {}
+    for sample in errors:
+        reason = re.sub(rf"(?<!\w){re.escape(sample['name'])}(?!\w)", "…", sample["error"])
+        alike.setdefault(reason, []).append(sample)
+    lines = []
+    for reason, (first, *others) in alike.items():
+        if others:
+            names = [sample["name"] for sample in (first, *others)]
+            more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
+            lines.append(f"{len(names)} samples ({', '.join(names[:NAMED])}{more}) could not be used: {reason}")
+        else:
+            lines.append(f"{first['name']} could not be used: {first['error']}")
+    return lines
+
+
+def title(document: Mapping[str, Any]) -> str:
+    return f"{document['suite']['model']} on {document['suite']['data']['reader']}"
+
+
+def summary(document: Mapping[str, Any]) -> str:
+    """What was run, in a line."""
+    parts = [f"{document['samples']} samples, seed {document['suite']['seed']}"]
+    if "half" in document["suite"]:
+        parts.append(f"the {document['suite']['half']} half of the run")
+    if document["accuracy"] is not None:
+        parts.append(f"the model is right on {100 * document['accuracy']:.1f} %")
+    unfinished = document["suite"]["count"] - document["samples"] - len(document["errors"])
+    if unfinished:
+        parts.append(f"{unfinished} are still to be done: the run is not finished")
+    if document["errors"]:
+        parts.append(f"{len(document['errors'])} could not be used")
+    return "; ".join(parts) + "."
+
+
+def table(protocol: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+    """A row for each method, in the order of the first figure, and a column for each figure."""
+    tables, methods = protocol["tables"], ordered(protocol)
+    header = ["method", *(one["figure"] + ARROWS[one["better"]] for one in tables)]
+    by_method = [{row["method"]: (row, one) for row in one["rows"]} for one in tables]
+    return header, [[method, *(_cell(found.get(method)) for found in by_method)] for method in methods]
+
+
+def ordered(protocol: Mapping[str, Any]) -> list[str]:
+    """The methods in the order of the first figure, the best first."""
+    return list(dict.fromkeys(row["method"] for one in protocol["tables"] for row in one["rows"]))
+
+
+def curves_of(protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The curves of each measure, in the order of the table."""
+    place = {method: number for number, method in enumerate(ordered(protocol))}
+    return {
+        measure: dict(sorted(curves.items(), key=lambda item: place.get(item[0], len(place))))
+        for measure, curves in protocol["curves"].items()
+        if curves
+    }
+
+
+def bands(protocol: Mapping[str, Any]) -> str:
+    """Which curves are drawn with their intervals, where not all of them are."""
+    for curves in curves_of(protocol).values():
+        shown = banded(curves)
+        if len(shown) < len(curves):
+            return f"Bands are 95 % intervals, drawn for {', '.join(shown)} only."
+    return ""
+
+
+def _cell(found: tuple[Mapping[str, Any], Mapping[str, Any]] | None) -> str:
+    if found is None:
+        return "–"
+    row, one = found
+    value, low, high = (shown_value(row[key], one) for key in ("value", "low", "high"))
+    is_best = value == shown_value(one["rows"][0]["value"], one) and one["better"] != "neither"
+    tested = row.get("to_best")
+    mark = " ~" if tested and tested["p"] is not None and tested["p"] >= ALIKE else ""
+    return f"{'**' if is_best else ''}{value}{'**' if is_best else ''} [{low}, {high}]{mark}"
+
+
+def file_name(protocol: Mapping[str, Any], measure: str) -> str:
+    return re.sub(r"[^\w.-]+", "-", f"{protocol['protocol']} {measure}").strip("-").lower()
+
+
+def _charts(document: Mapping[str, Any]) -> dict[str, bytes]:
+    found: dict[str, bytes] = {}
+    for protocol in document["protocols"]:
+        for measure, curves in curves_of(protocol).items():
+            picture = chart(measure, curves)
+            found |= {f"{file_name(protocol, measure)}.{kind}": drawn(picture, kind) for kind in ("png", "svg")}
+    return found

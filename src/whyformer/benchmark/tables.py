@@ -1,0 +1,241 @@
+"""A shard's results as Parquet: written whole or not at all, the same bytes for the same results."""
+
+from __future__ import annotations
+
+import io
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from whyformer.benchmark.protocols import Column, Found, Line
+from whyformer.benchmark.shard import Shard
+from whyformer.extras import extra
+
+SAMPLES, EXPLANATIONS, ROWS = "samples", "explanations", "rows"
+# The order in which they are written: a shard is done when its last table is there.
+TABLES = (SAMPLES, EXPLANATIONS, ROWS)
+PICTURE_SIDE = 256  # pixels, of the pictures kept for the report
+MAP_SIDE = 32  # cells, of the maps kept; the protocols have seen them whole
+NOTE = ""  # in place of a protocol: the row is about a method, whatever sample it stands at
+Record = dict[str, Any]
+
+
+def schema(table: str) -> Any:
+    """The columns of a table."""
+    pa = extra("pyarrow")
+    numbers, whole = pa.list_(pa.float64()), pa.list_(pa.int32())
+    columns = {
+        SAMPLES: {
+            "sample": pa.int32(),
+            "name": pa.string(),
+            "label": pa.string(),
+            "predicted": pa.string(),
+            "probability": pa.float64(),
+            "error": pa.string(),
+            "text": pa.string(),
+            "pieces": whole,  # start and end of each word piece in the text, in turn
+            "rationale": whole,  # 1 for each word that was marked
+            "picture": pa.binary(),  # JPEG
+            "box": numbers,  # of the picture, what the model saw
+            "regions": numbers,  # left, top, right and bottom of each, in turn
+            "true_regions": whole,  # 1 for each region that the answer depends on
+            "mask": pa.binary(),  # PNG as large as the picture: BACKGROUND, OBJECT or UNKNOWN at each pixel
+        },
+        EXPLANATIONS: {
+            "sample": pa.int32(),
+            "method": pa.string(),
+            "target": pa.string(),
+            "part": pa.string(),
+            "rows": pa.int32(),
+            "columns": pa.int32(),
+            "scores": pa.list_(pa.float32()),
+        },
+        ROWS: {
+            "sample": pa.int32(),
+            "protocol": pa.string(),
+            "method": pa.string(),
+            "measure": pa.string(),
+            "values": numbers,
+            "at": numbers,  # of a curve, where its points are
+            "text": pa.string(),
+        },
+    }
+    return pa.schema(columns[table])
+
+
+def parquet(table: str, records: list[Record]) -> bytes:
+    """The records as the bytes of a file."""
+    pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
+    buffer = io.BytesIO()
+    pq.write_table(pa.Table.from_pylist(records, schema(table)), buffer, compression="zstd", store_schema=False)
+    return buffer.getvalue()
+
+
+def whole_table(
+    folder: Path, table: str, columns: Sequence[str] | None = None, samples: Sequence[int] | None = None
+) -> Any:
+    """The table of all shards, in their order, or these columns and samples of it: a pyarrow.Table."""
+    pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
+    wanted = None if samples is None else [("sample", "in", list(samples))]
+    paths = sorted((folder / table).glob("*.parquet"))
+    found = [pq.read_table(path, columns=columns, filters=wanted) for path in paths]
+    # A run begun by an older version has shards without the columns that came later.
+    return pa.concat_tables(found, promote_options="default") if found else schema(table).empty_table()
+
+
+def read(folder: Path, table: str, samples: Sequence[int] | None = None) -> list[Record]:
+    """The records of all shards, in their order, or those of some samples."""
+    records: list[Record] = whole_table(folder, table, samples=samples).to_pylist()
+    return records
+
+
+def unread(folder: Path) -> int:
+    """How many samples could not be used."""
+    errors = whole_table(folder, SAMPLES, ["error"])
+    return len(errors) - int(errors["error"].null_count)
+
+
+def path_of(folder: Path, table: str, number: int) -> Path:
+    return folder / table / f"{number:05d}.parquet"
+
+
+def is_done(folder: Path, number: int) -> bool:
+    return path_of(folder, TABLES[-1], number).is_file()
+
+
+def write_shard(folder: Path, number: int, tables: dict[str, bytes]) -> None:
+    """The files of a shard, the one that says it is done last."""
+    for table in TABLES:
+        write_whole(path_of(folder, table, number), tables[table])
+
+
+def unfinished_of(path: Path) -> Path:
+    """Where a file is written before it is moved to its place."""
+    return path.with_name(f".{path.name}.tmp")
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """A file that is either there with all its bytes or not at all, also after a power cut."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    unfinished = unfinished_of(path)
+    with unfinished.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+    os.replace(unfinished, path)
+    folder = os.open(path.parent, os.O_RDONLY)
+    try:
+        os.fsync(folder)
+    finally:
+        os.close(folder)
+
+
+def sample_record(number: int, name: str, error: str) -> Record:
+    """A sample that could not be used."""
+    return {"sample": number, "name": name, "error": error}
+
+
+def sample_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
+    predicted = shard.clean.argmax(dim=1)
+    sure = shard.clean.float().softmax(dim=1).amax(dim=1).tolist()
+    names, right = shard.label_names(predicted), shard.label_names(shard.labels.clamp(min=0))
+    for row, (number, sample, piece) in enumerate(zip(numbers, shard.samples, shard.encoded, strict=True)):
+        record = {"sample": number, "name": sample.name, "label": None if sample.label is None else right[row]}
+        record |= {"predicted": names[row], "probability": sure[row]}
+        if piece.chunk is not None:
+            layout = piece.chunk.layout
+            record |= {"text": layout.texts[0], "pieces": [end for ends in layout.offsets for end in ends]}
+        if sample.words is not None:
+            record["rationale"] = [int(is_marked) for is_marked in sample.words]
+        if sample.picture is not None:
+            record |= _pictured(shard, row)
+        yield record
+
+
+def _pictured(shard: Shard, row: int) -> Record:
+    """The picture, small, where in it the model saw what, and the truth of it where that is known."""
+    sample, piece = shard.samples[row], shard.encoded[row]
+    image = sample.picture
+    assert image is not None
+    small = image.copy()
+    small.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
+    scale = (small.width / image.width, small.height / image.height) * 2
+    record: Record = {"picture": _encoded(small, "JPEG", quality=90)}
+    if sample.mask is not None:
+        record["mask"] = _encoded(Image.fromarray(sample.mask).resize(small.size, Image.Resampling.NEAREST), "PNG")
+    if sample.regions is not None:
+        record["true_regions"] = [int(is_marked) for is_marked in sample.regions]
+    if piece.picture is not None:
+        height, width = shard.content(row)
+        left, top, right, bottom = piece.picture.box
+        beyond = (shard.size[1] / width, shard.size[0] / height)
+        box = (left, top, left + (right - left) * beyond[0], top + (bottom - top) * beyond[1])
+        record["box"] = [edge * by for edge, by in zip(box, scale, strict=True)]
+    if piece.regions is not None:
+        boxes = piece.regions.boxes * np.array(scale)
+        record["regions"] = boxes.flatten().astype(float).tolist()
+    return record
+
+
+def _encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, kind, **options)
+    return buffer.getvalue()
+
+
+def explanation_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
+    for (method, labels), maps in shard.maps.items():
+        names = shard.label_names(Tensor(list(labels)).long())
+        for part, full in maps.items():
+            scores = _coarse(full)
+            for row, number in enumerate(numbers):
+                yield {
+                    "sample": number,
+                    "method": method,
+                    "target": names[row],
+                    "part": part,
+                    "rows": scores.shape[1] if scores.dim() == 3 else 1,
+                    "columns": scores.shape[-1] if scores.dim() == 3 else len(_own(shard, row, part, scores)),
+                    "scores": _own(shard, row, part, scores).flatten().cpu().tolist(),
+                }
+
+
+def _coarse(scores: Tensor) -> Tensor:
+    """Maps of pixels as the means of at most MAP_SIDE × MAP_SIDE cells; what is coarser stays as it is."""
+    if scores.dim() < 3 or max(scores.shape[1:]) <= MAP_SIDE:
+        return scores
+    height, width = (min(MAP_SIDE, side) for side in scores.shape[1:])
+    return F.adaptive_avg_pool2d(scores, (height, width))
+
+
+def _own(shard: Shard, row: int, part: str, scores: Tensor) -> Tensor:
+    """A sample's scores without those of special tokens and padding."""
+    piece = shard.encoded[row]
+    if part == "text" and piece.chunk is not None:
+        return scores[row, list(piece.chunk.positions)]
+    if part == "regions" and piece.regions is not None:
+        return scores[row, : len(piece.regions.boxes)]
+    return scores[row]
+
+
+def row_records(protocol: str, found: Found, numbers: Sequence[int]) -> Iterator[Record]:
+    for (method, measure), column in found.items():
+        for number, value in zip(numbers, _values(column), strict=True):
+            yield {"sample": number, "protocol": protocol, "method": method, "measure": measure} | value
+
+
+def _values(column: Column) -> list[Record]:
+    match column:
+        case Line(at=at, values=values):
+            return [{"values": row, "at": list(at)} for row in values.double().cpu().tolist()]
+        case Tensor():
+            rows = column.double().cpu().reshape(len(column), -1).tolist()
+            return [{"values": row} for row in rows]
+        case _:
+            return [{"text": text} for text in column]

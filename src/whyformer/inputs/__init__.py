@@ -1,0 +1,1 @@
+"""Examples made into what a model takes."""

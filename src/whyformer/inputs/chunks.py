@@ -1,0 +1,148 @@
+"""Texts as a tokenizer cuts them up: chunks that fit the model, word pieces and the characters they stand for."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from itertools import takewhile
+from typing import Any
+
+from torch import nn
+
+from whyformer.errors import WhyformerError
+from whyformer.inputs.layouts import WordPieces
+from whyformer.inputs.read import Text
+from whyformer.models.structure import base_model, config_of
+
+OVERLAP = 0.25  # of a chunk is seen by the next one too
+
+
+@dataclass(frozen=True)
+class Chunk:
+    """As much of a text as the model takes at once.
+
+    `positions` are those of its word pieces in the encoding, `places` theirs in the whole of each text.
+    """
+
+    encoding: dict[str, list[int]]
+    positions: tuple[int, ...]
+    places: tuple[tuple[int, int], ...]
+    layout: WordPieces
+    is_truncated: bool = False
+
+
+def chunks_of(text: Text, tokenizer: Any, limit: int | None, *, truncate: bool = False) -> list[Chunk]:
+    """The text cut into overlapping pieces of at most `limit` tokens; the first alone with `truncate`.
+
+    Of a pair, the text with more tokens is cut, and each chunk holds the whole of the other.
+    """
+    if not getattr(tokenizer, "is_fast", False):
+        raise WhyformerError(f"{type(tokenizer).__name__} has no character offsets: a fast tokenizer is needed.")
+    texts = (text,) if isinstance(text, str) else text
+    lengths = [len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]) for part in texts]
+    special = tokenizer.num_special_tokens_to_add(pair=len(texts) == 2)
+    is_long = limit is not None and sum(lengths) + special > limit
+    room = limit - special - (min(lengths) if len(texts) == 2 else 0) if limit is not None and is_long else 0
+    if is_long and room < 4:
+        raise WhyformerError(
+            f"The shorter text of the pair takes {min(lengths)} of the model's {limit} tokens: shorten it."
+        )
+    cut = lengths.index(max(lengths))
+    overlap = int(room * OVERLAP)
+    encoded = tokenizer(
+        *texts,
+        truncation=("only_first", "only_second")[cut] if is_long else False,
+        max_length=limit if is_long else None,
+        stride=overlap,
+        return_overflowing_tokens=True,
+        return_offsets_mapping=True,
+    )
+    count = len(encoded.encodings)
+    chunks = [
+        _chunk(encoded, number, texts, tokenizer, _Cut(cut, number * (room - overlap), is_long and truncate))
+        for number in range(1 if truncate else count)
+    ]
+    if not any(chunk.positions for chunk in chunks):
+        raise WhyformerError("The text has no word piece of this model's tokenizer: there is nothing to explain.")
+    return chunks
+
+
+def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
+    """The most tokens the model takes, by its position embeddings and its tokenizer; None without a limit."""
+    limits = [tokenizer.model_max_length] if tokenizer.model_max_length < 1_000_000 else []
+    table = getattr(getattr(base_model(model), "embeddings", None), "position_embeddings", None)
+    if isinstance(table, nn.Embedding):
+        # RoBERTa's positions start after its padding index.
+        limits.append(table.num_embeddings - (0 if table.padding_idx is None else table.padding_idx + 1))
+    else:
+        stated = (getattr(config_of(model), name, None) for name in ("max_position_embeddings", "n_positions"))
+        limits.extend(limit for limit in stated if isinstance(limit, int) and limit > 0)
+    return min(limits, default=None)
+
+
+def spelt(
+    ids: list[int], tokenizer: Any, before: list[int] | None = None
+) -> tuple[str, tuple[str, ...], tuple[tuple[int, int], ...]]:
+    """The text of these tokens after those before them, each token, and the characters it stands for.
+
+    Tokens that are bytes of one character all stand for it: what they decode to changes until the last of them.
+    """
+    before = before or []
+    start = len(tokenizer.decode(before))
+    begun = [tokenizer.decode([*before, *ids[:count]])[start:] for count in range(len(ids) + 1)]
+    text = begun[-1]
+    settled = [sum(takewhile(bool, map(str.__eq__, part, text))) for part in begun]
+    ends = list(settled)
+    for count in reversed(range(len(ids))):
+        if settled[count] < len(begun[count]):
+            ends[count] = ends[count + 1]
+    return text, tuple(tokenizer.convert_ids_to_tokens(ids)), tuple(zip(settled[:-1], ends[1:], strict=True))
+
+
+class Vocabulary(Mapping[int, str]):
+    """The text of each token of a tokenizer."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self._tokenizer = tokenizer
+
+    def __getitem__(self, index: int) -> str:
+        text = str(self._tokenizer.decode([index]))
+        # By itself, a token of SentencePiece is decoded without the space that it begins with.
+        begins_with_space = str(self._tokenizer.convert_ids_to_tokens(index)).startswith("▁")
+        return f" {text}" if begins_with_space and not text.startswith(" ") else text
+
+    def __iter__(self) -> Iterator[int]:
+        return iter(range(len(self)))
+
+    def __len__(self) -> int:
+        return len(self._tokenizer)
+
+
+@dataclass(frozen=True)
+class _Cut:
+    """Which of the texts is cut, where in it a chunk begins, and whether the rest was asked to be left out."""
+
+    segment: int
+    start: int
+    is_final: bool
+
+
+def _chunk(encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any, cut: _Cut) -> Chunk:
+    piece = encoded.encodings[number]
+    positions = tuple(position for position, special in enumerate(piece.special_tokens_mask) if not special)
+    segments = tuple(piece.sequence_ids[position] or 0 for position in positions)
+    layout = WordPieces(
+        texts=texts,
+        tokens=tuple(piece.tokens[position] for position in positions),
+        segments=segments,
+        offsets=tuple(piece.offsets[position] for position in positions),
+    )
+    counted: Counter[int] = Counter({cut.segment: cut.start})
+    places = []
+    for segment in segments:
+        places.append((segment, counted[segment]))
+        counted[segment] += 1
+    names = [name for name in tokenizer.model_input_names if name in encoded]
+    encoding = {name: list(encoded[name][number]) for name in names}
+    return Chunk(encoding, positions, tuple(places), layout, cut.is_final)

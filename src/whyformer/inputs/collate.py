@@ -1,0 +1,110 @@
+"""Examples made into what a model takes, each with the layout its scores will be shown on."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from PIL import Image
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from whyformer.axes import Inputs
+from whyformer.errors import WhyformerError
+from whyformer.inputs.encode import EncodedExample
+from whyformer.inputs.read import Regions
+from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import config_of
+
+LONGEST = 16  # times as long as wide, a picture is handed over whole
+
+
+def model_inputs(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
+    """Pieces as the model takes them, on its device and in its dtype."""
+    place = next(loaded_model.model.parameters())
+    return {
+        name: value.to(place.device, place.dtype if value.is_floating_point() else value.dtype)
+        for name, value in collated(loaded_model, encoded).items()
+    }
+
+
+def collated(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
+    """Pieces as the model takes them."""
+    inputs: Inputs = {}
+    chunks = [one.chunk for one in encoded if one.chunk is not None]
+    if chunks:
+        encodings = [chunk.encoding for chunk in chunks]
+        inputs |= _padded(encodings, loaded_model.tokenizer, _fixed_length(loaded_model.model))
+    pictures = [_shortened(one.picture.image, loaded_model.image_processor) for one in encoded if one.picture]
+    if pictures:
+        made = loaded_model.image_processor(images=pictures, return_tensors="pt")
+        takes = inspect.signature(loaded_model.model.forward).parameters
+        inputs |= {name: made[name] for name in ("pixel_values", "pixel_mask") if name in made and name in takes}
+    regions = [one.regions for one in encoded if one.regions is not None]
+    if regions:
+        inputs |= _region_inputs(regions, loaded_model.model)
+    written = [one.written.encoding for one in encoded if one.written is not None]
+    if written:
+        made = _padded(written, loaded_model.tokenizer)
+        inputs |= {f"decoder_{name}": made[name] for name in ("input_ids", "attention_mask")}
+    return inputs
+
+
+def _fixed_length(model: nn.Module) -> int | None:
+    """The length that every text is padded to, for SigLIP, which reads its last position, padding or not."""
+    config = config_of(model)
+    is_fixed = getattr(config, "model_type", "") in ("siglip", "siglip2")
+    return config.text_config.max_position_embeddings if is_fixed else None
+
+
+def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any, length: int | None = None) -> Inputs:
+    """Texts padded on the right, where padding moves no class token; to one length without a mask, if it is given."""
+    if length is not None:
+        ids = [chunk["input_ids"] + [tokenizer.pad_token_id] * (length - len(chunk["input_ids"])) for chunk in chunks]
+        return {"input_ids": torch.tensor(ids)}
+    if len({len(chunk["input_ids"]) for chunk in chunks}) == 1:
+        return {name: torch.tensor([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    if tokenizer.pad_token is None:
+        raise WhyformerError(
+            "The tokenizer has no padding token, so texts of different lengths cannot be explained together: "
+            "set tokenizer.pad_token, or use batch_size=1."
+        )
+    return dict(tokenizer.pad(chunks, padding_side="right", return_tensors="pt"))
+
+
+def _region_inputs(regions: Sequence[Regions], model: nn.Module) -> Inputs:
+    """Features and boxes, fewer regions filled up with masked ones."""
+    config = config_of(model)
+    width = getattr(config, "visual_feat_dim", None) or getattr(config, "visual_embedding_dim", None)
+    wrong = next((part.features.shape[1] for part in regions if part.features.shape[1] != width), None)
+    if wrong is not None:
+        raise WhyformerError(
+            f"The regions have {wrong} features each, this model reads {width}: use its own detector's."
+        )
+    most = max(len(part.boxes) for part in regions)
+    features, boxes = (
+        torch.stack([F.pad(torch.as_tensor(x, dtype=torch.float32), (0, 0, 0, most - len(x))) for x in parts])
+        for parts in ([part.features for part in regions], [part.shares for part in regions])
+    )
+    mask = torch.stack([(torch.arange(most) < len(part.boxes)).long() for part in regions])
+    if "visual_feats" in inspect.signature(model.forward).parameters:
+        return {"visual_feats": features, "visual_pos": boxes, "visual_attention_mask": mask}
+    types = torch.ones_like(mask)
+    return {"visual_embeds": features, "visual_attention_mask": mask, "visual_token_type_ids": types}
+
+
+def black(processor: Any) -> Tensor:
+    """What a black picture is after the processor's normalisation, per channel."""
+    mean, std = torch.tensor(processor.image_mean), torch.tensor(processor.image_std)
+    return (-mean / std)[:, None, None] if processor.do_normalize else torch.zeros(len(mean), 1, 1)
+
+
+def _shortened(image: Image.Image, processor: Any) -> Image.Image:
+    """The middle of a very long picture, where the processor would enlarge it whole only to keep the middle."""
+    width, height = image.size
+    spare = (max(width, height) - LONGEST * min(width, height)) // 2
+    if spare <= 0 or not getattr(processor, "do_center_crop", False) or "shortest_edge" not in processor.size:
+        return image
+    return image.crop((spare, 0, width - spare, height) if width > height else (0, spare, width, height - spare))

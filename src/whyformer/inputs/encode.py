@@ -1,0 +1,158 @@
+"""Examples as people give them, encoded as a model takes them: a picture, a text, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from PIL import Image
+
+from whyformer.errors import WhyformerError
+from whyformer.inputs.chunks import Chunk, chunks_of, length_limit, spelt
+from whyformer.inputs.layouts import Box, WordPieces
+from whyformer.inputs.read import Regions, image_of, regions_of, text_of, two_of
+from whyformer.models.loading import LoadedModel
+
+LEAST_TEXT = 8  # tokens of a text, with its special ones, that there must be room for
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture, and the part of it the model sees."""
+
+    image: Image.Image
+    box: Box
+
+
+@dataclass(frozen=True)
+class EncodedExample:
+    """As much of an example as the model takes at once: what it sees, what it reads, what it has written so far."""
+
+    example: int
+    picture: Picture | None = None
+    regions: Regions | None = None
+    chunk: Chunk | None = None
+    written: Chunk | None = None
+
+
+def encode(
+    loaded_model: LoadedModel, examples: Iterable[Any], *, truncate: bool = False, room: int = 0
+) -> list[EncodedExample]:
+    """Each example as the model takes it, or in several parts where a text is longer than a classifier takes.
+
+    `room` is for how many tokens a model that goes on from its text is to leave room after it.
+    """
+    if loaded_model.processor is None:
+        raise WhyformerError(
+            f"{loaded_model.name} came without a processor: pass processor=…, its tokenizer or image processor."
+        )
+    return [
+        one
+        for number, example in enumerate(examples)
+        for one in _encode_one(number, example, loaded_model, truncate=truncate, room=room)
+    ]
+
+
+def _encode_one(
+    number: int, example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int
+) -> Iterator[EncodedExample]:
+    if loaded_model.sees_regions:
+        regions, text = two_of(example, "regions and a text: (whyformer.Regions(…), 'what colour is the circle?')")
+        yield EncodedExample(
+            number, regions=regions_of(regions), chunk=whole_text(text, loaded_model, truncate=truncate)
+        )
+    elif loaded_model.sees_pictures and loaded_model.tokenizer is not None:
+        picture, text = two_of(example, "a picture and a text: ('street.jpg', 'a red bus')")
+        yield EncodedExample(
+            number, picture_of(picture, loaded_model), chunk=whole_text(text, loaded_model, truncate=truncate)
+        )
+    elif loaded_model.sees_pictures:
+        yield EncodedExample(number, picture_of(example, loaded_model))
+    elif loaded_model.has_decoder:
+        source, so_far = two_of(example, "a text, and what was written so far") if _is_pair(example) else (example, "")
+        chunk = whole_text(source, loaded_model, truncate=truncate)
+        yield EncodedExample(number, chunk=chunk, written=written_of(_ids(so_far, loaded_model), loaded_model))
+    elif loaded_model.writes:
+        yield EncodedExample(number, chunk=whole_text(example, loaded_model, truncate=truncate, room=room))
+    else:
+        limit = length_limit(loaded_model.model, loaded_model.tokenizer)
+        for chunk in chunks_of(text_of(example), loaded_model.tokenizer, limit, truncate=truncate):
+            yield EncodedExample(number, chunk=chunk)
+
+
+def picture_of(example: Any, loaded_model: LoadedModel) -> Picture:
+    """A picture as the model is shown it."""
+    image = image_of(example)
+    return Picture(image, covered_box(loaded_model.image_processor, image.size))
+
+
+def whole_text(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int = 0) -> Chunk:
+    """A text that must fit: what is asked, compared or continued cannot be read in parts."""
+    limit = length_limit(loaded_model.model, loaded_model.tokenizer)
+    left = None if limit is None else limit - room
+    if room and left is not None and left < LEAST_TEXT:
+        raise WhyformerError(
+            f"tokens={room + 1}: {loaded_model.name} takes {limit} with the text before them. Ask for fewer."
+        )
+    chunks = chunks_of(text_of(example), loaded_model.tokenizer, left, truncate=truncate)
+    if len(chunks) > 1:
+        others = f", {room} of them for what it is to write" if room else ""
+        way_out = "shorten it, or ask for fewer" if room else "shorten it"
+        raise WhyformerError(
+            f"The text is too long for the {limit} tokens that {loaded_model.name} takes{others}: {way_out}."
+        )
+    return chunks[0]
+
+
+def written_of(ids: list[int], loaded_model: LoadedModel) -> Chunk:
+    """What a decoder has written so far, after the token that it starts from."""
+    begun = _beginning(loaded_model)
+    text, tokens, offsets = spelt(ids, loaded_model.tokenizer)
+    layout = WordPieces((text,), tokens, (0,) * len(ids), offsets)
+    whole = [*begun, *ids]
+    positions = tuple(range(len(begun), len(whole)))
+    encoding: dict[str, list[int]] = {"input_ids": whole, "attention_mask": [1] * len(whole)}
+    return Chunk(encoding, positions, tuple((0, n) for n in range(len(ids))), layout)
+
+
+def _beginning(loaded_model: LoadedModel) -> list[int]:
+    """The tokens that a decoder starts from and does not choose: its start and, for some, a language."""
+    settings = [getattr(loaded_model.model, "generation_config", None), loaded_model.model.config]
+    start, forced = (
+        next((found for part in settings if (found := getattr(part, name, None)) is not None), None)
+        for name in ("decoder_start_token_id", "forced_bos_token_id")
+    )
+    if start is None:
+        raise WhyformerError(
+            f"{loaded_model.name} does not say what its decoder starts from: set decoder_start_token_id."
+        )
+    return [start] if forced is None else [start, forced]
+
+
+def _ids(text: str, loaded_model: LoadedModel) -> list[int]:
+    return list(loaded_model.tokenizer(text, add_special_tokens=False)["input_ids"]) if text else []
+
+
+def _is_pair(example: Any) -> bool:
+    return isinstance(example, (tuple, list))
+
+
+def covered_box(processor: Any, size: tuple[int, int]) -> Box:
+    """The part of a picture of this (width, height) that the processor hands to the model."""
+    width, height = size
+    if not getattr(processor, "do_center_crop", False):
+        return 0.0, 0.0, float(width), float(height)
+    crop = processor.crop_size
+    scale_x = scale_y = 1.0
+    if getattr(processor, "do_resize", False):
+        resized = processor.size
+        if "shortest_edge" in resized:
+            scale_x = scale_y = resized["shortest_edge"] / min(width, height)
+        elif "longest_edge" in resized:
+            scale_x = scale_y = resized["longest_edge"] / max(width, height)
+        else:
+            scale_x, scale_y = resized["width"] / width, resized["height"] / height
+    kept_width, kept_height = crop["width"] / scale_x, crop["height"] / scale_y
+    left, top = (width - kept_width) / 2, (height - kept_height) / 2
+    return left, top, left + kept_width, top + kept_height

@@ -1,0 +1,128 @@
+"""Where the tokens of an input are: patches of a picture, regions of it, word pieces of a text."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from PIL import Image
+
+from whyformer.errors import WhyformerError
+
+Box = tuple[float, float, float, float]
+
+
+@dataclass(frozen=True)
+class Patches:
+    """Scores lie row by row on a grid that covers `box` (left, top, right, bottom) of the image.
+
+    The box may be fractional, and may reach beyond an image that preprocessing padded. `outline` is a box of the image
+    that the answer is about, such as a detection's.
+    """
+
+    image: Image.Image
+    rows: int
+    columns: int
+    box: Box
+    outline: Box | None = None
+
+    def __post_init__(self) -> None:
+        if self.rows < 1 or self.columns < 1:
+            raise WhyformerError(f"A grid of patches has a row and a column at least, not {self.rows}×{self.columns}.")
+        _check_box(self.box, "box")
+        if self.outline is not None:
+            _check_box(self.outline, "outline")
+
+    @property
+    def size(self) -> int:
+        return self.rows * self.columns
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Names of the patches, counted from row 1, column 1 at the top left."""
+        rows, columns = range(1, self.rows + 1), range(1, self.columns + 1)
+        return tuple(f"row {row}, column {column}" for row in rows for column in columns)
+
+    @property
+    def summary(self) -> str:
+        return f"{self.rows}×{self.columns} patches"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Patches):
+            return NotImplemented
+        places = [(layout.rows, layout.columns, layout.box, layout.outline) for layout in (self, other)]
+        return places[0] == places[1] and _same_picture(self.image, other.image)
+
+
+@dataclass(frozen=True)
+class Boxes:
+    """Scores are of regions of the image, each a box (left, top, right, bottom) in its pixels."""
+
+    image: Image.Image
+    boxes: tuple[Box, ...]
+
+    def __post_init__(self) -> None:
+        for box in self.boxes:
+            _check_box(box, "A region's box")
+
+    @property
+    def size(self) -> int:
+        return len(self.boxes)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Names of the regions, counted from 1."""
+        return tuple(f"region {number}" for number in range(1, len(self.boxes) + 1))
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.boxes)} regions"
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Boxes):
+            return NotImplemented
+        return self.boxes == other.boxes and _same_picture(self.image, other.image)
+
+
+def _check_box(box: Box, what: str) -> None:
+    left, top, right, bottom = box
+    if not (left < right and top < bottom and all(map(math.isfinite, box))):
+        raise WhyformerError(f"{what} is (left, top, right, bottom), left < right and top < bottom, not {box}.")
+
+
+def _same_picture(first: Image.Image, second: Image.Image) -> bool:
+    # PIL calls two images unequal when they came from different file formats.
+    return first.mode == second.mode and np.array_equal(np.array(first), np.array(second))
+
+
+@dataclass(frozen=True)
+class WordPieces:
+    """Each token is characters `offsets[token]` of text `segments[token]` (a pair of texts has two)."""
+
+    texts: tuple[str, ...]
+    tokens: tuple[str, ...]
+    segments: tuple[int, ...]
+    offsets: tuple[tuple[int, int], ...]
+
+    def __post_init__(self) -> None:
+        if not len(self.tokens) == len(self.segments) == len(self.offsets):
+            counts = f"{len(self.tokens)} tokens, {len(self.segments)} segments and {len(self.offsets)} offsets"
+            raise WhyformerError(f"Each token has one segment and one pair of offsets, but there are {counts}.")
+        for token, segment, (start, end) in zip(self.tokens, self.segments, self.offsets, strict=True):
+            if not 0 <= segment < len(self.texts):
+                raise WhyformerError(f"Token {token!r} is in segment {segment}, but there are {len(self.texts)} texts.")
+            if not 0 <= start <= end <= len(self.texts[segment]):
+                length = len(self.texts[segment])
+                raise WhyformerError(f"Token {token!r} has offsets {(start, end)} in a text of {length} characters.")
+
+    @property
+    def size(self) -> int:
+        return len(self.tokens)
+
+    @property
+    def summary(self) -> str:
+        return f"{len(self.tokens)} word pieces"
+
+
+Layout = Patches | Boxes | WordPieces

@@ -1,0 +1,192 @@
+"""Weakly supervised segmentation: the maps of a detector's objects as masks, scored as by COCO (GA Table 1)."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from math import ceil
+from typing import Any, Literal, get_args
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+from whyformer.axes import DrawnFigures, ImageCounts, MaskArray, PatchScores, PixelMask
+from whyformer.errors import check_choice
+from whyformer.extras import extra
+from whyformer.metrics.maps import unit_range, upsampled
+
+IOU_THRESHOLDS = tuple(number / 100 for number in range(20, 100, 5))  # GA's supplement; COCO's own start at 0.5
+Area = Literal["all", "medium", "large"]
+AREAS = get_args(Area)
+RECALLS = np.linspace(0, 1, 101)  # at which COCO reads precision
+TINY = np.spacing(1)  # and its own guard against 0 / 0
+AT_ONCE = 2**22  # draws times thresholds times objects found
+Otsu = Literal["pixels", "patches"]
+Size = tuple[int, int]
+
+
+@dataclass(frozen=True)
+class Found:
+    """One object that a detector found: in which image, what, how surely, and where (a mask, or its run lengths)."""
+
+    image: int
+    category: int
+    score: float
+    mask: MaskArray | Mapping[str, Any]
+
+
+def object_masks(
+    scores: PatchScores, padded: Size, content: Size, original: Size, *, otsu: Otsu = "pixels"
+) -> PixelMask:
+    """The masks of one image's objects, each where its map is above Otsu's threshold.
+
+    The maps cover the padded input, whose upper left `content` is the image, `original` its own (height, width). GA's
+    code thresholds the patches, and takes every pixel that a chosen patch still reaches when upsampled ("patches").
+    """
+    check_choice("otsu", otsu, Otsu)
+    if otsu == "pixels":
+        masks = above_otsu(upsampled(scores, padded))
+    else:
+        masks = upsampled(above_otsu(scores).to(scores.dtype), padded) > 0
+    inside = masks[:, None, : content[0], : content[1]].float()
+    return F.interpolate(inside, original, mode="nearest")[:, 0].bool()
+
+
+def above_otsu(maps: PatchScores) -> PixelMask:
+    """Where each map, in 256 shades, is above its own Otsu threshold; nowhere if it is the same everywhere."""
+    threshold = extra("skimage.filters").threshold_otsu
+    shades = (unit_range(maps) * 255).to(torch.uint8)
+    found = [shade > int(threshold(shade.cpu().numpy())) for shade in shades]
+    return torch.stack(found) if found else shades.bool()
+
+
+def evaluated(truth: Mapping[str, Any], found: Sequence[Found], thresholds: Sequence[float] = IOU_THRESHOLDS) -> Any:
+    """Every object found matched with those of the truth (a COCO instances dictionary), image by image: a COCOeval."""
+    coco, coco_eval, rle = (extra(f"pycocotools.{part}") for part in ("coco", "cocoeval", "mask"))
+    results = [
+        {
+            "image_id": one.image,
+            "category_id": one.category,
+            "score": one.score,
+            "segmentation": dict(one.mask)
+            if isinstance(one.mask, Mapping)
+            else rle.encode(np.asfortranarray(one.mask.astype(np.uint8))),
+        }
+        for one in found
+    ]
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools reports on every step
+        known = coco.COCO()
+        known.dataset = {"info": {}, **truth}
+        known.createIndex()
+        answers = known.loadRes(results) if results else coco.COCO()
+        if not results:
+            answers.dataset = {**known.dataset, "annotations": []}
+            answers.createIndex()
+        evaluation = coco_eval.COCOeval(known, answers, "segm")
+        evaluation.params.iouThrs = np.array(thresholds)
+        evaluation.evaluate()
+    return evaluation
+
+
+def average_precision_recall(evaluation: Any) -> dict[str, float]:
+    """AP and AR over the IoU thresholds: of all objects, medium and large ones."""
+    figures = {"AP": average_precision, "AR": average_recall}
+    once = np.ones(len(evaluation.params.imgIds))
+    return {
+        name if area == "all" else f"{name}_{area}": float(figure(matches(evaluation, area), once))
+        for name, figure in figures.items()
+        for area in AREAS
+    }
+
+
+@dataclass(frozen=True, eq=False)
+class Matches:
+    """Objects of one kind: how many each image has, and what was found, the surest first.
+
+    Of each that was found: in which image, how surely, and at which IoU thresholds, [threshold found], it is one of
+    them or none; it is neither where it counts for nothing, as a crowd or of another size.
+    """
+
+    objects: Any
+    image: Any
+    score: Any
+    right: Any
+    wrong: Any
+
+
+def matches(evaluation: Any, area: Area = "all") -> list[Matches]:
+    """The matches of each kind of object, of those of a size; `evaluation` is what `evaluated` gives."""
+    check_choice("area", area, Area)
+    parameters = evaluation.params
+    shape = (len(parameters.catIds), len(parameters.areaRng), len(parameters.imgIds))
+    by_kind = np.array(evaluation.evalImgs, dtype=object).reshape(shape)[:, parameters.areaRngLbl.index(area)]
+    return [_matches(images, len(parameters.iouThrs)) for images in by_kind]
+
+
+def _matches(images: Any, thresholds: int) -> Matches:
+    seen = {number: one for number, one in enumerate(images) if one is not None}
+    objects = np.zeros(len(images))
+    objects[list(seen)] = [np.count_nonzero(np.asarray(one["gtIgnore"]) == 0) for one in seen.values()]
+    score = np.concatenate([np.empty(0), *(one["dtScores"] for one in seen.values())])
+    image = np.repeat(np.array(list(seen), dtype=int), [len(one["dtScores"]) for one in seen.values()])
+    none = np.empty((thresholds, 0))
+    matched, ignored = (
+        np.concatenate([none, *(one[key] for one in seen.values())], axis=1) != 0 for key in ("dtMatches", "dtIgnore")
+    )
+    return _surest_first(objects, image, score, matched & ~ignored, ~matched & ~ignored)
+
+
+def joined(found: Sequence[Sequence[Matches]]) -> list[Matches]:
+    """Several evaluations of the same kinds as one, the images of each after those of the one before."""
+    return [_joined(parts) for parts in zip(*found, strict=True)]
+
+
+def _joined(parts: Sequence[Matches]) -> Matches:
+    if len(parts) == 1:
+        return parts[0]
+    before = np.cumsum([0, *(len(part.objects) for part in parts)])
+    image = np.concatenate([part.image + start for part, start in zip(parts, before, strict=False)])
+    objects, score = (np.concatenate([getattr(part, name) for part in parts]) for name in ("objects", "score"))
+    right, wrong = (np.concatenate([getattr(part, name) for part in parts], axis=1) for name in ("right", "wrong"))
+    return _surest_first(objects, image, score, right, wrong)
+
+
+def _surest_first(objects: Any, image: Any, score: Any, right: Any, wrong: Any) -> Matches:
+    order = np.argsort(-score, kind="stable")
+    return Matches(objects, image[order], score[order], right[:, order], wrong[:, order])
+
+
+def average_precision(found: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
+    """COCO's AP of images counted so often, for a bootstrap: precision at 101 recalls, over thresholds and kinds."""
+
+    def precision(one: Matches, drawn: Any, objects: Any) -> Any:
+        hits, misses = (np.cumsum(drawn[:, None] * part, axis=-1) for part in (one.right, one.wrong))
+        reached = np.searchsorted(RECALLS, hits / objects[:, None], side="right")
+        best_from_here = np.maximum.accumulate((hits / (hits + misses + TINY))[..., ::-1], axis=-1)[..., ::-1]
+        return (np.diff(reached, axis=-1, prepend=0) * best_from_here).sum(axis=-1) / len(RECALLS)
+
+    return _over_kinds(found, counts, precision)
+
+
+def average_recall(found: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
+    """COCO's AR of images counted so often: the share of objects found, over thresholds and kinds."""
+    return _over_kinds(found, counts, lambda one, drawn, objects: drawn @ one.right.T / objects)
+
+
+def _over_kinds(
+    found: Sequence[Matches], counts: ImageCounts, figure: Callable[[Matches, Any, Any], Any]
+) -> DrawnFigures:
+    """The mean over thresholds, and over the kinds of which there are objects at all."""
+    drawn = counts.reshape(-1, counts.shape[-1])
+    total, kinds = np.zeros(len(drawn)), np.zeros(len(drawn))
+    for one in found:
+        objects = drawn @ one.objects
+        there = np.flatnonzero(objects)
+        for some in np.array_split(there, ceil(len(there) * one.right.size / AT_ONCE) or 1):
+            total[some] += figure(one, drawn[some][:, one.image], objects[some, None]).mean(axis=-1)
+        kinds += objects > 0
+    means: DrawnFigures = np.divide(total, kinds, out=np.full(len(drawn), np.nan), where=kinds > 0)
+    return means.reshape(counts.shape[:-1])

@@ -1,0 +1,135 @@
+"""Rationales: do the words an explanation picks agree with those that people marked (ERASER, DeYoung et al. 2020)?"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+
+from whyformer.axes import (
+    ExampleScores,
+    Inputs,
+    Labels,
+    Logits,
+    Removal,
+    StepLogits,
+    TokenMask,
+    TokenScores,
+    WordCounts,
+    WordFigures,
+    WordPlaces,
+    WordScores,
+    WordTruth,
+)
+from whyformer.extras import extra
+from whyformer.metrics.perturbation import Erasure, curves, erased, step_logits
+from whyformer.metrics.removal import removed
+
+TOP_WORDS = tuple(range(10, 81, 10))  # TA Fig. 4
+BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # shares of the words that ERASER calls the rationale, in turn
+
+
+def word_scores(text: str, offsets: Sequence[tuple[int, int]], scores: Sequence[float]) -> WordScores:
+    """The score of each whitespace-delimited word: the largest of the pieces that share a character with it.
+
+    A word without a piece, such as one beyond the model's limit, has none: −∞.
+    """
+    spans = [match.span() for match in re.finditer(r"\S+", text)]
+    starts, ends = np.array(spans, dtype=np.int64).reshape(-1, 2).T
+    found = np.full(len(spans), -np.inf)
+    for (first, last), score in zip(offsets, scores, strict=True):
+        if first < last:
+            touched = slice(np.searchsorted(ends, first, side="right"), np.searchsorted(starts, last, side="left"))
+            found[touched] = np.maximum(found[touched], score)
+    return found
+
+
+def picked_words(scores: WordScores, count: int) -> WordPlaces:
+    """The words of highest score, highest first; of equal scores the earlier; a word without a score never."""
+    order: WordPlaces = np.argsort(-scores, kind="stable")[:count]
+    return np.compress(np.isfinite(scores[order]), order)
+
+
+def rationale_counts(scores: WordScores, truth: WordTruth, counts: Sequence[int] = TOP_WORDS) -> WordCounts:
+    """For each count of words picked: how many are marked, how many were picked, how many are marked in all."""
+    picked = [picked_words(scores, count) for count in counts]
+    return np.array([[truth[words].sum(), len(words), truth.sum()] for words in picked], dtype=np.int64)
+
+
+def precision_recall_f1(counts: WordCounts) -> WordFigures:
+    """Of counts of one document, whose mean over documents is the macro figure; or of their sum, the micro figure."""
+    hits, picked, marked = np.moveaxis(np.asarray(counts, dtype=np.float64), -1, 0)
+    return np.stack([_share(hits, picked), _share(hits, marked), _share(2 * hits, picked + marked)], axis=-1)
+
+
+def auprc(scores: WordScores, truth: WordTruth) -> float:
+    """Area under the curve of precision over recall, by trapezoids as ERASER takes it; NaN if nothing is marked."""
+    if not truth.any():
+        return float("nan")
+    known = np.isfinite(scores)
+    low, high = (float(end) for end in (scores[known].min(), scores[known].max())) if known.any() else (0.0, 0.0)
+    # torchmetrics squashes scores outside [0, 1]; words without a score come after all others.
+    stretched = np.where(known, 0.5 + (np.where(known, scores, low) - low) / (2 * (high - low) or 1.0), 0.0)
+    curve = extra("torchmetrics.functional.classification").binary_precision_recall_curve
+    precision, recall, _ = curve(torch.from_numpy(stretched), torch.from_numpy(truth.astype(np.int64)))
+    return float(torch.trapezoid(precision.double().flip(0), recall.double().flip(0)))
+
+
+def without_rationale(scores: TokenScores, removable: TokenMask, bins: Sequence[float] = BINS) -> Removal:
+    """The most relevant share of the tokens gone, for each bin."""
+    return removed(scores, bins, removable=removable)
+
+
+def only_rationale(scores: TokenScores, removable: TokenMask, bins: Sequence[float] = BINS) -> Removal:
+    """All but the most relevant share of the tokens gone, for each bin."""
+    return removable & ~without_rationale(scores, removable, bins)
+
+
+def mean_drop(clean: Logits, steps: StepLogits, explained: Labels) -> ExampleScores:
+    """By how much the explained class became less probable, mean over the steps."""
+    before, after = (curves(part, explained, explained).probability for part in (clean[None], steps))
+    return (before - after).mean(dim=1)
+
+
+def comprehensiveness(
+    forward: Callable[[Inputs], Logits],
+    inputs: Inputs,
+    scores: TokenScores,
+    removable: TokenMask,
+    explained: Labels,
+    *,
+    how: Erasure = "delete",
+    filler: int,
+) -> ExampleScores:
+    """The drop in probability without the rationale, mean over the BINS: the higher the better."""
+    gone = without_rationale(scores, removable)
+    return _drop(forward, inputs, gone, explained, how, filler)
+
+
+def sufficiency(
+    forward: Callable[[Inputs], Logits],
+    inputs: Inputs,
+    scores: TokenScores,
+    removable: TokenMask,
+    explained: Labels,
+    *,
+    how: Erasure = "delete",
+    filler: int,
+) -> ExampleScores:
+    """The drop in probability with the rationale alone, mean over the BINS: the lower the better."""
+    gone = only_rationale(scores, removable)
+    return _drop(forward, inputs, gone, explained, how, filler)
+
+
+def _drop(
+    forward: Callable[[Inputs], Logits], inputs: Inputs, gone: Removal, explained: Labels, how: Erasure, filler: int
+) -> ExampleScores:
+    clean_first = torch.cat([torch.zeros_like(gone[:1]), gone])
+    logits = step_logits(forward, erased(inputs, clean_first, how, filler=filler))
+    return mean_drop(logits[0], logits[1:], explained)
+
+
+def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:
+    return part / np.where(whole > 0, whole, 1.0)

@@ -1,0 +1,317 @@
+"""Models and their processors: bundled ones, local folders and Hugging Face ids."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from importlib.resources import files
+from pathlib import Path
+from threading import RLock
+from typing import Any, cast
+
+import huggingface_hub
+import torch
+import transformers
+from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
+from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported lazily
+from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
+from torch import nn
+
+from whyformer.errors import WhyformerError, nearest, with_article
+
+ZOO = Path(str(files("whyformer"))) / "zoo"
+_SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
+# Classes whose answer can be asked about, by how their names end, and families whose question answering is no span.
+ANSWERING = (
+    *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher", "ForObjectDetection"),
+    *("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "CLIPModel", "SiglipModel"),
+)
+ANSWERING_QUESTIONS = ("lxmert", "vilt", "visual_bert")
+HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute
+
+
+@dataclass(frozen=True)
+class LoadedModel:
+    """A model, what turns examples into its inputs, and the name it is spoken of by."""
+
+    model: nn.Module
+    processor: Any
+    name: str
+
+    @property
+    def image_processor(self) -> Any:
+        """What makes pictures into pixels; None for a model that sees none."""
+        part = getattr(self.processor, "image_processor", self.processor)
+        return part if hasattr(part, "image_mean") else None
+
+    @property
+    def tokenizer(self) -> Any:
+        """What makes texts into word pieces; None for a model that reads none."""
+        part = getattr(self.processor, "tokenizer", self.processor)
+        return part if hasattr(part, "model_max_length") else None
+
+    @property
+    def sees_pictures(self) -> bool:
+        return self.image_processor is not None
+
+    @property
+    def sees_regions(self) -> bool:
+        """Whether it is shown regions of a picture that a detector has found, not the picture."""
+        return bool({"visual_feats", "visual_embeds"} & set(inspect.signature(self.model.forward).parameters))
+
+    @property
+    def writes(self) -> bool:
+        """Whether its answer is the next token of a text."""
+        can_generate = getattr(self.model, "can_generate", None)
+        return bool(can_generate is not None and can_generate())
+
+    @property
+    def has_decoder(self) -> bool:
+        """Whether a decoder writes about what an encoder has read."""
+        return self.writes and bool(getattr(self.model.config, "is_encoder_decoder", False))
+
+    @property
+    def compares(self) -> bool:
+        """Whether its answer is how alike a picture and a text are."""
+        return self.sees_pictures and hasattr(self.model, "logit_scale")
+
+
+@dataclass(frozen=True)
+class _Source:
+    """Where a model's files are: a folder or a hub id, and whether only what is on this machine can be read."""
+
+    place: str
+    is_offline: bool
+
+    @property
+    def how(self) -> dict[str, bool]:
+        return {"local_files_only": self.is_offline, "trust_remote_code": False}
+
+
+def load(
+    name: str | Path, *, device: str | torch.device | None = None, dtype: torch.dtype = torch.float32
+) -> LoadedModel:
+    """A model by the name of a bundled one, a local folder, or a Hugging Face id, ready to be explained.
+
+    Only safetensors weights are read, and no code that comes with a model is ever run.
+    """
+    text = str(name)
+    with quiet():
+        source = _source(text)
+        with _reading("configuration", text):
+            config = transformers.AutoConfig.from_pretrained(source.place, **source.how)
+        model = _model(source, config, text, dtype)
+        with _reading("processor", text):
+            processor = _processor(source, model)
+    _check_vocabulary(model, processor, text)
+    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    is_folder = os.path.isdir(source.place)
+    return LoadedModel(model.to(place).eval(), processor, Path(source.place).resolve().name if is_folder else text)
+
+
+def bundled() -> list[str]:
+    """The names of the models that come with the package."""
+    return sorted(folder.name for folder in ZOO.iterdir() if (folder / "config.json").is_file()) if ZOO.is_dir() else []
+
+
+def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> LoadedModel:
+    """The model as given in any of the ways `explain` takes one. Models given by name are kept for the next call."""
+    if isinstance(model, (str, Path)):
+        model = _remembered(str(model), _stamp(str(model)))
+    if isinstance(model, LoadedModel):
+        return model if processor is None else replace(model, processor=processor)
+    place = getattr(getattr(model, "config", None), "_name_or_path", "")
+    is_folder = os.path.isdir(place)
+    if processor is None and (is_folder or _is_hub_id(place)):
+        try:
+            with quiet():
+                processor = _processor(_Source(place, is_folder or _is_unreachable(place)), model)
+        except (OSError, ValueError):
+            processor = None
+    return LoadedModel(model, processor, Path(place).name if place else type(model).__name__)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Transformers without progress bars and advice, and afterwards as talkative as before."""
+    logs = transformers.utils.logging
+    with _SWITCHES:
+        verbosity, has_bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
+        hub_is_quiet = are_progress_bars_disabled()
+        logs.set_verbosity_error()
+        logs.disable_progress_bar()
+        try:
+            yield
+        finally:
+            logs.set_verbosity(verbosity)
+            if has_bars:
+                logs.enable_progress_bar()
+            if hub_is_quiet:  # transformers has one switch for both
+                disable_progress_bars()
+            else:
+                enable_progress_bars()
+
+
+@lru_cache(maxsize=2)
+def _remembered(name: str, stamp: tuple[Any, ...]) -> LoadedModel:
+    return load(name)
+
+
+def _stamp(name: str) -> tuple[Any, ...]:
+    """What tells whether a folder is still the one that was loaded; nothing for names that are no folder."""
+    folder = Path(os.path.expanduser(name)).resolve()
+    files = sorted(folder.iterdir()) if name not in bundled() and folder.is_dir() else []
+    return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+
+
+def _source(name: str) -> _Source:
+    if os.path.isfile(name):
+        raise WhyformerError(f"{name!r} is a file, not a model: a saved explanation is read by Explanation.load.")
+    if name in bundled():
+        return _Source(str(ZOO / name), is_offline=True)
+    folder = os.path.expanduser(name)
+    if os.path.isdir(folder):
+        _check_folder(Path(folder), name)
+        return _Source(folder, is_offline=True)
+    if not _is_hub_id(name):
+        raise WhyformerError(
+            f"No model {name!r}: no such folder, and no Hugging Face id (owner/name).{_bundled_names(name)}"
+        )
+    is_offline = _is_unreachable(name)
+    if is_offline and huggingface_hub.try_to_load_from_cache(name, "config.json") is None:
+        raise WhyformerError(
+            f"No model {name!r}: not bundled, no folder, not in the local cache, and the Hugging Face Hub cannot be "
+            f"reached.{_bundled_names(name)}"
+        )
+    return _Source(name, is_offline)
+
+
+def _check_folder(folder: Path, name: str) -> None:
+    if not (folder / "config.json").is_file():
+        raise WhyformerError(f"The folder {name!r} has no config.json: it is no model in Hugging Face layout.")
+    if not any(folder.glob("*.safetensors")):
+        pickled = next(folder.glob("*.bin"), None)
+        found = f"only {pickled.name}, which is a pickle: save it with safetensors" if pickled else "no weights"
+        raise WhyformerError(f"The folder {name!r} has {found} (*.safetensors expected).")
+
+
+def _is_unreachable(hub_id: str) -> bool:
+    """Whether the hub does not answer; that it has no such model, or keeps it closed, is an error at once."""
+    try:
+        huggingface_hub.HfApi().model_info(hub_id, timeout=HUB_SECONDS)
+    except GatedRepoError as error:
+        raise WhyformerError(
+            f"{hub_id!r} is gated: accept its terms on the Hugging Face Hub and log in there."
+        ) from error
+    except RepositoryNotFoundError as error:
+        found = f"No model {hub_id!r}: no folder, and none on the Hugging Face Hub.{_bundled_names(hub_id)}"
+        raise WhyformerError(found) from error
+    except Exception:  # What a dead line raises is the HTTP library's own, and that changes with the hub's version.
+        return True
+    return False
+
+
+@contextmanager
+def _reading(part: str, name: str) -> Iterator[None]:
+    """Whatever the libraries make of a damaged file, in one line."""
+    try:
+        yield
+    except WhyformerError:
+        raise
+    except Exception as error:  # A damaged file can fail anywhere in the readers of three libraries.
+        if "trust_remote_code" in str(error):
+            own_code = "needs code of its own, which is never run here: load it yourself and pass the model"
+            raise WhyformerError(f"{name!r} {own_code}.") from error
+        reason = f"its {part} cannot be used: mend it, or fetch the model again ({_first_line(error)})"
+        raise WhyformerError(f"Cannot load {name!r}: {reason}") from error
+
+
+def _model(source: _Source, config: Any, name: str, dtype: torch.dtype) -> nn.Module:
+    """The model with its weights, all of them: transformers would make up those it does not find."""
+    model_class = _model_class(config, name)
+    with _reading("weights file", name):
+        model, found = model_class.from_pretrained(
+            source.place,
+            config=config,
+            dtype=dtype,
+            use_safetensors=True,
+            ignore_mismatched_sizes=True,
+            output_loading_info=True,
+            **source.how,
+        )
+    if found["mismatched_keys"]:
+        key, in_file, in_model = min(found["mismatched_keys"])
+        raise WhyformerError(
+            f"The weights of {name!r} do not fit its config.json: {key} is {list(in_file)} in the file and "
+            f"{list(in_model)} in the model{_and_more(found['mismatched_keys'])}."
+        )
+    if found["missing_keys"]:
+        raise WhyformerError(
+            f"Weights for {min(found['missing_keys'])}{_and_more(found['missing_keys'])} are missing in {name!r}: "
+            "load a model that was trained for its task and saved whole."
+        )
+    return cast(nn.Module, model)
+
+
+def _model_class(config: Any, name: str) -> Any:
+    architecture = next(iter(config.architectures or []), "")
+    model_class = getattr(transformers, architecture, None)
+    is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
+    is_asked = architecture.endswith("ForQuestionAnswering") and config.model_type in ANSWERING_QUESTIONS
+    answers = is_asked or architecture.endswith(ANSWERING)
+    if not is_model or not answers:
+        raise WhyformerError(
+            f"{name!r} is {with_article(architecture or config.model_type)}, not a model that classifies, "
+            "detects, compares or writes: load it yourself and call attribute with a target of your own."
+        )
+    return model_class
+
+
+def _processor(source: _Source, model: nn.Module) -> Any:
+    takes = inspect.signature(model.forward).parameters
+    if "pixel_values" in takes and "input_ids" in takes:
+        return transformers.AutoProcessor.from_pretrained(source.place, **source.how)
+    if "pixel_values" in takes:
+        return transformers.AutoImageProcessor.from_pretrained(source.place, **source.how)
+    return transformers.AutoTokenizer.from_pretrained(source.place, **source.how)
+
+
+def _check_vocabulary(model: Any, processor: Any, name: str) -> None:
+    """Without its files a tokenizer is made all the same, and knows no word; one of another model knows too many."""
+    processor = getattr(processor, "tokenizer", processor)
+    words = getattr(processor, "vocab_size", None)
+    if words is None:
+        return
+    if words <= len(processor.all_special_ids):
+        raise WhyformerError(f"{name!r} has no tokenizer files: save its tokenizer there too (tokenizer.json).")
+    known = getattr(model.config.get_text_config(), "vocab_size", None)
+    if isinstance(known, int) and words > known:
+        raise WhyformerError(
+            f"The tokenizer of {name!r} has {words} word pieces, its model only {known}: save the model's own there."
+        )
+
+
+def _is_hub_id(name: str) -> bool:
+    try:
+        validate_repo_id(name)
+    except HFValidationError:
+        return False
+    return bool(name)
+
+
+def _bundled_names(name: str) -> str:
+    return f" {nearest(name, bundled())}" if bundled() else ""
+
+
+def _and_more(keys: Any) -> str:
+    return f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a library's message, which is the part meant for people, with what it announces."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
+    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

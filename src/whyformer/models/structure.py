@@ -1,0 +1,81 @@
+"""What a model's configuration and modules say of its structure: layers, labels, the grid of its patches."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor, nn
+
+from whyformer.axes import Inputs
+from whyformer.errors import UnsupportedModel
+
+
+def config_of(model: nn.Module) -> Any:
+    """The configuration of the model, or of the first part of it that has one; None for a plain module."""
+    return next((module.config for module in model.modules() if hasattr(module, "config")), None)
+
+
+def base_model(model: nn.Module) -> nn.Module:
+    """The encoder without its head."""
+    return getattr(model, "base_model", model)
+
+
+def labels_of(model: nn.Module) -> dict[int, str]:
+    """The label names a model carries, by index."""
+    names = getattr(getattr(model, "config", None), "id2label", None) or {}
+    return {int(index): str(name) for index, name in names.items()}
+
+
+def layers_of(model: nn.Module) -> int | None:
+    """How many layers the configuration states, where it does."""
+    layers = getattr(config_of(model), "num_hidden_layers", None)
+    return layers if isinstance(layers, int) else None
+
+
+def main_input(inputs: Inputs) -> tuple[str, Tensor]:
+    """The tensor that holds the example itself: pixels, word pieces or embeddings."""
+    for name in ("pixel_values", "input_ids", "inputs_embeds", "input_features", "input", "x"):
+        if isinstance(inputs.get(name), Tensor):
+            return name, inputs[name]
+    named = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
+    if len(named) != 1:
+        raise UnsupportedModel(
+            f"Which of the inputs {', '.join(inputs) or '(none)'} is explained? Name it pixel_values or input_ids."
+        )
+    return next(iter(named.items()))
+
+
+def patch_grid(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tuple[int, int]:
+    """Rows and columns of the patches among so many tokens of an image of this (height, width)."""
+    if getattr(config_of(model), "backbone_config", None) is not None:
+        return _feature_grid(image_size, tokens)
+    size = getattr(config_of(model), "patch_size", None)
+    if size is None:
+        convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
+        size = next((conv.stride for conv in convolutions if conv.stride == conv.kernel_size), None)
+    if size is None:
+        raise UnsupportedModel(f"{type(model).__name__} shows no patch size: set config.patch_size.")
+    patch_height, patch_width = (size, size) if isinstance(size, int) else size
+    rows, columns = image_size[0] // patch_height, image_size[1] // patch_width
+    merged = 1
+    while rows * columns // merged**2 > tokens:  # hierarchical models merge patches on the way
+        merged *= 2
+    return rows // merged, columns // merged
+
+
+def _feature_grid(image_size: tuple[int, int], tokens: int) -> tuple[int, int]:
+    """Rows and columns of a convolutional backbone's last feature map, each half as fine as the one before it."""
+    for stride in (1, 2, 4, 8, 16, 32, 64, 128):
+        rows, columns = (-(-side // stride) for side in image_size)
+        if rows * columns == tokens:
+            return rows, columns
+    raise UnsupportedModel(f"{tokens} tokens are no feature map of an image of {image_size[0]}×{image_size[1]} pixels.")
+
+
+def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
+    """How many tokens lead the patches of an image (class, distillation, registers); 0 for text."""
+    _, example = main_input(inputs)
+    if example.dim() != 4:
+        return 0
+    rows, columns = patch_grid(model, (example.shape[-2], example.shape[-1]), tokens)
+    return tokens - rows * columns

@@ -1,0 +1,252 @@
+"""A mode in which every operation can run backwards by other rules than the gradient's, as often as one likes."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from typing import Any, Literal, Self
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.propagation.kinds import KINDS, PICKING, TensorFacts
+from whyformer.propagation.operation import Function, Operation
+from whyformer.propagation.rules import LIBRA, Rule, nothing, unchanged
+from whyformer.tracing.tags import KEEPING, MOVING
+
+Backward = Literal["gradient", "libra"]
+
+HALF = (torch.float16, torch.bfloat16)
+
+
+class NoRule(UnsupportedModel):
+    """Relevance reached an operation that has no rule."""
+
+
+class PropagationMode(TorchFunctionMode):
+    """While inside, operations keep what any rule needs; `following` a rule set, backward passes obey it.
+
+    Parameters are constants. `precise` computes in float32 at least: relevance divides by sums that may be small.
+    """
+
+    def __init__(self, model: nn.Module, batch: int, *, precise: bool = True):
+        super().__init__()
+        self.passed: set[str] = set()
+        found = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
+        self.half = None if found is None else str(found).removeprefix("torch.")
+        self._batch, self.precise = batch, precise
+        device = next(model.parameters()).device.type
+        self._autocast = torch.autocast(device, enabled=False) if precise else nullcontext()
+        self._rules: Mapping[str, Rule] = {}
+        self._strict = self.frees = self.is_unclear = False
+        self._example: int | None = None
+        self._known = TensorFacts(model)
+        self._paths = {id(module): path for path, module in model.named_modules()}
+        if precise and torch.backends.cuda.matmul.allow_tf32 and next(model.parameters()).is_cuda:
+            raise WhyformerError(
+                "TF32 is on, too coarse for relevance: torch.backends.cuda.matmul.allow_tf32 = False turns it off."
+            )
+
+    def __enter__(self) -> Self:
+        super().__enter__()
+        self._autocast.__enter__()
+        return self
+
+    def __exit__(self, *raised: Any) -> None:
+        self._autocast.__exit__(*raised)
+        super().__exit__(*raised)
+        self._known.forget()  # it is of use in here alone, and would keep a graph that keeps this mode
+
+    @contextmanager
+    def following(self, rules: Mapping[str, Rule], *, strict: bool = False, keep: bool = True) -> Iterator[None]:
+        """Backward passes in here obey these rules; strict ones refuse an operation that has none.
+
+        Unless they are to `keep` the graph, they free what an operation has kept as soon as they are past it.
+        """
+        self._rules, self._strict, self.frees = rules, strict, not keep
+        try:
+            with self._autocast:
+                yield
+        finally:
+            self._rules, self._strict, self.frees = {}, False, False
+
+    @contextmanager
+    def settling(self, example: int) -> Iterator[None]:
+        """Backward passes in here are the gradient of one example's score: sums learn by it where examples are."""
+        self._example = example
+        try:
+            yield
+        finally:
+            self._example = None
+
+    def grad_inputs(self, operation: Operation, grad_output: Tensor) -> Any:
+        """What the operation hands back to its inputs, by the rules that are being followed."""
+        if self._example is not None and operation.kind == "add" and operation.is_unclear:
+            operation.settle(grad_output, self._example)
+        rule = self._rules.get(operation.kind)
+        if rule not in (None, unchanged, nothing):  # autograd looks after gradients
+            operation.check_unchanged()
+        return operation.gradient(grad_output) if rule is None else rule(grad_output, operation)
+
+    def reached(self, name: str) -> None:
+        """Something arrived at an operation without a rule."""
+        if self._strict:
+            raise NoRule(
+                f"Relevance reached {name}, which has no rule. strict=False lets it pass as a gradient; "
+                f"whyformer.propagation.kinds.KINDS[{name.split(' ')[0]!r}] = 'activation' (or another kind) "
+                "gives it one."
+            )
+        if self._rules:
+            self.passed.add(name)
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        name = getattr(func, "__name__", "")
+        if name == "__get__":
+            return func(*args, **(kwargs or {}))
+        args, kwargs = self._wide((args, kwargs or {}))
+        if _is_in_place(name) and (maker := self._known.maker(args[0])) is not None:
+            maker.keep_output()
+        if name in MOVING or name in KEEPING or name in PICKING or not _in_graph(args, kwargs):
+            result = func(*args, **kwargs)
+            if name in KEEPING and self.precise and isinstance(result, Tensor) and result.dtype in HALF:
+                return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
+            self._known.carry(args, result)
+            return self._wide(result)
+        if name in KINDS:
+            return self._ruled(name, func, args, kwargs)
+        return self._watched(name, func(*args, **kwargs), args)
+
+    def _wide(self, values: Any) -> Any:
+        if not self.precise:
+            return values
+        return tree_map(lambda x: self._known.widen(x) if isinstance(x, Tensor) and x.dtype in HALF else x, values)
+
+    def _ruled(self, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
+        leaves, shape = tree_flatten((args, kwargs))
+        places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
+        given = [leaves[n] for n in places]
+        function: Function = _OUT_OF_PLACE.get(name, func)
+        changes = name in _OUT_OF_PLACE
+        kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(given)]
+        inputs = tuple(x.detach().requires_grad_(x.requires_grad) for x in kept)
+
+        def placed(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+            filled = list(leaves)
+            for place, tensor in zip(places, tensors, strict=True):
+                filled[place] = tensor
+            both: tuple[tuple[Any, ...], dict[str, Any]] = tree_unflatten(filled, shape)
+            return both
+
+        with torch.enable_grad():
+            own_args, own_kwargs = placed(inputs)
+            output = _exact(name, function, own_args, own_kwargs)
+        kind, details = self._known.kind(name, given, args, kwargs)
+        operation = Operation(kind, function, placed, inputs, output, self._batch, **details)
+        result: Tensor = _Step.apply(self, operation, changes, *given)
+        self.is_unclear |= kind == "add" and operation.is_unclear
+        self._known.note(name, given, result, operation)
+        return result
+
+    def _watched(self, name: str, result: Any, args: tuple[Any, ...]) -> Any:
+        """The result of an operation without a rule, which says so if anything but a gradient arrives at it."""
+        where = f"{name} in {_module_here(self._paths)}"
+        watched = tree_map(
+            lambda x: _Watch.apply(self, where, x) if isinstance(x, Tensor) and x.requires_grad else x, result
+        )
+        if isinstance(watched, Tensor):
+            self._known.note_unruled(name, args, watched)
+        return watched
+
+
+def following(ruled: PropagationMode | None, backward: Backward) -> AbstractContextManager[None]:
+    """Gradients in here are plain ones, or LibraGrad's."""
+    return nullcontext() if ruled is None or backward == "gradient" else ruled.following(LIBRA)
+
+
+class _Step(torch.autograd.Function):
+    """An operation in the graph, whose backward pass asks the mode which rule is followed.
+
+    It asks the mode it was made in, not a global: on a GPU backward passes run in threads of their own.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, mode: PropagationMode, operation: Operation, changes: bool, *given: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.mode, ctx.operation = mode, operation
+        if not changes:
+            return operation.output.detach()
+        ctx.mark_dirty(given[0])
+        return given[0].copy_(operation.output.detach())
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor | None) -> Any:
+        if ctx.operation is None:
+            raise WhyformerError(
+                "Relevance was already taken from this trace, whose graph is used up: trace the model again."
+            )
+        if grad_output is None:
+            return None, None, None, *[None] * len(ctx.operation.inputs)
+        grad_inputs = ctx.mode.grad_inputs(ctx.operation, grad_output)
+        if ctx.mode.frees:
+            ctx.operation = None
+        return None, None, None, *grad_inputs
+
+
+class _Watch(torch.autograd.Function):
+    """Tells the mode when something arrives here."""
+
+    @staticmethod
+    def forward(ctx: Any, mode: PropagationMode, name: str, x: Tensor) -> Tensor:
+        ctx.set_materialize_grads(False)
+        ctx.mode, ctx.name = mode, name
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, grad_output: Tensor | None) -> Any:
+        if grad_output is not None:
+            ctx.mode.reached(ctx.name)
+        return None, None, grad_output
+
+
+# What works in place, as a function that does not.
+_IN_PLACE: dict[str, Function] = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
+_OUT_OF_PLACE: dict[str, Function] = {
+    name: function for verb, function in _IN_PLACE.items() for name in (f"{verb}_", f"__i{verb}__", f"__itrue{verb}__")
+}
+
+
+def _exact(name: str, function: Function, args: Any, kwargs: Any) -> Tensor:
+    """The operation; float32 convolutions on a GPU in float64, since their default there is TF32."""
+    if name.startswith("conv") and args[0].is_cuda and args[0].dtype == torch.float32:
+        args, kwargs = tree_map(lambda x: x.double() if isinstance(x, Tensor) else x, (args, kwargs))
+        single: Tensor = function(*args, **kwargs).float()
+        return single
+    result: Tensor = function(*args, **kwargs)
+    return result
+
+
+def _is_in_place(name: str) -> bool:
+    return name in _OUT_OF_PLACE or name == "__setitem__" or (name.endswith("_") and not name.endswith("__"))
+
+
+def _in_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    leaves, _ = tree_flatten((args, kwargs))
+    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
+
+
+def _module_here(paths: Mapping[int, str]) -> str:
+    """The path of the module whose forward pass is running, read off the stack."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        owner = id(frame.f_locals.get("self"))
+        if owner in paths:
+            return paths[owner] or "the model itself"
+        frame = frame.f_back  # type: ignore[assignment]
+    return "the model"

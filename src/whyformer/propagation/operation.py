@@ -1,0 +1,211 @@
+"""One operation of a forward pass, as the rules of a backward pass see it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from whyformer.errors import UnsupportedModel
+
+Function = Callable[..., Any]
+GradInputs = Sequence[Tensor | None]
+
+
+@dataclass(frozen=True)
+class Linear:
+    """A linear operation without its bias: which inputs are x and W, z = push(x, W), and z's gradient pulled to x."""
+
+    x: int
+    weight: int
+    push: Callable[[Tensor, Tensor], Tensor]
+    pull: Callable[[Tensor, Tensor, torch.Size], Tensor]
+    bias: int | None = None
+    bias_axis: int = -1
+
+
+@dataclass(eq=False)
+class Operation:
+    """What an operation read and gave. `source` is the input that counts where only one does, `map` the attention.
+
+    `placed` puts other tensors in the inputs' places among the arguments.
+    """
+
+    kind: str
+    function: Function
+    placed: Callable[[Sequence[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+    inputs: tuple[Tensor, ...]
+    output: Tensor
+    batch: int
+    source: int = 0
+    map: int = 0
+    form: Linear | None = None
+    signs: tuple[float, ...] = (1.0, 1.0)
+    axis: int = -1  # which a softmax runs over
+
+    def __post_init__(self) -> None:
+        self._versions = self._counted()
+        self.examples_second = self._is_second()
+
+    def keep_output(self) -> None:
+        """Have an output of its own: the model is about to change in place what it was given."""
+        with torch.enable_grad():
+            self.output = self.output.clone()
+        self._versions = self._counted()
+
+    def check_unchanged(self) -> None:
+        """Refuse to go on from values that the model has since changed in place."""
+        if self._versions != self._counted():
+            raise UnsupportedModel("The model changes a tensor in place that its relevance needs.")
+
+    def _counted(self) -> list[int]:
+        return [x._version for x in (*self.inputs, self.output) if not x.is_inference()]
+
+    def gradient(self, grad_output: Tensor) -> GradInputs:
+        """The gradient of each input that is in the graph."""
+        wanted = [x for x in self.inputs if x.requires_grad]
+        found = iter(torch.autograd.grad(self.output, wanted, grad_output, retain_graph=True, allow_unused=True))
+        return [next(found) if x.requires_grad else None for x in self.inputs]
+
+    def gradient_of(self, function: Function, grad_output: Tensor) -> Tensor:
+        """The gradient at the source of another function of the same arguments."""
+        inputs = [x.detach() for x in self.inputs]
+        inputs[self.source].requires_grad_()
+        args, kwargs = self.placed(inputs)
+        with torch.enable_grad():
+            output = function(*args, **kwargs)
+        return torch.autograd.grad(output, inputs[self.source], grad_output)[0]
+
+    def to(self, number: int, grad_inputs: Tensor) -> GradInputs:
+        """All of it to one input, summed over where that was broadcast."""
+        return [grad_inputs.sum_to_size(x.shape) if n == number else None for n, x in enumerate(self.inputs)]
+
+    @property
+    def linear(self) -> Linear:
+        assert self.form is not None
+        return self.form
+
+    @property
+    def x(self) -> Tensor:
+        """What a linear operation weighs."""
+        return self.inputs[self.linear.x].detach()
+
+    @property
+    def weight(self) -> Tensor:
+        return self.inputs[self.linear.weight].detach()
+
+    @property
+    def unbiased(self) -> Tensor:
+        """The output of a linear operation, less its bias."""
+        if self.linear.bias is None:
+            return self.output.detach()
+        bias = self.inputs[self.linear.bias].detach()
+        axes = [1] * self.output.dim()
+        axes[self.linear.bias_axis] = -1
+        return self.output.detach() - bias.reshape(axes)
+
+    def push(self, x: Tensor, weight: Tensor) -> Tensor:
+        """The linear operation, without bias, on another input and another weight."""
+        return self.linear.push(x, weight)
+
+    def pull(self, factor: Tensor, weight: Tensor) -> Tensor:
+        """What `factor` at the output weighs x with."""
+        return self.linear.pull(factor, weight, self.x.shape)
+
+    def to_x(self, grad_inputs: Tensor) -> GradInputs:
+        return self.to(self.linear.x, grad_inputs)
+
+    @property
+    def addends(self) -> list[Tensor]:
+        """The two sides of a sum as they were added; where a mask shuts something out, it adds nothing."""
+        return [
+            sign * (x if x.requires_grad else x.masked_fill(x.isinf(), 0.0)).detach()
+            for sign, x in zip(self.signs, self.inputs, strict=True)
+        ]
+
+    def per_example(self, x: Tensor) -> Tensor:
+        """The sum over each example, shaped so that it multiplies `x`."""
+        if self.examples_second:
+            return x.sum(dim=[n for n in range(x.dim()) if n != 1], keepdim=True)
+        if len(x) % self.batch:
+            raise UnsupportedModel(f"A sum of shape {tuple(x.shape)} cannot be told apart into {self.batch} examples.")
+        sums = x.reshape(self.batch, -1).sum(dim=1)
+        return sums.repeat_interleave(len(x) // self.batch).reshape(-1, *[1] * (x.dim() - 1))
+
+    @property
+    def is_unclear(self) -> bool:
+        """Whether its shape leaves open which axis the examples are on: as many tokens as examples."""
+        shape = self.output.shape
+        return self.batch > 1 and len(shape) == 3 and shape[1] == self.batch and shape[0] % self.batch == 0
+
+    def settle(self, grad_output: Tensor, example: int) -> None:
+        """Tell by a gradient that is one example's, and touches no other, on which axis examples are."""
+        first = grad_output.reshape(self.batch, -1).abs().sum(dim=1)
+        second = grad_output.abs().sum(dim=(0, 2))
+        others = torch.arange(self.batch, device=grad_output.device) != example
+        is_first, is_second = not bool(first[others].any()), not bool(second[others].any())
+        if is_first != is_second:
+            self.examples_second = is_second
+
+    def _is_second(self) -> bool:
+        """The examples are on the first axis, with others folded into it or not, or else on the second."""
+        shape = self.output.shape
+        if len(shape) < 2 or shape[0] == self.batch or shape[1] != self.batch:
+            return False
+        return len(shape) == 3 or bool(shape[0] % self.batch)
+
+    def reduced(self, grad_inputs: Iterable[Tensor]) -> GradInputs:
+        """To each input its own, summed over where it was broadcast."""
+        return [part.sum_to_size(x.shape) for part, x in zip(grad_inputs, self.inputs, strict=True)]
+
+
+def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[str, Any]) -> Linear:
+    """How a linear operation is computed, and undone, with other weights."""
+    if name == "linear":
+        return Linear(0, 1, F.linear, lambda s, w, _: s @ w, 2 if len(inputs) > 2 else None)
+    if name == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
+        return Linear(1, 2, torch.matmul, lambda s, w, _: s @ w.mT, 0)
+    if name in ("conv1d", "conv2d"):
+        return _convolution(name, len(inputs) > 2, kwargs)
+    if name == "einsum":
+        return _einsum(weight, kwargs["equation"])
+    if inputs[weight].dim() == 1:  # a vector has no transpose
+        return _multiplied(weight, torch.matmul)
+    if weight == 1:
+        return Linear(0, 1, torch.matmul, lambda s, w, _: s @ w.mT)
+    return Linear(1, 0, lambda x, w: w @ x, lambda s, w, _: w.mT @ s)
+
+
+def _convolution(name: str, is_biased: bool, how: dict[str, Any]) -> Linear:
+    function = getattr(F, name)
+
+    def push(x: Tensor, weight: Tensor) -> Tensor:
+        z: Tensor = function(x, weight, **how)
+        return z
+
+    return Linear(0, 1, push, _pulled_by_gradient(push), 2 if is_biased else None, bias_axis=1)
+
+
+def _einsum(weight: int, equation: str) -> Linear:
+    return _multiplied(weight, lambda first, second: torch.einsum(equation, first, second))
+
+
+def _multiplied(weight: int, product: Callable[[Tensor, Tensor], Tensor]) -> Linear:
+    def push(x: Tensor, w: Tensor) -> Tensor:
+        return product(w, x) if weight == 0 else product(x, w)
+
+    return Linear(1 - weight, weight, push, _pulled_by_gradient(push))
+
+
+def _pulled_by_gradient(push: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, torch.Size], Tensor]:
+    def pull(factor: Tensor, weight: Tensor, size: torch.Size) -> Tensor:
+        x = factor.new_zeros(size).requires_grad_()
+        with torch.enable_grad():
+            z = push(x, weight)
+        return torch.autograd.grad(z, x, factor)[0]
+
+    return pull

@@ -1,0 +1,204 @@
+"""Backward rules: what each kind of operation hands back to its inputs when something else than a gradient runs back.
+
+A rule takes the gradient or relevance at the output, and the operation; it gives one tensor for each input, or None. A
+rule set names a rule for each kind of operation. Equations are those of Transformer Attribution (TA, CVPR 2021).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.propagation import libra
+from whyformer.propagation.operation import GradInputs, Operation
+
+Rule = Callable[[Tensor, Operation], GradInputs]
+Rules = Literal["z_plus", "dtd", "lrp", "attn_lrp", "cp_lrp"]
+MapRules = Literal["z_plus", "dtd", "lrp", "attn_lrp"]  # CP-LRP hands attention maps nothing
+
+STABILISER = 1e-9  # the reference code's, added whatever the sign
+EPSILON = 1e-6  # of the ε-rule, away from zero
+
+
+def ratio(a: Tensor, b: Tensor) -> Tensor:
+    """a / b, and 0 where b is 0."""
+    return (a / (b + STABILISER)).masked_fill_(b == 0, 0.0)
+
+
+def unchanged(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """All of it to the one input that carries relevance."""
+    return operation.to(operation.source, grad_output)
+
+
+def nothing(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """None of it: the operation only says how much something else counts."""
+    return [None] * len(operation.inputs)
+
+
+def proportional(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """To each input its share of the output: x ⊙ ∂z/∂x · R/z, for what is linear in each input."""
+    return _times_input(ratio(grad_output, operation.output), operation)
+
+
+def halved(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """Of a product of two activations each gets half: its share (TA Eq. 6), which alone would already be all."""
+    return [None if part is None else part / 2 for part in proportional(grad_output, operation)]
+
+
+def balanced(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """TA Sec. 3.2: the shares of a sum, each rescaled per example, so that large shares of opposite sign are not."""
+    factor = ratio(grad_output, operation.output)
+    shares = [factor * addend for addend in operation.addends]
+    totals = [operation.per_example(share) for share in shares]
+    size = totals[0].abs() + totals[1].abs()
+    whole = operation.per_example(grad_output)
+    scaled = (
+        share * ratio(ratio(total.abs(), size) * whole, total) for share, total in zip(shares, totals, strict=True)
+    )
+    return operation.reduced(scaled)
+
+
+def z_plus(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """TA Eq. 4, the z⁺ rule: shares of x⁺W⁺ alone."""
+    x, weight = operation.x.clamp(min=0), operation.weight.clamp(min=0)
+    return operation.to_x(x * operation.pull(ratio(grad_output, operation.push(x, weight)), weight))
+
+
+def alpha1_beta0(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """TA Eq. 5: shares of the terms x·w that are positive; x⁺W⁺ + x⁻W⁻ = (xW + |x||W|) / 2."""
+    x, weight = operation.x, operation.weight
+    size, weight_size = x.abs(), weight.abs()
+    whole = operation.push(size, weight_size)
+    terms = (operation.unbiased + whole) / 2
+    # Where no term is positive, what is left of the difference is rounding: shared out, it would be noise.
+    rounding = operation.output.detach().abs().add_(whole).mul_(32 * torch.finfo(x.dtype).eps)
+    factor = (grad_output / (terms + STABILISER)).masked_fill_(terms <= rounding, 0.0)
+    return operation.to_x((x * operation.pull(factor, weight) + size * operation.pull(factor, weight_size)) / 2)
+
+
+def sign_by_sign(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """The reference code's "lrp": x⁺W⁺ and x⁻W⁻ each hand on all that arrived, so that it doubles."""
+    parts = []
+    for bound in ({"min": 0}, {"max": 0}):
+        x, weight = operation.x.clamp(**bound), operation.weight.clamp(**bound)
+        parts.append(x * operation.pull(ratio(grad_output, operation.push(x, weight)), weight))
+    return operation.to_x(parts[0] + parts[1])
+
+
+def z_box(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """The z^B rule for pixels (Montavon et al. 2017), bounded by the least and the greatest value of the image."""
+    x, weight = operation.x, operation.weight
+    axes = tuple(range(1, x.dim()))
+    low, high = (bound(dim=axes, keepdim=True).expand_as(x) for bound in (x.amin, x.amax))
+    rising, falling = weight.clamp(min=0), weight.clamp(max=0)
+    reach = operation.unbiased - operation.push(low, rising) - operation.push(high, falling)
+    factor = grad_output / (reach + STABILISER)
+    pulled, lowered, raised = (operation.pull(factor, part) for part in (weight, rising, falling))
+    return operation.to_x(x * pulled - low * lowered - high * raised)
+
+
+def epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """The ε-rule: proportional shares, biases included, kept off a zero denominator on either side."""
+    return _times_input(_away_from_zero(grad_output, operation.output), operation)
+
+
+def halved_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """AttnLRP Prop. 3.3: of a product of two activations each gets half."""
+    return [None if part is None else part / 2 for part in epsilon(grad_output, operation)]
+
+
+def expanded(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """AttnLRP Prop. 3.1, the softmax s of x expanded at x: x ⊙ (R − s ΣR); masked entries are no input."""
+    scores, weights = operation.inputs[operation.source], operation.output
+    grad_inputs = scores * (grad_output - weights * grad_output.sum(dim=operation.axis, keepdim=True))
+    return operation.to(operation.source, grad_inputs.masked_fill(scores == -math.inf, 0.0))
+
+
+def to_values(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """CP-LRP: the attention map is a constant, and the values get all."""
+    grad_inputs = list(epsilon(grad_output, operation))
+    grad_inputs[operation.map] = None
+    return grad_inputs
+
+
+def fixed_denominator(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """A normalisation is linear, its denominator a constant: division by it is the identity (AttnLRP Prop. 3.4)."""
+    factor = _away_from_zero(grad_output, operation.output)
+    pulled = operation.gradient_of(libra.with_constant_denominator(operation.function), factor)
+    return operation.to(operation.source, operation.inputs[operation.source] * pulled)
+
+
+def constant_spread(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """LibraGrad: the gradient of a normalisation whose denominator is a constant."""
+    pulled = operation.gradient_of(libra.with_constant_denominator(operation.function), grad_output)
+    return operation.to(operation.source, pulled)
+
+
+def constant_gate(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """LibraGrad: the gradient of x·g(x) whose gate g(x) is a constant."""
+    x = operation.inputs[operation.source].detach()
+    plain = operation.gradient(grad_output)[operation.source]
+    assert plain is not None  # at 0 the gradient is the gate
+    return operation.to(operation.source, torch.where(x == 0, plain, grad_output * (operation.output.detach() / x)))
+
+
+def constant_factor(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """LibraGrad: the gradient of a product with a denominator, a gate or an attention map that is a constant."""
+    grad_inputs = operation.gradient(grad_output)
+    return [part if number == operation.source else None for number, part in enumerate(grad_inputs)]
+
+
+def half_gradient(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """LibraGrad: of a product of two activations, each gets half of its gradient."""
+    return [None if part is None else part / 2 for part in operation.gradient(grad_output)]
+
+
+def _times_input(factor: Tensor, operation: Operation) -> GradInputs:
+    pulled = operation.gradient(factor)
+    return [None if part is None else x * part for x, part in zip(operation.inputs, pulled, strict=True)]
+
+
+def _away_from_zero(grad_output: Tensor, z: Tensor) -> Tensor:
+    return grad_output / (z + torch.where(z < 0, -EPSILON, EPSILON))
+
+
+_RELEVANCE: Mapping[str, Rule] = {
+    "norm": unchanged,
+    "activation": unchanged,
+    "curve": unchanged,
+    "softmax": unchanged,
+    "scale": unchanged,
+    "denominator": nothing,
+    "share": proportional,
+    "add": proportional,
+    "rotation": proportional,
+    "product": halved,
+    "mixing": halved,
+    "gate": halved,
+    "pixels": z_box,
+}
+_EPSILON: Mapping[str, Rule] = {
+    "norm": fixed_denominator,
+    **dict.fromkeys(("linear", "pixels", "share", "add", "rotation"), epsilon),
+    **dict.fromkeys(("product", "mixing", "gate"), halved_epsilon),
+}
+RULES: dict[str, Mapping[str, Rule]] = {
+    "z_plus": {**_RELEVANCE, "linear": z_plus},
+    "dtd": {**_RELEVANCE, "linear": alpha1_beta0, "add": balanced},
+    "lrp": {**_RELEVANCE, "linear": sign_by_sign},
+    "attn_lrp": {**_RELEVANCE, **_EPSILON, "softmax": expanded},
+    "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": nothing, "mixing": to_values},
+}
+LIBRA: Mapping[str, Rule] = {
+    "scale": constant_factor,
+    "softmax": nothing,
+    "attention": constant_factor,
+    "denominator": nothing,
+    "norm": constant_spread,
+    "activation": constant_gate,
+    "gate": half_gradient,
+}

@@ -1,0 +1,93 @@
+"""Where the command line writes explanations: checked before any work is done for it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from whyformer.errors import WhyformerError
+from whyformer.render import html
+from whyformer.results.explanation import Explanation
+from whyformer.results.storage import whole_file
+
+ONE_FILE = (".html", ".png", ".json", ".npz")
+
+
+@dataclass(frozen=True)
+class Destination:
+    """Where explanations go: one file, or a folder with a page for each."""
+
+    path: Path
+    is_folder: bool
+
+    @classmethod
+    def of(cls, out: Path | None, count: int) -> Destination | None:
+        """The place checked before any work is done for it."""
+        if out is None:
+            return None
+        is_several = count > 1
+        if (out.is_dir() and (is_several or not out.suffix)) or (is_several and not out.suffix):
+            if out.exists() and not out.is_dir():
+                raise WhyformerError(f"--out {str(out)!r} is a file: several inputs go to a folder or an .html report.")
+            return cls(out, is_folder=True)
+        if count > 1 and out.suffix.lower() != ".html":
+            raise WhyformerError(f"--out {str(out)!r}: several inputs go to a folder or an .html report.")
+        check_file(out, ONE_FILE)
+        return cls(out, is_folder=False)
+
+    def write(self, explanations: Sequence[Explanation], names: Sequence[str]) -> None:
+        """Write them all, each under its name where they go to a folder."""
+        with writing(self.path):
+            if self.is_folder:
+                self.path.mkdir(parents=True, exist_ok=True)
+                for name, explanation in zip(_distinct(names), explanations, strict=True):
+                    explanation.save(self.path / f"{name}.html")
+            elif len(explanations) == 1:
+                explanations[0].save(self.path)
+            else:
+                with whole_file(self.path) as unfinished:
+                    unfinished.write_text(html.page(explanations, names=names), encoding="utf-8")
+
+
+def check_file(out: Path, suffixes: Sequence[str]) -> None:
+    """Refuse a file that could not be written, or has no known format."""
+    if out.suffix.lower() not in suffixes:
+        raise WhyformerError(f"--out {str(out)!r}: no format for {out.suffix!r}. Known: {', '.join(suffixes)}.")
+    if out.is_dir():
+        raise WhyformerError(f"--out {str(out)!r} is a folder: name a file in it.")
+    if not out.parent.is_dir():
+        raise WhyformerError(f"--out {str(out)!r}: the folder {str(out.parent)!r} does not exist. Make it first.")
+    if not os.access(out.parent, os.W_OK):
+        raise WhyformerError(
+            f"--out {str(out)!r}: the folder {str(out.parent)!r} cannot be written to. Choose another."
+        )
+
+
+def check_folder(out: Path) -> None:
+    """Refuse a folder that is a file."""
+    if out.exists() and not out.is_dir():
+        raise WhyformerError(f"--out {str(out)!r} is a file: name a folder.")
+
+
+@contextmanager
+def writing(out: Path) -> Iterator[None]:
+    """What the disk refuses while inside, in one line."""
+    try:
+        yield
+    except OSError as error:
+        raise WhyformerError(f"--out {str(out)!r} cannot be written: {error.strerror}. Choose another.") from error
+
+
+def _distinct(names: Iterable[str]) -> Iterator[str]:
+    """The names, those that came before with a number."""
+    seen: set[str] = set()
+    for name in names:
+        number, free = 1, name
+        while free in seen:
+            number += 1
+            free = f"{name}-{number}"
+        seen.add(free)
+        yield free

@@ -1,0 +1,180 @@
+"""A target against the output it is about: which score, at which place, and what it is called."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.axes import Inputs
+from whyformer.errors import WhyformerError
+from whyformer.targets.scores import (
+    Contrast,
+    Detection,
+    Label,
+    Score,
+    Target,
+    all_logits,
+    label_index,
+    label_name,
+    logit,
+    logits_of,
+    one_each,
+    similarity,
+)
+
+
+@dataclass(frozen=True)
+class ResolvedTarget:
+    """A target made definite: the score, and for labels their index and name per example.
+
+    `place` is the token or object query whose logits are asked about, where there are several. `is_sole` says that
+    each label is judged by itself, so that its probability is a sigmoid. `notes` are what to know of each example's
+    answer, empty where there is nothing.
+    """
+
+    score: Score
+    indices: tuple[int | None, ...]
+    names: tuple[str, ...]
+    place: Tensor | None = None
+    is_sole: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def resolve_target(
+    target: Target, output: Any, labels: Mapping[int, str], model: nn.Module, inputs: Inputs
+) -> ResolvedTarget:
+    """The target against this output: "predicted" becomes the best label of each example.
+
+    Of a language model it is about the next token, of a detector about the best detection, or the best of a label, and
+    of a dual encoder about the similarity of each pair.
+    """
+    if callable(target):
+        return _score_of_ones_own(target, output)
+    if hasattr(output, "text_embeds") and hasattr(output, "image_embeds"):
+        return _similarity(target, output, model)
+    logits = all_logits(output)
+    if logits is not None and not bool(torch.isfinite(logits).all()):
+        raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
+    if logits is not None and logits.dim() == 3 and hasattr(output, "pred_boxes"):
+        return _detected(target, logits, labels)
+    if logits is not None and logits.dim() == 3 and getattr(model, "can_generate", bool)():
+        return _labelled(target, output, labels, last_tokens(logits, inputs))
+    return _labelled(target, output, labels, None)
+
+
+def last_tokens(logits: Tensor, inputs: Inputs) -> Tensor:
+    """The position of each example's last real token: what follows it is asked about."""
+    mask = inputs.get("decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask")
+    batch, length, _ = logits.shape
+    if not isinstance(mask, Tensor) or mask.shape != (batch, length):
+        return torch.full((batch,), length - 1, device=logits.device)
+    return ((torch.arange(length, device=mask.device) + 1) * mask).argmax(dim=1)
+
+
+def _labelled(target: Target, output: Any, labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
+    logits = logits_of(output, place)
+    if isinstance(target, Detection):
+        raise WhyformerError("A detection is a target for detectors: give a label, or 'predicted'.")
+    return _chosen(target, logits, labels, place)
+
+
+def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> ResolvedTarget:
+    """The object query that found the label best, or found anything best.
+
+    A logit more than there are labels is "no object"; detectors without it judge each label by itself.
+    """
+    batch, queries, count = logits.shape
+    is_sole = count == len(labels)
+    found = logits.sigmoid() if is_sole else logits.softmax(dim=-1)[..., :-1]
+    count = found.shape[-1]
+    if isinstance(target, Detection):
+        if not 0 <= target.query < queries:
+            raise WhyformerError(f"No object query {target.query}: this model has {queries}, 0 to {queries - 1}.")
+        place = torch.full((batch,), target.query, device=logits.device)
+        wanted: Any = target.label
+    else:
+        wanted = target.label if isinstance(target, Contrast) else target
+        rows = []
+        for example, label in enumerate(one_each(wanted, batch)):
+            scores = found[example]
+            named = scores.amax(dim=1) if label == "predicted" else scores[:, label_index(label, labels, count)]
+            rows.append(named.argmax())
+        place = torch.stack(rows)
+    here = found[torch.arange(batch, device=place.device), place]
+    chosen = _chosen(target if isinstance(target, Contrast) else wanted, here, labels, place)
+    is_single = not isinstance(target, Contrast)
+    return replace(chosen, is_sole=is_sole and is_single, notes=() if is_sole else _nothing_found(logits, place))
+
+
+def _nothing_found(logits: Tensor, place: Tensor) -> tuple[str, ...]:
+    """A note on each example whose object query answers "no object", the last of its logits, before any label."""
+    here = logits[torch.arange(len(place), device=place.device), place].softmax(dim=-1)
+    return tuple(
+        f"Object query {query} found nothing: it answers 'no object' ({shares[-1]:.2f}) rather than any label."
+        if max(shares) == shares[-1]
+        else ""
+        for query, shares in zip(place.tolist(), here.tolist(), strict=True)
+    )
+
+
+def _chosen(target: Any, scores: Tensor, labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
+    """The label or contrast of each example, "predicted" being the best of its scores [example, label]."""
+    batch, count = scores.shape
+    best = scores.argmax(dim=1).tolist()
+
+    def indices_of(target: Any) -> tuple[int, ...]:
+        each = enumerate(one_each(target, batch))
+        return tuple(best[n] if label == "predicted" else label_index(label, labels, count) for n, label in each)
+
+    if isinstance(target, Contrast):
+        return _contrasted(indices_of(target.label), indices_of(target.other), labels, place)
+    return _named(indices_of(target), labels, place)
+
+
+def _named(indices: tuple[int, ...], labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
+    names = tuple(label_name(index, labels) for index in indices)
+    return ResolvedTarget(logit(torch.tensor(indices), place), indices, names, place)
+
+
+def _contrasted(
+    wanted: tuple[int, ...], others: tuple[int, ...], labels: Mapping[int, str], place: Tensor | None
+) -> ResolvedTarget:
+    """A contrast has names but no index: no single label's probability is that of its answer."""
+    pairs = [(label_name(a, labels), label_name(b, labels)) for a, b in zip(wanted, others, strict=True)]
+    same = next((name for (name, _), a, b in zip(pairs, wanted, others, strict=True) if a == b), None)
+    if same is not None:
+        raise WhyformerError(f"Why {same!r} rather than itself? A contrast is of two labels.")
+    chosen, against = (logit(torch.tensor(indices), place) for indices in (wanted, others))
+    names = tuple(f"{label} rather than {other}" for label, other in pairs)
+    return ResolvedTarget(lambda result: chosen(result) - against(result), (None,) * len(names), names, place)
+
+
+def _similarity(target: Target, output: Any, model: nn.Module) -> ResolvedTarget:
+    images, texts = len(output.image_embeds), len(output.text_embeds)
+    if images != texts:
+        raise WhyformerError(f"{images} images and {texts} texts: give pairs, a text for each image.")
+    if target != "predicted":
+        raise WhyformerError(f"A pair of image and text has no label {_shown(target)}: leave the target out.")
+    return ResolvedTarget(similarity(scale_of(model)), (None,) * images, ("similarity",) * images)
+
+
+def scale_of(model: nn.Module) -> Tensor | float:
+    """By what a dual encoder multiplies a cosine."""
+    scale = getattr(model, "logit_scale", None)
+    return scale.detach().exp() if isinstance(scale, Tensor) else 1.0
+
+
+def _shown(target: Target | Label) -> str:
+    return f"{target!r:.40}"
+
+
+def _score_of_ones_own(target: Score, output: Any) -> ResolvedTarget:
+    scores = target(output)
+    if not isinstance(scores, Tensor) or scores.dim() != 1 or not bool(torch.isfinite(scores).all()):
+        raise WhyformerError(f"A target that is a score gives one finite number per example, not {scores!r:.60}.")
+    name = getattr(target, "__name__", "").strip("<>") or "score"
+    return ResolvedTarget(target, (None,) * len(scores), (name,) * len(scores))

@@ -1,0 +1,145 @@
+"""What is explained: one number per example, made from the model's output."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import ExampleScores, Logits
+from whyformer.errors import WhyformerError, nearest
+
+Score = Callable[[Any], ExampleScores]
+Label = str | int
+
+
+@dataclass(frozen=True)
+class Contrast:
+    """Why `label` rather than `other`: the difference of their logits."""
+
+    label: Label
+    other: Label
+
+
+@dataclass(frozen=True)
+class Detection:
+    """What a detector's object query `query` found: `label`, or its most probable one."""
+
+    query: int
+    label: Label = "predicted"
+
+
+# One target for all examples, or a sequence with one label each.
+Target = Label | Contrast | Detection | Score | Sequence[Label]
+
+
+def contrast(label: Label, other: Label) -> Contrast:
+    """The target "why `label` rather than `other`"."""
+    return Contrast(label, other)
+
+
+def detection(query: int, label: Label = "predicted") -> Detection:
+    """The target "why did object query `query` find `label`"."""
+    return Detection(query, label)
+
+
+def logit(index: int | Tensor, place: Tensor | None = None) -> Score:
+    """The logit at `index`, one for all examples or one each; `place` is the token or object query it is read at."""
+
+    def score(output: Any) -> ExampleScores:
+        logits = logits_of(output, place)
+        chosen = torch.as_tensor(index, device=logits.device).expand(len(logits))
+        return logits.gather(1, chosen[:, None])[:, 0]
+
+    return score
+
+
+def similarity(scale: Tensor | float = 1.0) -> Score:
+    """How alike an image and its text are to a dual encoder: their cosine, times the model's own scale."""
+    return lambda output: scale * (output.image_embeds * output.text_embeds).sum(dim=-1)
+
+
+def box_side(query: int, side: Literal["x", "y", "width", "height"]) -> Score:
+    """A side of the box that a detector's object query gives, as a share of the image."""
+    return lambda output: output.pred_boxes[:, query, ("x", "y", "width", "height").index(side)]
+
+
+def logits_of(output: Any, place: Tensor | None = None) -> Logits:
+    """The logits of a Hugging Face output, a tuple or a tensor; those at one place of each example if asked."""
+    logits = all_logits(output)
+    if logits is not None and logits.dim() == 3 and place is not None:
+        return logits[torch.arange(len(logits), device=logits.device), place.to(logits.device)]
+    if logits is None or logits.dim() != 2:
+        found = "none" if logits is None else f"shape {tuple(logits.shape)}"
+        raise WhyformerError(f"Expected logits [batch, label], found {found}: pass a target that makes the score.")
+    return logits
+
+
+def all_logits(output: Any) -> Tensor | None:
+    """The logits by whatever name: [batch, label], or [batch, place, label] for every token or object query."""
+    for name in ("logits", "question_answering_score"):
+        found = getattr(output, name, None)
+        if isinstance(found, Tensor):
+            return found
+    found = output if isinstance(output, Tensor) else output[0] if isinstance(output, tuple) else None
+    return found if isinstance(found, Tensor) else None
+
+
+def one_each(target: Any, count: int) -> list[Label]:
+    """A label for each example, from one for all or one each; tensors and arrays of indices are taken too."""
+    if hasattr(target, "tolist"):
+        target = target.tolist()
+    each = list(target) if isinstance(target, (list, tuple)) else [target] * count
+    if len(each) != count:
+        raise WhyformerError(f"{len(each)} targets for {count} examples: give one for all, or one each.")
+    return each
+
+
+def label_index(label: Label, labels: Mapping[int, str], count: int) -> int:
+    """The index of a label given by index or name."""
+    if isinstance(label, str):
+        return _index_of_name(label, labels, count)
+    if isinstance(label, bool) or not hasattr(label, "__index__"):
+        raise WhyformerError(f"A target is a label's name or index, 'predicted', a contrast or a score, not {label!r}.")
+    index = operator.index(label)
+    if not 0 <= index < count:
+        raise WhyformerError(f"No label with index {index}: this model has {count}, 0 to {count - 1}.")
+    return index
+
+
+def text_index(text: Label, texts: Sequence[str]) -> int:
+    """The index of one of the texts that a picture is compared with, given by index or by itself."""
+    if isinstance(text, str):
+        exact = [index for index, known in enumerate(texts) if known == text]
+        alike = exact or [index for index, known in enumerate(texts) if known.casefold() == text.casefold()]
+        if not alike:
+            raise WhyformerError(f"No text {text!r} among those the picture is compared with. {nearest(text, texts)}")
+        return alike[0]
+    if isinstance(text, bool) or not hasattr(text, "__index__"):
+        raise WhyformerError(f"A target is a text or its index, 'predicted', a contrast or a score, not {text!r}.")
+    index = operator.index(text)
+    if not 0 <= index < len(texts):
+        raise WhyformerError(f"No text with index {index}: the picture is compared with {len(texts)}, from 0 on.")
+    return index
+
+
+def _index_of_name(name: str, labels: Mapping[int, str], count: int) -> int:
+    exact = [index for index, known in labels.items() if known == name]
+    alike = exact or [index for index, known in labels.items() if known.casefold() == name.casefold()]
+    if len(alike) > 1:
+        raise WhyformerError(f"{len(alike)} labels are named {name!r}: give one of the indices {alike}.")
+    if alike:
+        return alike[0]
+    if name.isdecimal() and int(name) < count:
+        return int(name)
+    known = nearest(name, list(labels.values())) if labels else f"This model has no names: give 0 to {count - 1}."
+    raise WhyformerError(f"No label named {name!r}. {known}")
+
+
+def label_name(index: int, labels: Mapping[int, str]) -> str:
+    """The name of a label, or its number where the model has none."""
+    return labels.get(index, f"label {index}")

@@ -1,0 +1,52 @@
+"""Information followed backwards through the residual blocks: the one recursion of rollout, TA, GA and BI."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import torch
+
+from whyformer.axes import Mixing, Rows
+from whyformer.tracing.record import AttentionRecord
+
+Step = tuple[AttentionRecord, ...]
+
+
+def flow(
+    steps: Sequence[Step],
+    mixing: Callable[[AttentionRecord], Mixing],
+    start: dict[str, Rows],
+    *,
+    normalise_rows: bool = False,
+) -> dict[str, Rows]:
+    """What attention adds to `start` in start · (M_L + I)…(M_1 + I), later blocks on the left (BI Eq. 16).
+
+    The start itself, which the residual connections hand down unmixed, is left out of the result: it says where the
+    answer is read, not why. The records of one step read the same state. `normalise_rows` divides each row of M + I
+    by its sum.
+    """
+    kept = dict(start)
+    moved = {stream: torch.zeros_like(rows) for stream, rows in start.items()}
+    for step in reversed(steps):
+        mixings = [(record, mixing(record)) for record in step if record.query_stream in moved]
+        if normalise_rows:
+            for stream, total in _row_sums(mixings).items():
+                moved[stream] = moved[stream] / total
+                kept |= {stream: kept[stream] / total} if stream in kept else {}
+        added = []
+        for record, mixed in mixings:
+            stream = record.query_stream
+            reached = moved[stream] + kept[stream] if stream in kept else moved[stream]
+            added.append((record.key_stream, reached @ mixed))
+        for stream, rows in added:
+            moved[stream] = moved[stream] + rows if stream in moved else rows
+    return moved
+
+
+def _row_sums(mixings: Iterable[tuple[AttentionRecord, Mixing]]) -> dict[str, Rows]:
+    """Per query stream, the sum of each row of M + I."""
+    sums: dict[str, Rows] = {}
+    for record, mixed in mixings:
+        stream = record.query_stream
+        sums[stream] = sums.get(stream, 1) + mixed.sum(dim=-1).unsqueeze(1)
+    return sums

@@ -1,0 +1,336 @@
+"""One seam into any model: a mode that watches its own forward pass and records every attention operation."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils.weak import WeakIdKeyDictionary
+
+from whyformer.axes import HEAD, by_head
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.propagation.mode import PropagationMode
+from whyformer.tracing import kernels
+from whyformer.tracing.kernels import Attention
+from whyformer.tracing.tags import (
+    KEEPING,
+    MOVING,
+    SWAPPING,
+    Mixed,
+    Move,
+    Normed,
+    Projection,
+    Scores,
+    Tag,
+    Tap,
+    Weights,
+    Written,
+)
+
+Function = Callable[..., Any]
+# The most entries an example's map may have to be kept for its gradient; a larger one is made anew when it is read.
+KEPT = 2**24
+
+
+class Recorder(TorchFunctionMode):
+    """Records the attention operations run inside its `with` block, from the `start`-th on.
+
+    Earlier ones run on the model's own fused kernels without a graph. With `graph`, every map is in the graph of
+    what follows it, also in a frozen model; parameters never are, so that no gradient of theirs can be computed.
+    `ruled` sees what this mode lets run, and can take it back by other rules than the gradient's.
+    """
+
+    def __init__(
+        self,
+        batch: int,
+        *,
+        graph: bool = False,
+        start: int = 0,
+        merge_heads: bool = False,
+        states: bool = False,
+        ruled: PropagationMode | None = None,
+    ):
+        super().__init__()
+        self.taps: list[Tap] = []
+        self.seen = 0
+        self._batch, self._graph, self._start = batch, graph, start
+        self._merge_heads, self._states = merge_heads, states
+        self._ruled = nullcontext() if ruled is None else ruled
+        self._tags = WeakIdKeyDictionary()
+
+    def __enter__(self) -> Self:
+        if any(isinstance(mode, Recorder) for mode in _get_current_function_mode_stack()):
+            raise WhyformerError("A model is already being explained here: explanations do not nest.")
+        super().__enter__()
+        return self
+
+    def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
+        """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
+        with torch.inference_mode(False), torch.set_grad_enabled(self._graph and self._start == 0), self._ruled, self:
+            return model(*args, **kwargs)
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        name = getattr(func, "__name__", "")
+        if name == "__get__":  # of a parameter, weight.T is as little in the graph as the weight
+            found = func(*args, **kwargs)
+            return found.detach() if isinstance(found, Tensor) and isinstance(args[0], nn.Parameter) else found
+        handler = HANDLERS.get(name)
+        if handler is not None:
+            return handler(self, func, args, kwargs)
+        plain = _plain(args)
+        tag = self._tag(args[0]) if args else None
+        result = func(*plain, **_plain_values(kwargs))
+        if name in KEEPING:
+            self._carry(tag, result)
+        elif name in MOVING:
+            self._carry(_moved(tag, name), result, lambda x: func(x, *plain[1:], **kwargs))
+        else:
+            self._set(result, Scores() if name == "baddbmm" else self._scores(args))
+        return result
+
+    def _tag(self, x: Any) -> Tag | None:
+        tag: Tag | None = self._tags.get(x) if isinstance(x, Tensor) else None
+        return tag
+
+    def _set(self, result: Any, tag: Tag | None) -> None:
+        """Give the result its tag; an operation in place must not leave the old one behind."""
+        if not isinstance(result, Tensor):
+            return
+        if tag is not None:
+            self._tags[result] = tag
+        elif result in self._tags:
+            del self._tags[result]
+
+    def _scores(self, args: tuple[Any, ...]) -> Scores | None:
+        """Scores stay scores under biases, masks, scales and all else that is done to them before the softmax."""
+        parts = [y for x in args for y in (x if type(x) in (tuple, list) else (x,))]
+        return next((tag for tag in map(self._tag, parts) if isinstance(tag, Scores)), None)
+
+    def _carry(self, tag: Tag | None, result: Any, move: Function | None = None) -> None:
+        if isinstance(result, Tensor):
+            if isinstance(tag, Projection) and move is not None:
+                tag = replace(tag, moves=(*tag.moves, move))
+            self._set(result, tag)
+        elif tag is not None and isinstance(result, (tuple, list)) and move is not None:
+            for number, part in enumerate(result):
+                self._carry(tag, part, _part(move, number))
+
+    def _softmax(self, func: Function, args: Any, kwargs: Any) -> Any:
+        result = func(*_plain(args), **kwargs)
+        axis = args[1] if len(args) > 1 else kwargs.get("dim")
+        over_keys = axis in (-1, result.dim() - 1)
+        self._set(result, Weights() if over_keys and isinstance(self._tag(args[0]), Scores) else None)
+        return result
+
+    def _product(self, func: Function, args: Any, kwargs: Any) -> Any:
+        operands = list(_plain(args))
+        at = 1 if func.__name__ == "einsum" else 0
+        if len(operands) < at + 2 or not isinstance(self._tag(operands[at]), Weights) or not _mixes(operands):
+            result = func(*operands, **_plain_values(kwargs))
+            self._set(result, None if any(isinstance(x, nn.Parameter) for x in args) else Scores())
+            return result
+        operands[at] = self._tapped(operands[at])
+        result = func(*operands, **kwargs)
+        self._record(operands[at], operands[at + 1], result, asked=operands[at])
+        return result
+
+    def _fused(self, func: Function, args: Any, kwargs: Any) -> Any:
+        args, kwargs = _plain(args), _plain_values(kwargs)
+        if self.seen < self._start:
+            self.seen += 1
+            return func(*args, **kwargs)
+        attention = Attention(*args, **kwargs)
+        is_large = attention.can_be_repeated and attention.shape.numel() > KEPT * self._batch
+        is_relevance = (
+            isinstance(self._ruled, PropagationMode) and self._ruled.precise
+        )  # which goes back through the map itself
+        if self._graph and is_large and not is_relevance:
+            return self._unwritten(attention)
+        tag = self._tag(attention.value)
+        weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
+        self._carry(tag, value, lambda x: x.repeat_interleave(value.shape[-3] // x.shape[-3], dim=-3))
+        weights = self._tapped(weights)
+        result = weights @ value
+        self._record(weights, value, result, asked=weights)
+        return result
+
+    def _unwritten(self, attention: Attention) -> Tensor:
+        """Attention left to the fused kernels: its map and gradient, too large to keep, are made when they are read."""
+        mixed = self._tapped(attention.mixed())
+        result = mixed.clone()  # the model may change it in place
+        self._record(attention.detached(), attention.value, result, asked=mixed)
+        return result
+
+    def _packed(self, func: Function, args: Any, kwargs: Any) -> Any:
+        # Calling it again would recurse: it asks for active modes itself. Re-entered, this mode sees each part of it.
+        with self:
+            return kernels.multi_head_attention(*args, **kwargs)
+
+    def _drawn(self, func: Function, args: Any, kwargs: Any) -> Any:
+        raise UnsupportedModel(
+            f"The model draws by lot which token stands where (torch.{func.__name__}), anew at every pass: a score "
+            "would be of no token in particular."
+        )
+
+    def _tapped(self, x: Tensor) -> Tensor:
+        """A map, or the values it mixed, as a tensor whose gradient can be asked for."""
+        if not self._graph or self.seen < self._start:
+            return x
+        if self._start:
+            torch.set_grad_enabled(True)
+        return x if x.requires_grad else x.detach().requires_grad_()
+
+    def _record(self, weights: Tensor | Attention, value: Tensor, mixed: Tensor, *, asked: Tensor) -> None:
+        self.seen += 1
+        if self.seen <= self._start:
+            return
+        is_folded = len(weights.shape) == 3 and self._batch > 1  # heads or examples first: compared later
+        if is_folded and weights.shape[0] % self._batch:
+            raise UnsupportedModel(
+                f"An attention map of shape {tuple(weights.shape)} does not fit {self._batch} examples."
+            )
+        if isinstance(weights, Tensor) and self._merge_heads:
+            precise = torch.promote_types(weights.dtype, torch.float32)
+            weights = by_head(weights, self._batch).mean(HEAD, keepdim=True, dtype=precise)
+        tap = Tap(weights, is_folded, asked if self._graph else None)
+        if self._states:
+            source = self._tag(value)
+            tap.value, tap.value_source = value, source if isinstance(source, Projection) else None
+        self.taps.append(tap)
+        keeps = (self._states or is_folded) and mixed.dim() in (3, 4)
+        self._set(mixed, Mixed(tap, by_head(mixed.detach(), self._batch) if keeps else None))
+
+    def _linear(self, func: Function, args: Any, kwargs: Any) -> Any:
+        result = func(*_plain(args), **_plain_values(kwargs))
+        if func.__name__ == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
+            source, parameter = args[1:3]
+            weight = parameter.detach().t()
+        else:
+            source, parameter = (*args, *kwargs.values())[:2]
+            weight = parameter.detach()
+        tag = self._tag(source)
+        if isinstance(tag, Mixed):
+            tag.tap.readers += 1
+            if tag.tap.readers == 1:
+                tag.tap.output_parameter, tag.tap.output_weight = parameter, weight
+                self._set(result, Written(tag.tap))
+                if tag.values is not None:
+                    tag.tap.compare_order(tag.values, source.reshape(-1, source.shape[-1]))
+        elif self._states:
+            self._set(result, Projection(weight, source, tag.state if isinstance(tag, Normed) else None, result.shape))
+        return result
+
+    def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
+        result = func(*_plain(args), **_plain_values(kwargs))
+        self._set(result, Normed(args[0]) if self._states else None)
+        return result
+
+    def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
+        first = args[0]
+        kept = first.detach().clone() if self._states and func.__name__ in ("add_", "__iadd__") else first
+        pairs = ((first, args[1]), (args[1], first)) if len(args) > 1 else ()
+        tag: Tag | None = self._scores(args)
+        for written, other in pairs if self._states else ():
+            found = self._tag(written)
+            if isinstance(found, Written) and isinstance(other, Tensor) and other.shape == written.shape:
+                if self._is_residual(other, found.tap):
+                    found.tap.query_state = (kept if other is first else other).detach()
+                    found.tap.state_is_swapped, tag = found.is_swapped, None
+                    break
+                tag = found  # another branch (a parallel MLP, an adapter): the residual is still to come
+        result = func(*_plain(args), **_plain_values(kwargs))
+        self._set(result, tag)
+        return result
+
+    def _is_residual(self, other: Tensor, tap: Tap) -> bool:
+        """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
+        if tap.query_state is not None:
+            return False
+        known = None if tap.value_source is None else tap.value_source.reads(other)
+        return not isinstance(self._tag(other), (Projection, Written)) if known is None else known
+
+    def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:
+        scaled: Tag | None = self._scores(args)
+        for tensor, factor in (args[:2], args[1::-1]) if len(args) > 1 else ():
+            tag = self._tag(tensor)
+            if isinstance(tag, Weights):
+                scaled = tag
+            elif isinstance(tag, Written) and _scales_channels(factor, tensor):
+                if tag.tap.output_weight is not None:  # LayerScale belongs to W_o
+                    tag.tap.output_weight = (tag.tap.output_weight.T * factor).T.detach()
+                scaled = tag
+            elif isinstance(tag, Projection) and not isinstance(factor, Tensor):
+                scaled = replace(tag, weight=tag.weight * factor)
+        result = func(*_plain(args), **_plain_values(kwargs))
+        self._set(result, scaled)
+        return result
+
+
+HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
+    {
+        "scaled_dot_product_attention": Recorder._fused,
+        "multi_head_attention_forward": Recorder._packed,
+        "softmax": Recorder._softmax,
+    }
+    | dict.fromkeys(["matmul", "__matmul__", "bmm", "einsum"], Recorder._product)
+    | dict.fromkeys(["multinomial", "randperm"], Recorder._drawn)
+    | dict.fromkeys(["linear", "addmm"], Recorder._linear)
+    | dict.fromkeys(["layer_norm", "rms_norm"], Recorder._norm)
+    | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)
+    | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__"], Recorder._scale)
+)
+
+
+class Frozen(TorchFunctionMode):
+    """While inside, parameters are constants: whether they are being trained changes no gradient, nor its rounding."""
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        return func(*_plain(args), **_plain_values(kwargs or {}))
+
+
+def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with parameters cut off from the graph: their gradients are never wanted."""
+    return tuple(
+        x.detach() if isinstance(x, nn.Parameter) else type(x)(_plain(tuple(x))) if type(x) in (tuple, list) else x
+        for x in args
+    )
+
+
+def _plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return dict(zip(kwargs, _plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs
+
+
+def _moved(tag: Tag | None, name: str) -> Tag | None:
+    """The tag after a move: swapped axes matter to what is written, and undo what a map is."""
+    if name not in SWAPPING:
+        return tag
+    if isinstance(tag, Written):
+        return replace(tag, is_swapped=not tag.is_swapped)
+    return None if isinstance(tag, Weights) else tag
+
+
+def _mixes(operands: list[Any]) -> bool:
+    """Whether the product contracts the map's keys: always for a matrix product, by its letters for einsum."""
+    if not isinstance(operands[0], str):
+        return isinstance(operands[1], Tensor)
+    terms, _, result = operands[0].replace(" ", "").partition("->")
+    weights = terms.split(",")[0]
+    return len(weights) > 1 and weights[-2] in result and weights[-1] not in result
+
+
+def _part(move: Function, number: int) -> Move:
+    return lambda x: move(x)[number]
+
+
+def _scales_channels(factor: Any, tensor: Tensor) -> bool:
+    return not isinstance(factor, Tensor) or factor.dim() == 0 or factor.shape == tensor.shape[-1:]

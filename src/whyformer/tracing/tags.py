@@ -1,0 +1,156 @@
+"""Where a tensor of the forward pass comes from, as far as attention is concerned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import QUERY, AttentionMap, State, Values, by_head
+from whyformer.tracing.kernels import Attention
+
+Move = Callable[[Tensor], Tensor]
+
+
+@dataclass(eq=False)
+class Tap:
+    """What the recorder has seen so far of one attention operation."""
+
+    map: Tensor | Attention
+    is_folded: bool
+    asked: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
+    value: Tensor | None = None
+    value_source: Projection | None = None
+    output_weight: Tensor | None = None
+    output_parameter: Tensor | None = None
+    readers: int = 0
+    heads_in_order: Tensor | None = None
+    tokens_first: Tensor | None = None
+    query_state: Tensor | None = None
+    state_is_swapped: bool = False
+
+    def attention(self, batch: int) -> AttentionMap | Attention:
+        """The map with its own head axis, or what makes it."""
+        return self.map if isinstance(self.map, Attention) else by_head(self.map.detach(), batch)
+
+    def gradient(self, of_asked: Tensor, batch: int) -> Callable[[], AttentionMap]:
+        """What makes the gradient of the map."""
+        if isinstance(self.map, Attention):
+            return partial(self.map.gradient, of_asked)
+        return partial(by_head, of_asked, batch)
+
+    def compare_order(self, values: Values, rows: Tensor) -> None:
+        """Whether heads lie side by side in W_o's input, and tokens before examples: asked here, waited for later."""
+        head_count, width = values.shape[1], values.shape[-1]
+        if rows.shape[-1] != head_count * width:
+            self.heads_in_order = torch.tensor(False)
+            return
+        self.heads_in_order = (rows[0] == values[0, :, 0].flatten()).all()
+        if values.shape[QUERY] > 1:
+            self.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
+
+    def state(self, batch: int, tokens: int, *, of_keys: bool = False) -> State | None:
+        """The residual state as [example, token, channel]; the keys' own is what their values project."""
+        found = self.query_state
+        if of_keys:
+            found = None if self.value_source is None else self.value_source.source.detach()
+            if found is not None and found.dim() == 2 and len(found) == batch * tokens:
+                found = found.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
+        if found is None or found.dim() != 3:
+            return None
+        if batch == tokens:
+            is_swapped = self.tokens_first is not None and bool(self.tokens_first) != (
+                self.state_is_swapped and not of_keys
+            )
+        else:
+            is_swapped = found.shape[:2] == (tokens, batch)
+        found = found.transpose(0, 1) if is_swapped else found
+        return found if found.shape[:2] == (batch, tokens) else None
+
+    def projection(self) -> Tensor | None:
+        """W_o, if it is the one reader of the mixed values and finds their heads side by side."""
+        is_plain = self.readers == 1 and (self.heads_in_order is None or bool(self.heads_in_order))
+        return self.output_weight if is_plain else None
+
+
+@dataclass(frozen=True)
+class Projection:
+    """A tensor that is a linear projection of `source`, rearranged by `moves`."""
+
+    weight: Tensor
+    source: Tensor
+    source_norm: Tensor | None
+    shape: torch.Size
+    moves: tuple[Move, ...] = ()
+
+    def rows(self, batch: int) -> Tensor | None:
+        """The rows of the weight behind each (head, feature) of the tensor, found by moving their numbers along."""
+        numbers = torch.arange(self.shape[-1], device=self.weight.device).expand(self.shape)
+        for move in self.moves:
+            numbers = move(numbers)
+        if numbers.dim() not in (3, 4):
+            return None
+        by_head = numbers.reshape(batch, -1, *numbers.shape[-2:])[0, :, 0, :].flatten()
+        first, last = int(by_head[0]), int(by_head[-1]) + 1
+        if last - first == len(by_head) and bool((by_head.diff() == 1).all()):
+            return self.weight[first:last]
+        return self.weight[by_head]
+
+    def reads(self, state: Tensor) -> bool | None:
+        """Whether it projects this very state, or its normalisation; None where that cannot be told."""
+        if _is_same(self.source, state) or (self.source_norm is not None and _is_same(self.source_norm, state)):
+            return True
+        return None if self.source_norm is None else False
+
+
+def _is_same(first: Tensor, second: Tensor) -> bool:
+    """One tensor, or two views of all of it."""
+    return first is second or (first.data_ptr() == second.data_ptr() and first.numel() == second.numel())
+
+
+@dataclass(frozen=True)
+class Normed:
+    """The normalisation of `state`."""
+
+    state: Tensor
+
+
+@dataclass(frozen=True)
+class Scores:
+    """A product of two activations, on its way to a softmax: queries before keys."""
+
+
+@dataclass(frozen=True)
+class Weights:
+    """The softmax of scores over their keys, on its way to a product with values."""
+
+
+@dataclass(frozen=True)
+class Mixed:
+    """Values mixed by the attention of `tap`, on their way to its output projection; kept where order is compared."""
+
+    tap: Tap
+    values: Tensor | None
+
+
+@dataclass(frozen=True)
+class Written:
+    """The output projection of `tap`, on its way to the residual stream; its first two axes may be swapped there."""
+
+    tap: Tap
+    is_swapped: bool = False
+
+
+Tag = Projection | Normed | Scores | Weights | Mixed | Written
+
+# Operations that only move entries about, and those that leave every entry in its place.
+MOVING = frozenset(
+    "view view_as reshape reshape_as transpose permute flatten unflatten squeeze unsqueeze expand expand_as repeat "
+    "repeat_interleave split tensor_split chunk unbind __getitem__ narrow select movedim swapaxes swapdims t "
+    "contiguous clone".split()
+)
+SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
+KEEPING = frozenset("to type type_as float half bfloat16 double dropout dropout_ masked_fill masked_fill_".split())

@@ -1,0 +1,219 @@
+"""What the doctor says of models, well and unwell."""
+
+import importlib
+import json
+from dataclasses import asdict, replace
+
+import pytest
+import torch
+from typer.testing import CliRunner
+
+from conftest import image_processor, tokenizer
+from tiny_models import FAMILIES, IMAGE_FAMILIES, READER, TOWER, built
+from whyformer import METHODS, UnsupportedModel, WhyformerError, attribute, load
+from whyformer.api.doctor import checkup, doctor
+from whyformer.cli import app
+from whyformer.models.loading import LoadedModel
+
+doctor_module = importlib.import_module("whyformer.api.doctor")
+
+
+def subject(family):
+    processor = image_processor() if family in IMAGE_FAMILIES else tokenizer()
+    return LoadedModel(FAMILIES[family](), processor, family)
+
+
+def test_a_vit_is_described_and_healthy(vit):
+    found = doctor(vit)
+    assert found.is_healthy
+    assert found.problems == found.notes == ()
+    assert (found.model, found.architecture, found.family) == ("tiny-vit", "ViTForImageClassification", "vit")
+    assert found.labels == ("cat", "dog", "bird", "fish")
+    assert (found.precision, found.attention) == ("float32", "sdpa")
+    assert (found.layers, found.records, found.maps) == (3, 3, ((3, 17, 17),) * 3)
+    assert (found.stream, found.tokens, found.grid) == ("image", 17, (4, 4))
+    assert (found.special_tokens, found.register_tokens, found.readout) == (("class",), 0, "first")
+    assert found.logit_difference < 1e-5 < found.largest_logit
+    assert found.methods == dict.fromkeys(METHODS)
+
+
+def test_a_bert_is_described_by_its_tokens(bert):
+    found = doctor(bert)
+    assert found.is_healthy
+    assert (found.family, found.stream, found.grid, found.readout) == ("bert", "text", None, "first")
+    assert found.special_tokens == ("[CLS]", "[SEP]")
+    assert found.tokens == found.maps[0][1] == found.maps[0][2]
+
+
+@pytest.mark.parametrize(
+    ("family", "special", "registers", "readout"),
+    [
+        ("dinov2 registers", ("class",), 4, "first+mean"),
+        ("deit distilled", ("class", "distillation"), 0, "both class tokens"),
+        ("beit mean", ("class",), 0, "mean"),
+        ("ijepa (by structure)", (), 0, "16 of 16 tokens, by the gradient"),
+    ],
+)
+def test_the_tokens_before_the_patches_are_told_apart(family, special, registers, readout):
+    found = checkup(subject(family))
+    assert (found.special_tokens, found.register_tokens, found.readout) == (special, registers, readout)
+    assert found.tokens == 16 + len(special) + registers
+    assert found.grid == (4, 4)
+    assert found.is_healthy
+
+
+def test_a_family_outside_the_table_is_taken_by_structure():
+    found = checkup(subject("mpnet (by structure)"))
+    assert found.family == "mpnet, which needs no row of its own: one stream, read where the gradient says"
+    assert found.readout == f"token 1 of {found.tokens}, by the gradient"
+
+
+@pytest.mark.parametrize(
+    ("model", "streams", "read", "answers"),
+    [
+        ("mini-lxmert", ["text", "image"], "text", "a label, 24: red, pink, yellow, green, cyan, blue …"),
+        ("mini-clip", ["image", "text"], "image", "how alike a picture and a text are"),
+        ("mini-detr", ["image", "queries"], "queries", "a label of a detected object, 48: red circle"),
+        ("mini-t5", ["source", "target"], "target", "the next token of a text"),
+        ("mini-gpt", ["text"], "text", "the next token of a text"),
+    ],
+)
+def test_every_stream_is_shown_with_its_tokens(model, streams, read, answers):
+    found = doctor(load(model, device="cpu"))
+    assert (sorted(found.streams), found.stream) == (sorted(streams), read)
+    assert found.streams[read] == found.tokens
+    shapes = {size for _, *sizes in found.maps for size in sizes}
+    assert set(found.streams.values()) == shapes
+    width = max(map(len, found.methods))
+    assert width > 18
+    lines = {line[:width].strip(): line[width + 1 :] for line in str(found).splitlines()}
+    assert all(lines[method] == (reason or "applies") for method, reason in found.methods.items())
+    assert lines["streams"] == ", ".join(f"{name} ({count} tokens)" for name, count in found.streams.items())
+    assert lines["answers with"].startswith(answers)
+    assert lines["first token"].split(";")[0].endswith(f"of raw_attention in the {read}")
+    if model == "mini-gpt":
+        assert lines["family"] == "llama, which needs no row of its own: one stream, read where the gradient says"
+        assert lines["read-out"] == f"token {found.tokens} of {found.tokens}, by the gradient"
+    if model == "mini-clip":
+        image, text = found.readout.split("; ")
+        assert image == f"image: token 1 of {found.tokens}, by the gradient"
+        assert text.startswith("text: token ")
+
+
+def test_the_first_tokens_share_is_that_of_raw_attention(vit):
+    loaded_model, seen = load(vit), {}
+    loaded_model.model.register_forward_pre_hook(lambda _, __, inputs: seen.update(inputs), with_kwargs=True)
+    found = checkup(loaded_model)
+    scores = attribute(loaded_model.model, dict(seen), method="raw_attention")["image"][0]
+    assert found.first_token_share == pytest.approx(float(scores[0] / scores.sum()))
+    assert found.first_content_share == pytest.approx(float(scores[1] / scores[1:].sum()))
+
+
+def test_a_collapse_onto_the_first_content_token_is_noted(vit, monkeypatch):
+    def collapsed(model, inputs, method):
+        scores = attribute(model, inputs, method=method)
+        scores["image"][:, 1] = 9 * scores["image"][:, 2:].sum(dim=1)
+        return scores
+
+    monkeypatch.setattr(doctor_module, "attribute", collapsed)
+    found = doctor(vit)
+    assert found.first_content_share == pytest.approx(0.9)
+    assert found.notes == (
+        "raw_attention puts 90% of its score on the first of 16 content tokens: prefer another method.",
+    )
+    assert found.is_healthy
+
+
+def test_windows_refuse_flow_with_a_reason(swin):
+    found = doctor(swin)
+    assert found.methods["raw_attention"] is None
+    assert found.methods["grad_cam"] is None
+    assert "do not keep tokens in place" in found.methods["rollout"]
+    assert found.is_healthy
+
+
+def test_half_precision_is_given_its_own_tolerance(vit):
+    found = checkup(load(vit, dtype=torch.bfloat16))
+    assert found.precision == "bfloat16"
+    assert 1e-3 * found.largest_logit < found.logit_difference < 0.05 * found.largest_logit
+    assert not [problem for problem in found.problems if "logits" in problem]
+
+
+def drifting(vit):
+    """A model whose logits are others at every call."""
+    loaded_model, calls = load(vit), []
+
+    def drift(_, __, output):
+        calls.append(output)
+        output.logits = output.logits + 0.1 * len(calls) * torch.arange(4)
+        return output
+
+    loaded_model.model.register_forward_hook(drift)
+    return loaded_model
+
+
+def test_a_model_that_answers_otherwise_when_recorded_is_unwell(vit):
+    found = checkup(drifting(vit))
+    assert not found.is_healthy
+    assert found.problems[0].startswith("Recorded, the logits differ by 0.3 from the plain model's")
+
+
+def test_a_method_that_fails_is_a_problem(vit, monkeypatch):
+    def broken(trace):
+        raise WhyformerError("It broke.")
+
+    def confused(trace):
+        raise TypeError("Got unsupported ScalarType")
+
+    def endless(trace):
+        return {"image": torch.full((1, 17), torch.nan)}
+
+    for name, scores in {"rollout": broken, "random": confused, "grad_cam": endless}.items():
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], scores=scores))
+    found = doctor(vit)
+    assert found.problems == (
+        "rollout fails: It broke.",
+        "random fails: Got unsupported ScalarType",
+        "grad_cam gives scores that are not finite.",
+    )
+    assert found.methods["rollout"] == "It broke."
+
+
+def test_what_has_no_attention_or_no_processor_is_refused(resnet, vit):
+    with pytest.raises(UnsupportedModel, match="ResNetForImageClassification ran no attention operation"):
+        doctor(resnet)
+    with pytest.raises(WhyformerError, match="bare came without a processor"):
+        checkup(LoadedModel(load(vit).model, None, "bare"))
+
+
+def test_the_command_prints_what_was_found(vit):
+    result = CliRunner().invoke(app, ["doctor", str(vit)])
+    assert result.exit_code == 0
+    words = " ".join(result.stdout.split())
+    for line in ("3 for 3 layers", "3 × [3, 17, 17] (head, query, key)", "4×4 patches", "rollout applies", "healthy"):
+        assert line in words
+    assert result.stderr == ""
+
+
+def test_json_says_the_same(vit):
+    result = CliRunner().invoke(app, ["doctor", str(vit), "--json"])
+    expected = json.loads(json.dumps({"is_healthy": True, **asdict(doctor(vit))}))
+    assert json.loads(result.stdout) == expected
+
+
+@pytest.mark.parametrize("flags", [[], ["--json"]])
+def test_the_exit_code_says_that_something_is_wrong(vit, monkeypatch, flags):
+    unwell = checkup(drifting(vit))
+    monkeypatch.setattr(doctor_module, "checkup", lambda _: unwell)
+    result = CliRunner().invoke(app, ["doctor", str(vit), *flags])
+    assert result.exit_code == 1
+    assert "the logits differ by" in " ".join(result.stdout.split())
+    assert result.stderr == ""
+
+
+def test_a_pool_that_only_reads_the_picture_has_no_share_of_its_own():
+    loaded_model = load("mini-clip", device="cpu")
+    text = TOWER | READER | {"vocab_size": len(loaded_model.tokenizer), "max_position_embeddings": 40}
+    image = TOWER | {"image_size": loaded_model.model.config.vision_config.image_size, "patch_size": 8}
+    found = doctor(built("SiglipModel", "SiglipConfig", text_config=text, vision_config=image), loaded_model.processor)
+    assert (found.stream, found.first_token_share, found.is_healthy) == ("pool", 0.0, True)

@@ -1,0 +1,173 @@
+"""From runs to what is published: figures, the papers' ranking pair by pair, defaults chosen on one half."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import evaluations
+import numpy as np
+import pytest
+from test_runner import pets  # noqa: F401  (a fixture)
+
+from choose import chosen_defaults, chosen_options, criteria
+from publish import ordered_pairs, published, rounded, write
+from whyformer.benchmark import evaluate, suite_of
+from whyformer.benchmark.figures import measured, run_in
+from whyformer.metrics.segmentation import mean_iou
+from whyformer.metrics.statistics import comparison
+
+ROOT = Path(__file__).parents[2]
+METHODS = ["bi_token", "bi_head", "transformer_attribution", "generic_attention", "rollout"]
+
+
+@pytest.fixture(scope="module")
+def folder(vit, pets, tmp_path_factory):  # noqa: F811
+    document = {
+        "model": str(vit),
+        "data": {"reader": "oxford_pets", "folder": str(pets)},
+        "methods": [*METHODS, {"name": "rollout", "first_block": 1}],
+        "protocols": ["image_perturbation", "segmentation"],
+        "shard": 4,
+    }
+    return evaluate(suite_of(document), tmp_path_factory.mktemp("published") / "tiny", quiet=True)
+
+
+def test_the_papers_pairs():
+    pairs = list(ordered_pairs())
+    assert len(pairs) == 9
+    assert ("bi_head", "rollout") in pairs
+    assert ("bi_token", "bi_head") not in pairs
+
+
+def test_published_figures_are_those_of_the_run(folder, tmp_path):
+    run = run_in(folder)
+    found = published(run)
+    assert (found["samples"], found["unfinished"], found["unusable"]) == (8, 0, {})
+    (figure,) = (one for one in found["protocols"][1]["figures"] if one["figure"] == "mIoU")
+    assert {"random", "centre_prior", "edge_prior", *METHODS} < {row["method"] for row in figure["rows"]}
+    _, values = measured(run, run.choices[1], "mIoU")
+    counts = {method: np.array(list(each.values())) for method, each in values.items()}
+    for row in figure["rows"]:
+        assert row["value"] == pytest.approx(mean_iou(counts[row["method"]]), rel=1e-4)
+    assert len(figure["ranking"]) == 9
+    for pair in figure["ranking"]:
+        tested = comparison(counts[pair["ahead"]], counts[pair["behind"]], mean_iou)
+        assert pair["difference"] == pytest.approx(tested.difference.value, rel=1e-4, abs=1e-9)
+        assert pair["p"] == pytest.approx(tested.p, rel=1e-4)
+    lower = next(one for one in found["protocols"][0]["figures"] if one["better"] == "lower")
+    by_method = {row["method"]: row["value"] for row in lower["rows"]}
+    for pair in lower["ranking"]:  # a positive difference is in favour of the one ahead
+        assert pair["difference"] == pytest.approx(by_method[pair["behind"]] - by_method[pair["ahead"]], abs=1e-4)
+        assert pair["low"] <= pair["difference"] <= pair["high"]
+    write(found, tmp_path / "evaluation" / "tiny.json")
+    assert evaluations.runs(tmp_path / "evaluation") == {"tiny": json.loads(json.dumps(found))}
+    page = evaluations.pages({"tiny": found})
+    assert "| *random* |" in page
+    assert "ordered pairs" in page
+    shown = {"tiny": found | {"model": "dinov2-photos"}}
+    assert evaluations.short({"tiny": found}) == "Not yet measured."
+    header, _, *lines = evaluations.short(shown).splitlines()
+    assert header == "| % | dinov2-photos, perturbation gap | dinov2-photos, mIoU |"
+    assert len(lines) == len(METHODS) + 3
+
+
+def test_the_ranking_is_counted_run_by_run(folder):
+    found = published(run_in(folder))
+    perturbation, segmentation = evaluations.rankings({"tiny": found}).splitlines()[2:]
+    figure = found["protocols"][1]["figures"][0]
+    holds = sum(pair["p"] < 0.05 and pair["difference"] > 0 for pair in figure["ranking"])
+    apart = sum(pair["p"] >= 0.05 for pair in figure["ranking"])
+    assert segmentation.startswith(
+        f"| {found['model']}, oxford_pets | `segmentation`, mIoU | {holds} | {apart} | {9 - holds - apart} |"
+    )
+    assert "`image_perturbation`, negative − positive |" in perturbation
+    twice = found | {"protocols": [*found["protocols"], found["protocols"][1] | {"protocol": "segmentation again"}]}
+    assert evaluations.rankings({"tiny": twice}) == evaluations.rankings({"tiny": found})
+
+
+def pair(ahead, behind, difference, p):
+    bounds = {"low": difference - 0.01, "high": difference + 0.01}
+    return {"ahead": ahead, "behind": behind, "difference": difference, "p": p} | bounds
+
+
+@pytest.mark.parametrize(
+    ("pairs", "said"),
+    [
+        ([("a", "b", 0.1, 0.001)], "By mIoU, the papers' ranking holds: of 1 ordered pairs 1 hold"),
+        ([("a", "b", 0.1, 0.001), ("a", "c", 0.01, 0.6)], "nothing contradicts the papers' ranking"),
+        ([("a", "b", 0.01, 0.6)], "the papers' ranking is not seen: of 1 ordered pairs 0 hold"),
+        ([("a", "b", -0.1, 0.001)], "1 the other way round (b > a +10.0 [+9.0, +11.0])"),
+    ],
+)
+def test_whether_the_papers_ranking_holds_is_said(pairs, said):
+    rows = [{"method": "centre_prior"}, {"method": "a"}, {"method": "random"}]
+    ranking = [pair(*one) for one in pairs]
+    sentence = evaluations.ranking({"figure": "mIoU", "is_share": True, "rows": rows, "ranking": ranking})
+    assert said in sentence
+    assert sentence.endswith("The best method is a, behind centre_prior.")
+
+
+def test_defaults_are_chosen_on_the_first_half_and_reported_on_the_second(folder, tmp_path):
+    run = run_in(folder)
+    models = [run.suite["model"]]
+    found = chosen_defaults([run], models)
+    first = criteria([run], "first", models)
+    assert [one.name.partition(": ")[2] for one in first] == [
+        "image_perturbation, negative − positive, probability",
+        "segmentation, mIoU",
+    ]
+    assert set(first[0].values) == {*METHODS, "rollout first_block=1"}
+    places = {sample["sample"] for sample in run.half("first").samples}
+    assert all(set(values) <= places for values in first[0].values.values())
+    assert found["label"] == found["first_half"][0]["method"]
+    assert found["chosen"]["name"] == found["label"].split()[0]
+    others = len(run.half("second").samples)
+    for column in found["second_half"]:
+        assert all(row["n"] == others for row in column["rows"])
+        assert sum("p" in row for row in column["rows"]) == len(METHODS)
+    write(found, tmp_path / "defaults.json")
+    text = evaluations.defaults(tmp_path / "defaults.json")
+    assert text.startswith(f"`{found['label']}` has the lowest mean rank")
+    with pytest.raises(SystemExit, match="No run of dinov2-photos"):
+        chosen_defaults([run])
+
+
+def test_options_are_judged_against_their_defaults(folder, tmp_path):
+    run = run_in(folder)
+    models = [run.suite["model"]]
+    found = chosen_options([run], models)
+    (row,) = found["rows"]
+    assert (row["method"], row["variant"]) == ("rollout", "rollout first_block=1")
+    first, second = (criteria([run], half, models) for half in ("first", "second"))
+    signs = []
+    for criterion, gain in zip(second, row["second_half"], strict=True):
+        rows = [np.array(list(criterion.values[name].values())) for name in ("rollout first_block=1", "rollout")]
+        of = criterion.figure.of
+        assert gain["gain"] == pytest.approx(of(rows[0]) - of(rows[1]), rel=1e-4, abs=1e-9)
+    for criterion, gain in zip(first, row["first_half"], strict=True):
+        rows = [np.array(list(criterion.values[name].values())) for name in ("rollout first_block=1", "rollout")]
+        tested = comparison(*rows, criterion.figure.of)
+        bounds = {"low": rounded(tested.difference.low), "high": rounded(tested.difference.high)}
+        assert gain == {"gain": rounded(tested.difference.value), **bounds, "p": rounded(tested.p)}
+        signs.append(np.sign(tested.difference.value) if tested.p < 0.05 else 0)
+    assert (row["better"], row["worse"]) == (signs.count(1), signs.count(-1))
+    assert row["serves"] == (row["better"] >= 2 and not row["worse"])
+    write(found, tmp_path / "options.json")
+    line = evaluations.options(tmp_path / "options.json").splitlines()[2]
+    assert line.startswith(f"| rollout first_block=1 | {row['better']} / {row['worse']} |")
+
+
+def test_a_run_that_is_not_finished_is_not_published(folder, tmp_path):
+    run = tmp_path / "run"
+    for table in ("samples", "rows"):
+        (run / table).mkdir(parents=True)
+        (run / table / "00000.parquet").write_bytes((folder / table / "00000.parquet").read_bytes())
+    (run / "suite.json").write_text((folder / "suite.json").read_text())
+    command = [sys.executable, str(ROOT / "benchmarks" / "publish.py"), str(run), "--out", str(tmp_path / "out")]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert "is not finished: 4 samples are still to be done" in done.stderr
+    assert not (tmp_path / "out").exists()

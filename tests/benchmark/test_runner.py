@@ -1,0 +1,582 @@
+"""Suites: run, stopped, gone on with; what is wrong with one is said in a line."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+import ray
+import torch
+from PIL import Image
+
+from conftest import save_noise
+from whyformer import WhyformerError, attribute, load
+from whyformer.benchmark import evaluate, read_suite, suite_of
+from whyformer.benchmark.batch_size import BatchSize
+from whyformer.benchmark.tables import TABLES, read
+from whyformer.metrics.maps import upsampled
+from whyformer.metrics.perturbation import FRACTIONS, area, blank, blanked, curves, step_logits
+from whyformer.metrics.priors import centre_prior
+from whyformer.metrics.removal import removed_pixels
+from whyformer.metrics.segmentation import foreground, overlap
+
+SETTINGS = {
+    "samples": 6,
+    "shard": 2,
+    "methods": ["generic_attention", {"name": "rollout", "first_block": 1}],
+    "protocols": ["image_perturbation", "segmentation"],
+}
+
+SUITES = sorted((Path(__file__).parents[2] / "benchmarks" / "suites").glob("*.toml"))
+
+
+@pytest.fixture(scope="module")
+def pets(tmp_path_factory):
+    """Eight pictures of noise with masks, in the layout of Oxford-IIIT Pet."""
+    folder = tmp_path_factory.mktemp("data") / "pets"
+    (folder / "images").mkdir(parents=True)
+    (folder / "annotations" / "trimaps").mkdir(parents=True)
+    for number in range(8):
+        name = f"{'cat' if number % 2 else 'dog'}_{number}"
+        save_noise(folder / "images" / f"{name}.png", seed=number, width=40, height=36)
+        marks = np.random.default_rng(number).integers(1, 4, (36, 40), dtype=np.uint8)
+        Image.fromarray(marks).save(folder / "annotations" / "trimaps" / f"{name}.png")
+    return folder
+
+
+@pytest.fixture
+def suite(vit, pets):
+    return suite_of({"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(pets)}, **SETTINGS})
+
+
+def found(folder, **wanted):
+    rows = [row for row in read(Path(folder), "rows") if all(row[key] == value for key, value in wanted.items())]
+    return np.array([row["values"] for row in rows]).squeeze()
+
+
+def bytes_of(folder):
+    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(Path(folder).rglob("*.parquet"))}
+
+
+def test_a_run_finds_what_the_protocols_find_by_hand(suite, vit, pets, tmp_path):
+    evaluate(suite, tmp_path / "out", quiet=True)
+    samples = read(tmp_path / "out", "samples")
+    assert [sample["name"] for sample in samples] == sorted(sample["name"] for sample in samples)
+    loaded_model = load(vit)
+    paths = [pets / "images" / f"{sample['name']}.png" for sample in samples]
+    processor = loaded_model.image_processor
+    pixels = processor(images=[Image.open(path) for path in paths], return_tensors="pt")["pixel_values"]
+
+    def forward(asked):
+        return loaded_model.model(pixel_values=asked).logits
+
+    clean = step_logits(forward, pixels[None])[0]
+    predicted, labels = clean.argmax(dim=1), torch.tensor([int(p.name.startswith("dog")) for p in paths])
+    scores = attribute(loaded_model.model, {"pixel_values": pixels}, predicted.tolist(), "rollout", first_block=1)
+    maps = {
+        "rollout first_block=1": scores["image"][:, 1:].unflatten(1, (4, 4)),
+        "centre_prior": centre_prior(pixels, 4, 4),
+    }
+    truths = torch.stack([truth_of(pets / "annotations" / "trimaps" / path.name) for path in paths])
+    for method, map_ in maps.items():
+        where = {"protocol": "image_perturbation", "method": method}
+        for order, first in (("positive", True), ("negative", False)):
+            gone = removed_pixels(map_, (32, 32), FRACTIONS, most_relevant_first=first)
+            steps = blanked(pixels, gone, blank("black", processor.image_mean, processor.image_std))
+            by_hand = curves(step_logits(forward, steps), labels, predicted)
+            for measure in ("accuracy", "probability", "logit"):
+                expected = getattr(by_hand, measure)
+                curve = found(tmp_path / "out", **where, measure=f"{measure} {order}")
+                np.testing.assert_allclose(curve, expected, atol=1e-5)
+                areas = found(tmp_path / "out", **where, measure=f"{measure} area, {order}")
+                np.testing.assert_allclose(areas, area(expected, FRACTIONS), atol=1e-5)
+        counts = overlap(foreground(upsampled(map_, (32, 32))), truths)
+        measured = found(tmp_path / "out", protocol="segmentation", method=method, measure="overlap")
+        np.testing.assert_array_equal(measured, counts)
+    methods = {row["method"] for row in read(tmp_path / "out", "rows")}
+    assert methods == {"generic_attention", "rollout first_block=1", "random", "centre_prior", "edge_prior"}
+    kept = read(tmp_path / "out", "explanations")
+    rollouts = [record["scores"] for record in kept if record["method"] == "rollout first_block=1"]
+    np.testing.assert_allclose(rollouts, maps["rollout first_block=1"].flatten(1), atol=1e-6)
+
+
+def truth_of(path):
+    marks = Image.open(path).resize((32, 32), Image.Resampling.NEAREST)
+    return torch.tensor([2, 1, 0, 2])[torch.from_numpy(np.array(marks)).long()]
+
+
+def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(suite, pets, tmp_path):
+    evaluate(suite, tmp_path / "whole", quiet=True)
+    expected = bytes_of(tmp_path / "whole")
+    assert len(expected) == 3 * len(TABLES)
+    toml = tmp_path / "suite.toml"
+    toml.write_text(as_toml(suite))
+    code = (
+        "import sys, time, whyformer.benchmark.runner as run\n"
+        "from whyformer.benchmark import tables\n"
+        "write = run.write_shard\n"
+        "def slow(folder, number, found):\n"
+        "    for table in tables.TABLES:\n"
+        "        tables.write_whole(tables.path_of(folder, table, number), found[table])\n"
+        "        print(table, flush=True)\n"
+        "        time.sleep(0.05)\n"
+        "run.write_shard = slow\n"
+        "import torch; torch.set_num_threads(1)\n"
+        "run.evaluate(sys.argv[1], sys.argv[2], quiet=True)\n"
+    )
+    command = [sys.executable, "-c", code, str(toml), str(tmp_path / "out")]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        for _ in range(5):  # the first shard's three tables, and two of the second's
+            assert process.stdout.readline()
+        process.send_signal(signal.SIGKILL)
+    assert process.returncode == -signal.SIGKILL
+    assert 5 <= len(bytes_of(tmp_path / "out")) < len(expected)
+    (tmp_path / "out" / "rows" / ".00002.parquet.tmp").write_bytes(b"half of a file")
+    evaluate(read_suite(toml), tmp_path / "out", quiet=True)
+    assert bytes_of(tmp_path / "out") == expected
+
+
+def as_toml(suite):
+    document = suite.document
+    lines = [f"{key} = {json.dumps(document[key])}" for key in ("model", "samples", "shard", "batch", "seed")]
+    for key in ("methods", "protocols"):
+        entries = [
+            ", ".join(f"{name} = {json.dumps(value)}" for name, value in entry.items()) for entry in document[key]
+        ]
+        lines.append(f"{key} = [{', '.join('{' + entry + '}' for entry in entries)}]")
+    return "\n".join([*lines, "[data]", *(f"{k} = {json.dumps(v)}" for k, v in document["data"].items())])
+
+
+def test_a_finished_run_is_not_done_again_and_another_suite_is_refused(suite, tmp_path):
+    out = evaluate(replace(suite, samples=2), tmp_path / "out", quiet=True)
+    before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
+    evaluate(replace(suite, samples=2), out, quiet=True)
+    assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
+    with pytest.raises(WhyformerError, match=r"holds the results of another suite \(seed"):
+        evaluate(replace(suite, samples=2, seed=1), out, quiet=True)
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "notes.txt").write_text("mine")
+    with pytest.raises(WhyformerError, match="is not empty and holds no suite"):
+        evaluate(suite, tmp_path / "other", quiet=True)
+
+
+def test_a_run_killed_while_it_claims_its_folder_can_be_started_again(suite, tmp_path):
+    begun = tmp_path / "begun"
+    begun.mkdir()
+    (begun / ".suite.json.tmp").write_bytes(b'{"model": ')
+    evaluate(replace(suite, samples=2), begun, quiet=True)
+    evaluate(replace(suite, samples=2), tmp_path / "whole", quiet=True)
+    assert bytes_of(begun) == bytes_of(tmp_path / "whole")
+    assert not (begun / ".suite.json.tmp").exists()
+
+
+def test_a_sample_that_cannot_be_read_is_recorded_and_skipped(suite, pets, tmp_path, monkeypatch):
+    copied = tmp_path / "pets"
+    shutil.copytree(pets, copied)
+    everything = suite_of({**suite.document, "samples": 8, "data": {"reader": "oxford_pets", "folder": str(copied)}})
+    evaluate(everything, tmp_path / "whole", quiet=True)
+    (copied / "images" / "cat_3.png").write_bytes(b"no picture")
+    (copied / "images" / "dog_4.png").rename(copied / "images" / "horse_4.png")
+    (copied / "annotations" / "trimaps" / "dog_4.png").rename(copied / "annotations" / "trimaps" / "horse_4.png")
+    evaluate(everything, tmp_path / "out", quiet=True)
+    errors = {sample["name"]: sample["error"] for sample in read(tmp_path / "out", "samples") if sample["error"]}
+    assert set(errors) == {"cat_3", "horse_4"}
+    assert "cat_3.png' is not an image that can be read" in errors["cat_3"]
+    assert "No label named 'horse'" in errors["horse_4"]
+    whole, rest = (
+        {(names[row["sample"]], row["method"], row["measure"]): row["values"] for row in read(folder, "rows")}
+        for folder in (tmp_path / "whole", tmp_path / "out")
+        for names in [{sample["sample"]: sample["name"] for sample in read(folder, "samples")}]
+    )
+    assert {key[0] for key in whole} - {key[0] for key in rest} == {"cat_3", "dog_4"}
+    for key, values in rest.items():
+        np.testing.assert_allclose(values, whole[key], atol=1e-4)
+
+
+VQA = {"reader": "vqa", "questions": "questions.json", "annotations": "annotations.json"}
+# What does not fit together, and what is said of it.
+UNFIT = {
+    "labels": ({"labels": {"cat": "tabby", "dog": "hound"}}, "No label named '(tabby|hound)'. .*"),
+    "scenes": (
+        {"data": {"reader": "scenes", "count": 5}, "protocols": ["image_perturbation"]},
+        "Scenes are for detectors, dual encoders and models of regions, not for tiny-vit.",
+    ),
+    "vqa": (
+        {"model": "mini-lxmert", "data": VQA, "protocols": ["vqa_removal"]},
+        "Question 1: name the folder of the pictures' regions, `regions`.",
+    ),
+}
+
+
+@pytest.mark.parametrize("unfit", UNFIT)
+def test_data_and_labels_that_do_not_fit_the_model_end_the_run_at_once(suite, tmp_path, unfit):
+    questions = [{"question_id": n, "image_id": n, "question": "what colour is it?"} for n in (1, 2, 3)]
+    answers = [{"question_id": n, "image_id": n, "answers": [{"answer": "red"}] * 10} for n in (1, 2, 3)]
+    (tmp_path / "questions.json").write_text(json.dumps({"questions": questions}))
+    (tmp_path / "annotations.json").write_text(json.dumps({"annotations": answers}))
+    change, reason = UNFIT[unfit]
+    out = tmp_path / "out"
+    with pytest.raises(WhyformerError) as caught:
+        evaluate(suite_of({**suite.document, **change}), out, data=tmp_path, quiet=True)
+    said = f"No sample can be used: {reason} Mend the suite's model, \\[data\\] or \\[labels\\]."
+    assert re.fullmatch(said, str(caught.value)), caught.value
+    assert bytes_of(out) == {}
+    evaluate(suite, out, quiet=True)  # mended, it may use the same folder
+    assert len(bytes_of(out)) == 3 * len(TABLES)
+
+
+def test_a_first_shard_of_an_unknown_label_does_not_end_the_run(suite, tmp_path):
+    out = evaluate(replace(suite, labels={"cat": "tabby"}, shard=1, samples=8), tmp_path / "out", quiet=True)
+    errors = {sample["name"]: sample["error"] for sample in read(out, "samples")}
+    assert [name for name, error in errors.items() if error] == ["cat_1", "cat_3", "cat_5", "cat_7"]
+    assert errors["cat_1"].startswith("No label named 'tabby'.")
+
+
+@pytest.mark.parametrize(
+    ("error", "is_recorded"),
+    [
+        (RuntimeError("Unable to read the chunk"), True),
+        (torch.OutOfMemoryError("CUDA out of memory"), False),
+    ],
+)
+def test_the_machines_trouble_is_not_put_down_to_a_sample(suite, tmp_path, monkeypatch, error, is_recorded):
+    from whyformer.benchmark import worker as work
+
+    plain = work.check_sample
+
+    def breaks(loaded_model, sample):
+        if sample.name.endswith("_3"):
+            raise error
+        plain(loaded_model, sample)
+
+    monkeypatch.setattr(work, "check_sample", breaks)
+    everything = replace(suite, samples=8)
+    if not is_recorded:
+        with pytest.raises(type(error)):
+            evaluate(everything, tmp_path / "out", quiet=True)
+        return
+    out = evaluate(everything, tmp_path / "out", quiet=True)
+    errors = {sample["name"]: sample["error"] for sample in read(out, "samples") if sample["error"]}
+    assert errors == {"cat_3": "Unable to read the chunk"}
+
+
+def answering_nan_to(monkeypatch, wrong):
+    """The model answers NaN wherever `wrong` says so of the inputs."""
+    from whyformer.benchmark import questions
+
+    plain = questions._classified
+
+    def classified(loaded_model, inputs):
+        asks = plain(loaded_model, inputs)
+
+        def logits(asked):
+            return asks.logits(asked).masked_fill(wrong(asked)[:, None], torch.nan)
+
+        return replace(asks, logits=logits)
+
+    monkeypatch.setattr(questions, "_classified", classified)
+
+
+def test_a_sample_without_a_finite_answer_is_recorded_and_skipped(suite, tmp_path, monkeypatch):
+    evaluate(suite, tmp_path / "whole", quiet=True)
+    answering_nan_to(monkeypatch, lambda asked: asked["sample"] == 1)  # the second of every shard
+    evaluate(suite, tmp_path / "out", quiet=True)
+    samples = read(tmp_path / "out", "samples")
+    assert [sample["error"] for sample in samples] == [None, "The model answers with NaN or infinite logits."] * 3
+    kept = {sample["sample"] for sample in samples if not sample["error"]}
+    rows = [row for row in read(tmp_path / "whole", "rows") if row["sample"] in kept]
+    for one, other in zip(rows, read(tmp_path / "out", "rows"), strict=True):
+        assert (one["sample"], one["method"], one["measure"]) == (other["sample"], other["method"], other["measure"])
+        np.testing.assert_allclose(other["values"], one["values"], atol=1e-5)
+
+
+def test_a_shard_without_a_finite_answer_stops_nothing(suite, tmp_path, monkeypatch):
+    answering_nan_to(monkeypatch, lambda asked: asked["sample"] >= 0)
+    out = evaluate(suite, tmp_path / "out", quiet=True)
+    assert len(read(out, "samples")) == 6
+    assert read(out, "rows") == []
+
+
+@pytest.mark.parametrize("how_many", ["one", "all"])
+def test_a_method_without_finite_scores_costs_the_sample_or_itself(suite, tmp_path, monkeypatch, how_many):
+    from whyformer.benchmark import shard
+
+    def spoilt(model, inputs, target, method, **options):
+        scores = attribute(model, inputs, target, method, **options)
+        if method == "generic_attention":
+            scores["image"][slice(None) if how_many == "all" else 0] = torch.nan
+        return scores
+
+    monkeypatch.setattr(shard, "attribute", spoilt)
+    out = evaluate(replace(suite, samples=3, shard=3), tmp_path / "out", quiet=True)
+    errors = [sample["error"] for sample in read(out, "samples")]
+    left_out = {row["method"]: row["text"] for row in read(out, "rows") if row["measure"] == "left out"}
+    if how_many == "all":
+        assert errors == [None] * 3
+        assert left_out == {"generic_attention": "It gives NaN or infinite scores on all samples of a shard."}
+    else:  # of two that remain one is spoilt again; of one that remains it is the sample's fault
+        assert errors == ["generic_attention gives NaN or infinite scores."] * 3
+
+
+def test_maps_of_pixels_are_kept_as_means_of_cells(suite, vit, pets, tmp_path, monkeypatch):
+    from whyformer.benchmark import tables
+
+    monkeypatch.setattr(tables, "MAP_SIDE", 8)
+    document = {**suite.document, "methods": ["input_x_gradient", "rollout"], "samples": 2}
+    out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
+    kept = {(r["sample"], r["method"]): r for r in read(out, "explanations")}
+    sides = {method: (record["rows"], record["columns"]) for (_, method), record in kept.items()}
+    loaded_model, (first, *_) = load(vit), read(out, "samples")
+    image = Image.open(pets / "images" / f"{first['name']}.png")
+    pixels = loaded_model.image_processor(images=image, return_tensors="pt")["pixel_values"]
+    scores = attribute(loaded_model.model, {"pixel_values": pixels}, "predicted", "input_x_gradient")
+    assert sides == {"input_x_gradient": (8, 8), "rollout": (4, 4), "random": (4, 4)}
+    cells = scores["pixels"].reshape(8, 4, 8, 4).mean(dim=(1, 3))
+    np.testing.assert_allclose(kept[first["sample"], "input_x_gradient"]["scores"], cells.flatten(), atol=1e-6)
+
+
+@pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
+def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch, error):
+    evaluate(suite, tmp_path / "whole", quiet=True)
+    from whyformer.benchmark import questions
+
+    asked, plain = [], questions.logits_of
+
+    def fails(output, place=None):
+        logits = plain(output, place)
+        asked.append(len(logits))
+        if len(logits) > 5:
+            raise error("CUDA out of memory. Tried to allocate 20.00 GiB.")
+        return logits
+
+    monkeypatch.setattr(questions, "logits_of", fails)
+    evaluate(suite, tmp_path / "out", quiet=True)
+    assert max(asked) > 5
+    assert sum(count > 5 for count in asked) <= 6  # what did not fit once is not tried again
+    whole, halved = (read(tmp_path / name, "rows") for name in ("whole", "out"))
+    assert len(whole) == len(halved)
+    for one, other in zip(whole, halved, strict=True):
+        assert (one["sample"], one["method"], one["measure"]) == (other["sample"], other["method"], other["measure"])
+        np.testing.assert_allclose(other["values"], one["values"], atol=1e-5)
+
+
+@pytest.mark.parametrize("what", ["removed_pixels", "blanked"])
+def test_out_of_memory_while_inputs_are_perturbed_halves_the_batch_too(suite, tmp_path, monkeypatch, what):
+    suite = replace(suite, shard=6, batch=16)
+    evaluate(suite, tmp_path / "whole", quiet=True)
+    from whyformer.benchmark.protocols import perturbation
+
+    plain, made, masks = getattr(perturbation, what), [], []
+
+    def fails(first, *others, **options):
+        if what == "removed_pixels":
+            masks.append(others)
+            if len(masks) == 1:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+        else:
+            made.append(others[0].shape[:2])
+            if made[-1].numel() > 4:
+                raise torch.OutOfMemoryError("CUDA out of memory.")
+        return plain(first, *others, **options)
+
+    monkeypatch.setattr(perturbation, what, fails)
+    evaluate(suite, tmp_path / "out", quiet=True)
+    if what == "blanked":  # two steps of six samples, one step, and then four and two samples of a step
+        assert made[:5] == [(2, 6), (1, 6), (1, 4), (1, 2), (1, 4)]
+        assert max(shape.numel() for shape in made[2:]) == 4
+    else:  # of five methods and controls in two orders, the first was tried twice
+        assert len(masks) == 11
+    whole, halved = (read(tmp_path / name, "rows") for name in ("whole", "out"))
+    for one, other in zip(whole, halved, strict=True):
+        assert (one["sample"], one["method"], one["measure"]) == (other["sample"], other["method"], other["measure"])
+        np.testing.assert_allclose(other["values"], one["values"], atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("size", "expected"), [(7, [6, 4]), (6, [6, 4]), (5, [3, 3, 3, 1]), (2, [2, 1, 2, 1, 2, 1, 1]), (99, [10])]
+)
+def test_parts_hold_whole_units_or_lie_within_one(size, expected):
+    assert [part.stop - part.start for part in BatchSize(size).parts(10, lambda part: part, unit=3)] == expected
+
+
+def test_other_errors_and_a_single_input_that_does_not_fit_are_errors():
+    def fails(part):
+        raise RuntimeError("out of memory")
+
+    with pytest.raises(RuntimeError, match="out of memory"):
+        BatchSize(4).parts(4, fails)
+
+    def breaks(part):
+        raise RuntimeError("shapes do not fit")
+
+    with pytest.raises(RuntimeError, match="shapes"):
+        BatchSize(4).parts(4, breaks)
+
+
+WRONG = [
+    ({"modle": "mini-vit"}, r"A suite has no 'modle'. Did you mean 'model'"),
+    ({"model": None}, "The suite names no model"),
+    ({"methods": ["rolout"]}, r"No method named 'rolout'. Did you mean 'rollout'"),
+    ({"methods": [{"name": "rollout", "depth": 2}]}, "rollout has no option 'depth'"),
+    ({"methods": [{"name": "generic_attention", "backward": "up"}]}, "backward='up'. Choose from: gradient, libra"),
+    ({"methods": ["rollout", "rollout"]}, "The method 'rollout' is named twice"),
+    ({"methods": [3]}, "A method is its name, or a table"),
+    ({"protocols": ["perturbation"]}, r"No protocol named 'perturbation'. Did you mean"),
+    ({"protocols": [{"name": "image_perturbation", "fill": "pink"}]}, "fill='pink'. Choose from: black, mean, road"),
+    ({"protocols": [{"name": "segmentation", "depth": 1}]}, "segmentation has no option 'depth'. It takes: explained"),
+    ({"data": {"reader": "petz"}}, "No reader named 'petz'"),
+    ({"data": {"folder": "pets"}}, "data names its reader"),
+    ({"data": {"reader": "oxford_pets"}}, "oxford_pets needs folder"),
+    ({"data": {"reader": "oxford_pets", "folder": 3}}, "oxford_pets: folder=3 is no path"),
+    ({"data": {"reader": "imagenet", "folder": "val", "per_class": "5"}}, "imagenet: per_class='5' is no int"),
+    ({"samples": 0}, "samples = 0: a whole number, 1 or more"),
+    ({"shard": "many"}, "shard = 'many': a whole number"),
+    ({"labels": ["cat"]}, "labels is a table"),
+]
+
+
+@pytest.mark.parametrize(("change", "message"), WRONG)
+def test_what_is_wrong_with_a_suite_is_said(suite, change, message):
+    with pytest.raises(WhyformerError, match=message) as caught:
+        suite_of({**suite.document, **change})
+    assert "\n" not in str(caught.value)
+
+
+def test_a_suite_file_that_cannot_be_read_is_named(tmp_path):
+    with pytest.raises(WhyformerError, match=r"The suite '.*none.toml' cannot be read"):
+        read_suite(tmp_path / "none.toml")
+    (tmp_path / "bad.toml").write_text("model = ")
+    with pytest.raises(WhyformerError, match=r"bad.toml' is no TOML"):
+        read_suite(tmp_path / "bad.toml")
+
+
+def test_random_and_all_are_what_they_say(suite):
+    document = {**suite.document, "methods": ["all", {"name": "rollout", "first_block": 1}]}
+    from whyformer.methods.registry import METHODS
+
+    labels = [choice.label for choice in suite_of(document).methods]
+    assert labels == [*METHODS, "rollout first_block=1"]
+    assert suite_of({**document, "methods": ["rollout"]}).methods[-1].name == "random"
+
+
+def test_paths_are_taken_from_the_data_folder(vit, pets, tmp_path):
+    document = {"model": vit.name, "data": {"reader": "oxford_pets", "folder": "pets"}, **SETTINGS, "samples": 1}
+    place = tmp_path / "place"
+    place.mkdir()
+    (place / "pets").symlink_to(pets)
+    (place / vit.name).symlink_to(vit)
+    out = evaluate(suite_of(document), tmp_path / "out", data=place, quiet=True)
+    assert str(place) not in (out / "suite.json").read_text()
+    assert len(read(out, "samples")) == 1
+
+
+@pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
+def test_committed_suites_can_be_read_and_name_no_machine(path):
+    read = read_suite(path)
+    assert not any(str(value).startswith(("/", "~", ".")) for value in read.data.options.values())
+    assert path.read_text().startswith(("# Results ", "# Options: "))
+
+
+def test_tables_are_plain_parquet(suite, tmp_path):
+    out = evaluate(replace(suite, samples=2), tmp_path / "out", quiet=True)
+    table = pq.read_table(out / "rows")
+    assert table.column_names == ["sample", "protocol", "method", "measure", "values", "at", "text"]
+    assert table.num_rows == len(read(out, "rows"))
+
+
+# In a process of its own: what Ray starts ends with it, and leaves the other tests alone.
+DRIVER = """
+import os, signal, sys
+import ray
+from whyformer import WhyformerError
+from whyformer.benchmark.engines import ray as cluster
+from whyformer.benchmark import evaluate
+
+class Mortal(cluster.RayWorker):
+    def tables(self, number):
+        found = super().tables(number)
+        if number == 1 and not isinstance(found, str):
+            with open(os.environ["MARK"], "a") as mark:
+                mark.write("x")
+            if os.path.getsize(os.environ["MARK"]) <= int(os.environ["DEATHS"]):
+                os.kill(os.getpid(), signal.SIGKILL)
+        with open(os.environ["LOADED"], "a") as loaded:
+            loaded.write(f"{os.getpid()} {id(self.worker)} {number}\\n")
+        return found
+
+cluster.RayWorker = Mortal
+ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+try:
+    evaluate(sys.argv[1], sys.argv[2], engine="ray")
+except WhyformerError as error:
+    sys.exit(f"whyformer: {error}")
+"""
+
+
+def on_two_workers(suite, tmp_path, deaths):
+    """The suite on a Ray of two workers, one of which is killed so many times in the midst of shard 1."""
+    (tmp_path / "suite.toml").write_text(as_toml(suite))
+    marks = {"MARK": str(tmp_path / "mark"), "LOADED": str(tmp_path / "loaded"), "DEATHS": str(deaths)}
+    command = [sys.executable, "-c", DRIVER, str(tmp_path / "suite.toml"), str(tmp_path / "ray")]
+    return subprocess.run(command, env=os.environ | marks, capture_output=True, text=True, timeout=300, check=False)
+
+
+def test_what_is_wrong_on_a_cluster_is_said_as_it_is_here(suite, tmp_path, monkeypatch):
+    from whyformer.benchmark.engines import ray as cluster
+
+    class Counted:
+        """In place of an actor."""
+
+        def __init__(self):
+            self.again, self.remote = self, cluster.AttemptCounter().again
+
+    monkeypatch.setattr(ray, "get", lambda found: found)
+    unfit = suite_of({**suite.document, "protocols": ["rationales"]})
+    for wrong in (unfit, replace(suite, model="no-such-model")):
+        with pytest.raises(WhyformerError) as caught:
+            evaluate(wrong, tmp_path / wrong.protocols[0].name, quiet=True)
+        assert cluster.RayWorker(wrong, str(tmp_path), Counted()).tables(0) == str(caught.value)
+
+
+def test_a_shard_that_always_kills_its_worker_ends_the_run_after_a_few_tries(suite, tmp_path):
+    done = on_two_workers(suite, tmp_path, deaths=100)
+    said = "whyformer: Shard 1 was begun 3 times, and each time its worker was lost"
+    assert done.returncode == 1
+    assert sum(line.startswith(said) for line in done.stderr.splitlines()) == 1, done.stderr[-2000:]
+    assert (tmp_path / "mark").read_text() == "xxx"
+    assert {path.stem for path in (tmp_path / "ray" / "rows").iterdir()} == {"00000", "00002"}
+
+
+def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(suite, tmp_path):
+    suite = replace(suite, samples=8, shard=1)
+    evaluate(suite, tmp_path / "local", quiet=True)
+    done = on_two_workers(suite, tmp_path, deaths=1)
+    assert done.returncode == 0, done.stderr[-2000:]
+    assert (tmp_path / "mark").read_text() == "xx"
+    assert [line.partition(",")[2] for line in done.stderr.splitlines() if line.startswith("shard ")] == [
+        f" {number} of 8" for number in range(1, 9)
+    ]
+    loaded = [line.split() for line in (tmp_path / "loaded").read_text().splitlines()]
+    assert sorted(int(number) for *_, number in loaded) == list(range(8))
+    workers = {(process, worker) for process, worker, _ in loaded}
+    assert 2 <= len(workers) == len({process for process, _ in workers}) <= 3  # the model is loaded once in each
+    for table in TABLES:
+        local, distributed = (read(tmp_path / engine, table) for engine in ("local", "ray"))
+        assert len(local) == len(distributed) > 0
+        for one, other in zip(local, distributed, strict=True):
+            assert one.keys() == other.keys()
+            for name, value in one.items():
+                if isinstance(value, (list, float)):
+                    np.testing.assert_allclose(other[name], value, atol=1e-5)
+                else:
+                    assert other[name] == value

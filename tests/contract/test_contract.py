@@ -1,0 +1,172 @@
+"""What every method must hold to on every family."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tiny_models import FAMILIES, IMAGE_FAMILIES, TEXT_FAMILIES, image_inputs, inputs_of, text_inputs
+from whyformer import METHODS, attribute
+from whyformer.axes import Inputs
+
+# Those that read the input itself give a score to each pixel. Relevance divides by sums near zero: how it treats
+# batches and padding can only be told in float64.
+OF_PIXELS = {"input_x_gradient", "integrated_gradients", "lrp"}
+RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
+ABSOLUTE_POSITIONS = ["vit", "deit", "deit distilled", "dinov2", "dinov2 registers", "vit-msn", "ijepa (by structure)"]
+
+
+@cache
+def model_of(family: str) -> nn.Module:
+    return FAMILIES[family]()
+
+
+@cache
+def double(family: str) -> nn.Module:
+    return FAMILIES[family]().double()
+
+
+def scores_of(model: nn.Module, inputs: Inputs, method: str | None, target: int = 1) -> Tensor:
+    if next(model.parameters()).dtype == torch.float64:
+        inputs = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
+    options = {"steps": 3} if method == "integrated_gradients" else {}
+    (scores,) = attribute(model, inputs, target, method, **options).values()
+    return scores
+
+
+def by_patch(scores: Tensor) -> Tensor:
+    """Scores of 4×4 patches, special tokens left out; those of 32×32 pixels are summed."""
+    if scores.shape[1] == 1024:
+        return scores.reshape(-1, 4, 8, 4, 8).sum(dim=(2, 4)).flatten(1)
+    return scores[:, -16:]
+
+
+def logits_of(model: nn.Module, inputs: Inputs) -> Tensor:
+    with torch.no_grad():
+        output = model(**inputs)
+    return getattr(output, "logits", output)
+
+
+def without_padding(inputs: Inputs, example: int) -> Inputs:
+    """One example of a batch alone, its padding cut off."""
+    alone = {name: value[example : example + 1] for name, value in inputs.items()}
+    if "attention_mask" not in alone:
+        return alone
+    real = alone["attention_mask"][0].bool()
+    return {name: value[:, real] for name, value in alone.items()}
+
+
+def assert_close(got: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
+    # GradCAM's sums cancel: a map of 1e-5 carries the rounding of terms near 1e-2.
+    assert (got - expected).abs().max() <= tolerance * expected.abs().max() + 2e-9
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("method", [*METHODS, None])
+class TestEveryMethodOnEveryFamily:
+    def test_scores_are_finite_one_per_token_and_the_same_every_time(self, method, family):
+        model, inputs = model_of(family), inputs_of(family)
+        scores = scores_of(model, inputs, method)
+        tokens = inputs["input_ids"].shape[1] if "input_ids" in inputs else 1024 if method in OF_PIXELS else 16
+        assert len(scores) == len(next(iter(inputs.values())))
+        assert tokens <= scores.shape[1] <= tokens + 5
+        assert torch.isfinite(scores).all()
+        assert torch.equal(scores, scores_of(model, inputs, method))
+
+    def test_a_batch_is_explained_like_its_examples_one_by_one(self, method, family):
+        model, inputs = (double if method in RELEVANCE else model_of)(family), inputs_of(family)
+        scores = scores_of(model, inputs, method)
+        for example, row in enumerate(scores):
+            alone = without_padding(inputs, example)
+            (expected,) = scores_of(model, alone, method)
+            assert_close(row[: len(expected)], expected)
+            assert not row[len(expected) :].any(), "padding got a score"
+
+    def test_the_model_is_left_as_it_was(self, method, family):
+        model, inputs = model_of(family), inputs_of(family)
+        before = logits_of(model, inputs)
+        flags = [(p.requires_grad, p.grad) for p in model.parameters()]
+        hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
+        scores_of(model, inputs, method)
+        assert torch.equal(logits_of(model, inputs), before)
+        assert [(p.requires_grad, p.grad) for p in model.parameters()] == flags
+        assert all(grad is None for _, grad in flags)
+        after = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
+        assert after == hooks
+        assert not any(module.training for module in model.modules())
+
+    def test_frozen_and_trainable_parameters_give_the_same_scores(self, method, family):
+        model, inputs = FAMILIES[family](), inputs_of(family)
+        trainable = scores_of(model, inputs, method)
+        frozen = scores_of(model.requires_grad_(False), inputs, method)
+        assert torch.equal(frozen, trainable)
+
+
+@pytest.mark.parametrize("family", ABSOLUTE_POSITIONS)
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random"}))
+def test_permuting_the_patches_permutes_the_scores(method, family):
+    model, inputs = IMAGE_FAMILIES[family](), image_inputs()
+    model = model.double() if method in RELEVANCE else model
+    for name, parameter in model.named_parameters():
+        if "position_embedding" in name:
+            nn.init.zeros_(parameter)
+    order = torch.randperm(16, generator=torch.Generator().manual_seed(4))
+    patches = inputs["pixel_values"].unfold(2, 8, 8).unfold(3, 8, 8).flatten(2, 3)[:, :, order]
+    moved = patches.unflatten(2, (4, 4)).permute(0, 1, 2, 4, 3, 5).reshape(inputs["pixel_values"].shape)
+    scores = by_patch(scores_of(model, inputs, method))
+    assert_close(by_patch(scores_of(model, {"pixel_values": moved}, method)), scores[:, order])
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_left_padding_changes_no_score(method):
+    model, inputs = (double if method in RELEVANCE else model_of)("modernbert mean"), text_inputs()
+    lengths = inputs["attention_mask"].sum(dim=1).tolist()
+    left = {
+        name: torch.stack([row.roll(len(row) - n) for row, n in zip(value, lengths, strict=True)])
+        for name, value in inputs.items()
+    }
+    right = scores_of(model, inputs, method)
+    for row, expected, length in zip(scores_of(model, left, method), right, lengths, strict=True):
+        assert_close(row[-length:], expected[:length])
+        assert not row[:-length].any()
+
+
+@pytest.mark.parametrize("family", ["bert", "albert", "electra"])
+@pytest.mark.parametrize("method", ["generic_attention", "bi_token"])
+def test_pairs_of_texts_in_a_batch_are_explained_like_single_ones(method, family):
+    model, inputs = model_of(family), text_inputs()
+    inputs["token_type_ids"] = (torch.arange(9) > 2).long().expand(3, 9) * inputs["attention_mask"]
+    scores = scores_of(model, inputs, method)
+    assert not torch.allclose(scores, scores_of(model, text_inputs(), method))
+    for example, row in enumerate(scores):
+        (expected,) = scores_of(model, without_padding(inputs, example), method)
+        assert_close(row[: len(expected)], expected)
+
+
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - OF_PIXELS))
+def test_a_registers_score_is_reported_but_is_no_patch(method):
+    scores = scores_of(model_of("dinov2 registers"), image_inputs(), method)
+    assert scores.shape == (2, 1 + 4 + 16)
+
+
+@pytest.mark.parametrize("family", TEXT_FAMILIES)
+def test_two_labels_are_explained_differently(family):
+    model, inputs = model_of(family), text_inputs()
+    first, second = (scores_of(model, inputs, "generic_attention", label) for label in (0, 1))
+    assert (first - second).abs().max() > 1e-4 * first.abs().max()
+
+
+@pytest.mark.parametrize("method", ["generic_attention", "grad_cam", "bi_head", "bi_token", "lrp"])
+@pytest.mark.parametrize("extra", [{"num_labels": 1}, {"problem_type": "multi_label_classification"}])
+def test_regression_and_multi_label_heads_are_explained(method, extra):
+    from tiny_models import IMAGE, built
+
+    model = built("ViTForImageClassification", "ViTConfig", **IMAGE | extra)
+    (scores,) = attribute(model, image_inputs(), "predicted", method).values()
+    (by_index,) = attribute(model, image_inputs(), 0, method).values()
+    assert torch.isfinite(scores).all()
+    if extra == {"num_labels": 1}:
+        assert torch.equal(scores, by_index)

@@ -1,0 +1,159 @@
+"""What every method must hold to on models of several streams, and on decoders."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tiny_models import STREAM_FAMILIES
+from whyformer import METHODS, attribute
+from whyformer.axes import Inputs, StreamScores
+from whyformer.tracing.trace import trace
+
+TEXT_AND_REGIONS = {"text": 9, "image": 6}
+OBJECTS = {"queries": 5, "image": 6}
+TRANSLATION = {"target": 5, "source": 9}
+WORDS = {"text": 9}
+TOKENS = {
+    "clip": {"image": 17, "text": 9},
+    "siglip": {"image": 16, "text": 9},
+    "lxmert": TEXT_AND_REGIONS,
+    "visual-bert": {"text": 15},
+    "detr": OBJECTS,
+    "conditional detr": OBJECTS,
+    "t5": TRANSLATION,
+    "bart": TRANSLATION,
+    "marian": TRANSLATION,
+    "whisper": {"target": 5, "audio": 10},
+} | dict.fromkeys(("gpt2", "llama", "qwen2", "qwen3", "gemma", "mistral in windows"), WORDS)
+OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
+# What those that read the input itself score: pixels and sound as they come in, embeddings token by token.
+OF_INPUTS = {"input_x_gradient", "integrated_gradients", "lrp"}
+RAW = {
+    "clip": {"pixels": 1024, "text": 9},
+    "siglip": {"pixels": 1024, "text": 9},
+    "detr": {"pixels": 6144},
+    "conditional detr": {"pixels": 6144},
+    "whisper": {"target": 5, "frames": 20},
+}
+# Relevance divides by sums near zero: how it treats batches and padding can only be told in float64.
+RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
+# Which inputs a mask is about. A detector's pixels are not here: its convolutions see the padding.
+CUT_BY = {
+    "attention_mask": ("input_ids",),
+    "decoder_attention_mask": ("decoder_input_ids",),
+    "visual_attention_mask": ("visual_feats", "visual_pos", "visual_embeds"),
+}
+
+
+@cache
+def model_of(family: str) -> nn.Module:
+    return STREAM_FAMILIES[family][0]()
+
+
+def inputs_of(family: str) -> Inputs:
+    return STREAM_FAMILIES[family][1]()
+
+
+def scores_of(family: str, model: nn.Module, inputs: Inputs, method: str | None) -> StreamScores:
+    target = "predicted" if "pixel_values" in inputs and "input_ids" in inputs else 1
+    options: dict[str, Any] = {"steps": 3} if method in OF_PATHS else {}
+    if next(model.parameters()).dtype == torch.float64:
+        inputs = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
+    return attribute(model, inputs, target, method, **options)
+
+
+@cache
+def scores_of_the_batch(family: str, method: str | None) -> StreamScores:
+    return scores_of(family, model_of(family), inputs_of(family), method)
+
+
+@cache
+def double(family: str) -> nn.Module:
+    return STREAM_FAMILIES[family][0]().double()
+
+
+@cache
+def real_tokens(family: str) -> dict[str, Tensor]:
+    return trace(model_of(family), inputs_of(family)).masks
+
+
+def without_padding(inputs: Inputs, example: int) -> Inputs:
+    """One example of a batch alone, its padding cut off."""
+    alone = {name: value[example : example + 1] for name, value in inputs.items()}
+    for mask, cut in CUT_BY.items():
+        if mask in alone:
+            real = alone[mask][0].bool()
+            alone |= {name: alone[name][:, real] for name in (*cut, mask) if name in alone}
+    return alone
+
+
+def tensors_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    with torch.no_grad():
+        return [value for value in model(**inputs).values() if isinstance(value, Tensor)]
+
+
+def assert_close(got: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
+    # GradCAM's sums cancel: a map of 1e-5 carries the rounding of terms near 1e-2.
+    assert (got - expected).abs().max() <= tolerance * expected.abs().max() + 2e-9
+
+
+@pytest.mark.parametrize("family", STREAM_FAMILIES)
+@pytest.mark.parametrize("method", [*METHODS, None])
+class TestEveryMethodOnEveryStream:
+    def test_scores_are_finite_one_per_token_and_the_same_every_time(self, method, family):
+        scores = scores_of_the_batch(family, method)
+        expected = RAW.get(family, TOKENS[family]) if method in OF_INPUTS else TOKENS[family]
+        assert expected.items() <= {stream: part.shape[1] for stream, part in scores.items()}.items()
+        again = scores_of(family, model_of(family), inputs_of(family), method)
+        assert scores.keys() == again.keys()
+        for stream, part in scores.items():
+            assert len(part) == len(next(iter(inputs_of(family).values())))
+            assert torch.isfinite(part).all()
+            assert torch.equal(part, again[stream])
+
+    def test_a_batch_is_explained_like_its_examples_one_by_one(self, method, family):
+        model, inputs = (double if method in RELEVANCE else model_of)(family), inputs_of(family)
+        together = scores_of(family, model, inputs, method)
+        for example in range(len(next(iter(inputs.values())))):
+            alone = scores_of(family, model, without_padding(inputs, example), method)
+            for stream, scores in together.items():
+                real, (expected,) = real_tokens(family).get(stream, scores == scores)[example], alone[stream]
+                if len(expected) == len(real):  # its padding could not be cut off
+                    expected = expected[real]
+                assert_close(scores[example, real], expected)
+                assert not scores[example, ~real].any(), "padding got a score"
+
+    def test_the_model_is_left_as_it_was(self, method, family):
+        model, inputs = model_of(family), inputs_of(family)
+        before = tensors_of(model, inputs)
+        flags = [(p.requires_grad, p.grad) for p in model.parameters()]
+        hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
+        scores_of(family, model, inputs, method)
+        assert all(map(torch.equal, tensors_of(model, inputs), before))
+        assert [(p.requires_grad, p.grad) for p in model.parameters()] == flags
+        assert all(grad is None for _, grad in flags)
+        after = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
+        assert after == hooks
+        assert not any(module.training for module in model.modules())
+
+    def test_frozen_and_trainable_parameters_give_the_same_scores(self, method, family):
+        frozen = scores_of(family, frozen_model(family), inputs_of(family), method)
+        for stream, trainable in scores_of_the_batch(family, method).items():
+            assert torch.equal(frozen[stream], trainable)
+
+
+@pytest.mark.parametrize("family", STREAM_FAMILIES)
+@pytest.mark.parametrize("method", ["raw_attention", "rollout", "generic_attention"])
+def test_every_stream_gets_a_score(method, family):
+    scores = scores_of_the_batch(family, method)
+    assert all(scores[stream].any() for stream in TOKENS[family])
+
+
+@cache
+def frozen_model(family: str) -> nn.Module:
+    return STREAM_FAMILIES[family][0]().requires_grad_(False)

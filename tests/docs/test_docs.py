@@ -1,0 +1,45 @@
+"""README and docs: their code runs, and their tables are those the committed results make."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from whyformer.methods.registry import METHODS
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+
+
+@pytest.mark.parametrize(
+    "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.name
+)
+def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
+    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
+    (tmp_path / "src").symlink_to(ROOT / "src")
+    monkeypatch.chdir(tmp_path)
+    known = dict(METHODS)
+    try:
+        namespace: dict[str, object] = {"__name__": page.stem}
+        for block in blocks:
+            exec(compile(block, page.name, "exec"), namespace)
+    finally:
+        METHODS.clear()
+        METHODS.update(known)
+
+
+def test_tables_are_made_from_the_committed_results():
+    command = [sys.executable, str(ROOT / "docs" / "tables.py"), "--check"]
+    found = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
+    assert found.returncode == 0, found.stdout + found.stderr
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_between_pages_lead_somewhere(page):
+    for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
+        assert (page.parent / target).exists(), f"{page.name} links to {target}"
