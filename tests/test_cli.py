@@ -329,7 +329,7 @@ def test_an_interrupt_is_one_line(vit, photo, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("whyformer.api.attribution.explain_batch", interrupted)
+    monkeypatch.setattr("whyformer.api.explain.explain_batch", interrupted)
     out = tmp_path / "out.html"
     result = CliRunner().invoke(app, ["explain", str(photo), "--model", str(vit), "--out", str(out)])
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "whyformer: stopped.\n")

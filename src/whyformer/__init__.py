@@ -1,8 +1,10 @@
 """Whyformer tells why a Transformer answered as it did."""
 
-from whyformer.api.attribution import attribute, explain, explain_batch
+from whyformer.api.attribution import attribute
 from whyformer.api.doctor import doctor
+from whyformer.api.explain import explain, explain_batch
 from whyformer.api.writing import continuation
+from whyformer.axes import head_mean
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.read import Regions
 from whyformer.methods.registry import METHODS, method
@@ -11,11 +13,20 @@ from whyformer.models.loading import LoadedModel, load
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.targets.scores import box_side, contrast, detection, logit, similarity
+from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.build import trace
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.trace import Trace
 
 __all__ = [
     "FAMILIES",
     "METHODS",
+    "Attribution",
     "Continuation",
+    "Reads",
+    "Trace",
+    "head_mean",
+    "trace",
     "Explanation",
     "Family",
     "LoadedModel",

@@ -128,7 +128,7 @@ def explain(
     as_json: AsJson = False,
 ) -> None:
     """Show which parts of an image or a text the answer rests on."""
-    from whyformer.api.attribution import explain_batch
+    from whyformer.api.explain import explain_batch
     from whyformer.render.output import Destination
     from whyformer.results.documents import explanation_document
 
@@ -245,7 +245,7 @@ def methods(as_json: AsJson = False) -> None:
     for method in METHODS.values():
         options = " ".join(f"{name}={parameter.default}" for name, parameter in method.options.items())
         table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2))
-        for name, value in {"": method.summary, "reads": method.reads, "options": options or "none"}.items():
+        for name, value in {"": method.summary, "reads": str(method.reads), "options": options or "none"}.items():
             table.add_row(f"  {name}", escape(value))
         terminal.print(f"[bold]{escape(method.name)}[/bold]", table, "", sep="\n")
 
@@ -346,16 +346,16 @@ def _complain(message: str) -> None:
 
 
 def _method(name: str | None) -> Method:
-    from whyformer.api.attribution import chosen_method
+    from whyformer.api.attribution import choose_method
 
-    return chosen_method(name)[0]
+    return choose_method(name)[0]
 
 
 def _options(method: Method, given: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE strings as the method takes them."""
     from whyformer.methods.registry import check_options
 
-    hints = get_type_hints(method.scores)
+    hints = get_type_hints(method.formula)
     options: dict[str, Any] = {}
     for text in given:
         name, equals, value = text.partition("=")
@@ -460,7 +460,7 @@ def _grid(
     """A row for each model and target, a cell for each method, and why cells were left out."""
     from rich.progress import track
 
-    from whyformer.api.attribution import explain
+    from whyformer.api.explain import explain
 
     cells: list[Explanation | None] = []
     left_out: list[str] = []

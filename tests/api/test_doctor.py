@@ -169,7 +169,7 @@ def test_a_method_that_fails_is_a_problem(vit, monkeypatch):
         return {"image": torch.full((1, 17), torch.nan)}
 
     for name, scores in {"rollout": broken, "random": confused, "grad_cam": endless}.items():
-        monkeypatch.setitem(METHODS, name, replace(METHODS[name], scores=scores))
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], formula=scores))
     found = doctor(vit)
     assert found.problems == (
         "rollout fails: It broke.",

@@ -68,7 +68,7 @@ def test_a_classifier_knows_a_cat_when_it_sees_one(classifier):
 
 # Relevance and the gradient of single pixels are too ill-conditioned: rounded weights are another model to them.
 ROBUST = sorted(
-    name for name, method in METHODS.items() if "relevance" not in method.reads and method.reads != "inputs"
+    name for name, method in METHODS.items() if not method.reads.has_relevance and method.reads.inputs == "none"
 )
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from whyformer.api.attribution import explain
+from whyformer.api.explain import explain
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import METHODS
 from whyformer.models.loading import ZOO, resolve_model

@@ -24,8 +24,10 @@ from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import config_of, labels_of, layers_of, main_input, patch_grid, prefix_length
 from whyformer.targets.scores import all_logits
+from whyformer.tracing.build import trace
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.trace import Trace, trace
+from whyformer.tracing.trace import Trace
 
 SENTENCE = "The story starts slowly, but its ending is a great surprise."
 TOLERANCE = 1e-3  # of the largest logit, between the recorded run and the plain one
@@ -90,7 +92,7 @@ def checkup(loaded_model: LoadedModel) -> Checkup:
     """Put one neutral example through the model, plain and recorded, and through every method."""
     model, one = loaded_model.model, _neutral(loaded_model)
     inputs = model_inputs(loaded_model, [one])
-    seen = trace(model, inputs, reads="last map")
+    seen = trace(model, inputs, reads=Reads(maps="last"))
     with torch.no_grad():
         plain = _answer(model(**inputs))
     recorder = Recorder(1)
@@ -168,10 +170,10 @@ def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], d
     for name, method in METHODS.items():
         try:
             asked = trace(model, inputs, reads=method.reads)
-            scores = method.scores(asked)
+            scores = method(asked)
             reasons[name] = None
-            if asked.findings.completeness is not None:
-                completeness[name] = float(asked.findings.completeness.max())
+            if scores.completeness is not None:
+                completeness[name] = float(scores.completeness.max())
             if not all(bool(torch.isfinite(values).all()) for values in scores.values()):
                 failures.append(f"{name} gives scores that are not finite.")
         except UnsupportedModel as reason:

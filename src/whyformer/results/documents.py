@@ -57,7 +57,7 @@ def _is_plain(value: Any) -> bool:
 def method_document(method: Method) -> dict[str, Any]:
     """A method as `whyformer methods` lists it."""
     options = {name: parameter.default for name, parameter in method.options.items()}
-    return {"name": method.name, "summary": method.summary, "reads": method.reads, "options": options}
+    return {"name": method.name, "summary": method.summary, "reads": str(method.reads), "options": options}
 
 
 TASKS = {

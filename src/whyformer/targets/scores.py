@@ -60,12 +60,34 @@ def logit(index: int | Tensor, place: Tensor | None = None) -> Score:
 
 def similarity(scale: Tensor | float = 1.0) -> Score:
     """How alike an image and its text are to a dual encoder: their cosine, times the model's own scale."""
-    return lambda output: scale * (output.image_embeds * output.text_embeds).sum(dim=-1)
+
+    def score(output: Any) -> ExampleScores:
+        if getattr(output, "image_embeds", None) is None or getattr(output, "text_embeds", None) is None:
+            raise WhyformerError(
+                "similarity() is for models of pictures and texts (CLIP): this one gives no embeddings."
+            )
+        cosines: ExampleScores = (output.image_embeds * output.text_embeds).sum(dim=-1)
+        return scale * cosines
+
+    return score
 
 
 def box_side(query: int, side: Literal["x", "y", "width", "height"]) -> Score:
     """A side of the box that a detector's object query gives, as a share of the image."""
-    return lambda output: output.pred_boxes[:, query, ("x", "y", "width", "height").index(side)]
+    sides = ("x", "y", "width", "height")
+    if side not in sides:
+        raise WhyformerError(f"box_side: side={side!r}. Choose from: {', '.join(sides)}.")
+
+    def score(output: Any) -> ExampleScores:
+        boxes = getattr(output, "pred_boxes", None)
+        if boxes is None:
+            raise WhyformerError("box_side() is for detectors: this model's output has no boxes.")
+        if not 0 <= query < boxes.shape[1]:
+            raise WhyformerError(f"No object query {query}: this model has {boxes.shape[1]}, from 0 on.")
+        side_of_box: ExampleScores = boxes[:, query, sides.index(side)]
+        return side_of_box
+
+    return score
 
 
 def logits_of(output: Any, place: Tensor | None = None) -> Logits:
@@ -74,19 +96,19 @@ def logits_of(output: Any, place: Tensor | None = None) -> Logits:
     if logits is not None and logits.dim() == 3 and place is not None:
         return logits[torch.arange(len(logits), device=logits.device), place.to(logits.device)]
     if logits is None or logits.dim() != 2:
-        found = "none" if logits is None else f"shape {tuple(logits.shape)}"
-        raise WhyformerError(f"Expected logits [batch, label], found {found}: pass a target that makes the score.")
+        seen = "none" if logits is None else f"shape {tuple(logits.shape)}"
+        raise WhyformerError(f"Expected logits [batch, label], found {seen}: pass a target that makes the score.")
     return logits
 
 
 def all_logits(output: Any) -> Tensor | None:
     """The logits by whatever name: [batch, label], or [batch, place, label] for every token or object query."""
     for name in ("logits", "question_answering_score"):
-        found = getattr(output, name, None)
-        if isinstance(found, Tensor):
-            return found
-    found = output if isinstance(output, Tensor) else output[0] if isinstance(output, tuple) else None
-    return found if isinstance(found, Tensor) else None
+        logits = getattr(output, name, None)
+        if isinstance(logits, Tensor):
+            return logits
+    first = output if isinstance(output, Tensor) else output[0] if isinstance(output, tuple) else None
+    return first if isinstance(first, Tensor) else None
 
 
 def one_each(target: Any, count: int) -> list[Label]:
