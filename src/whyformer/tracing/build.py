@@ -72,7 +72,7 @@ def trace(
         1
     """
     model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper hides every operation
-    check_model(model)
+    check_model(model, reads)
     with torch.inference_mode(False):
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
         batch = len(main_input(inputs)[1])

@@ -8,19 +8,26 @@ from torch import nn
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.families import FAMILIES, ROW_TO_WRITE
 from whyformer.models.structure import config_of, layers_of
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
 
 
-def check_model(model: object) -> None:
-    """Refuse what no forward pass can be seen of."""
+def check_model(model: object, reads: Reads) -> None:
+    """Refuse what no forward pass can be seen of, or nothing taken back through."""
     if not isinstance(model, nn.Module):
         raise WhyformerError(
             f"A model here is a torch.nn.Module, not {with_article(type(model).__name__)}: whyformer.load loads one."
         )
     name = type(model).__name__
+    quantised = [module for module in model.modules() if type(module).__module__.startswith("torch.ao.nn.quantized")]
     # Quantised layers are made in training mode, which means nothing to them.
-    if any(module.training for module in model.modules() if not type(module).__module__.startswith("torch.ao.")):
+    if any(module.training for module in model.modules() if not any(module is other for other in quantised)):
         raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval().")
+    if quantised and (reads.has_graph or reads.path):
+        raise UnsupportedModel(
+            f"{name} has quantised layers ({type(quantised[0]).__name__}), which have no gradient: raw_attention and "
+            "rollout work on it, or explain the model as it was before."
+        )
     if any(parameter.is_meta for parameter in model.parameters()) and not _is_offloaded(model):
         raise UnsupportedModel(f"{name} is on the meta device, without weights: load it on a real one (cpu, cuda).")
     if any("DeformableAttention" in type(module).__name__ for module in model.modules()):

@@ -20,8 +20,8 @@ class HiddenGradient(WhyformerError):
     def __init__(self) -> None:
         super().__init__(
             "The score has no gradient with respect to an attention map: the target does not depend on it, or part "
-            "of the model hides its graph (no_grad, torch.utils.checkpoint, quantised layers). Turn gradient "
-            "checkpointing off; raw_attention and rollout need no gradient."
+            "of the model hides its graph (no_grad, torch.utils.checkpoint). Turn gradient checkpointing off; "
+            "raw_attention and rollout need no gradient."
         )
 
 
