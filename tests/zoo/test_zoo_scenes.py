@@ -19,7 +19,7 @@ from whyformer.scenes import (
     COLOURS,
     LABELS,
     captions,
-    cleared,
+    clear_things,
     descriptions,
     example,
     pictures,
@@ -89,7 +89,7 @@ def test_mini_news_knows_what_a_post_is_about():
 def test_mini_detr_finds_the_objects_and_no_longer_when_they_are_gone(world):
     scenes, about, _ = world
     loaded_model = load("mini-detr", device="cpu")
-    for shown_scenes, least, most in ((scenes, 0.98, 1.0), (cleared(scenes, about.things), 0.0, 0.02)):
+    for shown_scenes, least, most in ((scenes, 0.98, 1.0), (clear_things(scenes, about.things), 0.0, 0.02)):
         output = outputs(loaded_model, images_of(shown_scenes))
         best = output.logits.softmax(dim=-1)[..., :-1].amax(dim=1)  # scene, label
         wanted = scenes.label[about.things]
@@ -109,7 +109,9 @@ def test_questions_about_regions_are_answered_and_only_from_the_object_asked_abo
 
     assert accuracy(scenes).float().mean() >= 0.95
     is_colour = about.kind == 0
-    assert accuracy(cleared(scenes, about.things))[is_colour].float().mean() <= 0.45  # of eight colours, few questions
+    assert (
+        accuracy(clear_things(scenes, about.things))[is_colour].float().mean() <= 0.45
+    )  # of eight colours, few questions
     assert [loaded_model.model.config.id2label[index] for index in range(len(ANSWERS))] == list(ANSWERS)
 
 
