@@ -73,22 +73,22 @@ def objects(scenes: Scenes, number: int) -> list[dict[str, object]]:
     ]
 
 
-def named(found: list[dict[str, object]], words: str) -> dict[str, object]:
+def named(things: list[dict[str, object]], words: str) -> dict[str, object]:
     """The one object that is called so."""
     matching = [
-        part for part in found if all(word in (part["colour"], part["shape"], "thing") for word in words.split())
+        part for part in things if all(word in (part["colour"], part["shape"], "thing") for word in words.split())
     ]
     assert len(matching) == 1, f"{words!r} names {len(matching)} objects"
     return matching[0]
 
 
-def answer_of(question: str, found: list[dict[str, object]]) -> tuple[str, list[object]]:
+def answer_of(question: str, things: list[dict[str, object]]) -> tuple[str, list[object]]:
     """The answer of a person who reads the question and looks at the objects, and the objects looked at."""
     if match := re.fullmatch(r"what (colour|shape|size|row|column) is the (.+?)( in)?\?", question):
-        part = named(found, match[2])
+        part = named(things, match[2])
         return str(part[match[1]]), [part["thing"]]
     match = re.fullmatch(r"is the (.+?) (left of|above) the (.+)\?", question)
-    first, second = named(found, match[1]), named(found, match[3])
+    first, second = named(things, match[1]), named(things, match[3])
     axis = "x" if match[2] == "left of" else "y"
     return ("yes" if first[axis] < second[axis] else "no"), [first["thing"], second["thing"]]
 
@@ -102,8 +102,8 @@ def test_one_seed_gives_the_same_scenes_and_another_gives_others():
 def test_no_two_splits_share_a_scene():
     tenths = {}
     for split in SPLITS:
-        found = sample(4000, split, rng=1)
-        tenths[split] = set((content(found.shape, found.colour, found.radius, found.cell) % 10).tolist())
+        many = sample(4000, split, rng=1)
+        tenths[split] = set((content(many.shape, many.colour, many.radius, many.cell) % 10).tolist())
     assert tenths == {split: set(numbers) for split, numbers in SPLITS.items()}
 
 
@@ -144,14 +144,14 @@ def test_a_painter_of_one_scene_at_a_time_paints_the_same(scenes):
 
 
 def test_boxes_are_drawn_tightly_around_what_is_seen(scenes):
-    found = pictures(scenes)
+    together = pictures(scenes)
     hidden = 0
     for number in range(40):
         for thing in range(THINGS):
-            rows, columns = np.nonzero(found.owner[number].numpy() == thing)
+            rows, columns = np.nonzero(together.owner[number].numpy() == thing)
             if len(rows):
                 expected = [columns.min(), rows.min(), columns.max() + 1, rows.max() + 1]
-                assert found.boxes[number, thing].tolist() == expected
+                assert together.boxes[number, thing].tolist() == expected
             hidden += not len(rows)
     assert hidden <= 3
 
@@ -210,14 +210,14 @@ def test_a_named_objects_colour_does_not_depend_on_its_shape():
 
 
 def test_captions_are_true_and_name_their_objects(scenes):
-    found = captions(scenes, generator(3))
-    for number, caption in enumerate(texts(found.words)):
+    sentences = captions(scenes, generator(3))
+    for number, caption in enumerate(texts(sentences.words)):
         match = re.fullmatch(r"a (.+?) (left of|right of|above|below) a (.+)", caption)
         first, second = (named(objects(scenes, number), words) for words in (match[1], match[3]))
         before = {"left of": ("x", 1), "right of": ("x", -1), "above": ("y", 1), "below": ("y", -1)}[match[2]]
         assert (second[before[0]] - first[before[0]]) * before[1] > 0
-        assert sorted(found.things[number].nonzero()[:, 0].tolist()) == sorted([first["thing"], second["thing"]])
-        assert texts((found.words * found.truth)[number : number + 1])[0] == f"{match[1]} {match[3]}"
+        assert sorted(sentences.things[number].nonzero()[:, 0].tolist()) == sorted([first["thing"], second["thing"]])
+        assert texts((sentences.words * sentences.truth)[number : number + 1])[0] == f"{match[1]} {match[3]}"
 
 
 def test_descriptions_name_every_object_with_its_place(scenes):
@@ -231,8 +231,8 @@ def test_descriptions_name_every_object_with_its_place(scenes):
 
 def test_a_description_marks_what_the_question_needs(scenes):
     about = questions(scenes, generator(4))
-    found = descriptions(scenes, about)
-    for number, marked in enumerate(texts(found.words * found.truth)):
+    sentences = descriptions(scenes, about)
+    for number, marked in enumerate(texts(sentences.words * sentences.truth)):
         kind = list(KINDS)[about.kind[number]]
         parts = [part for part in objects(scenes, number) if about.things[number, part["thing"]]]
         needed = {"size": ("size",)}.get(kind, ())
@@ -265,20 +265,20 @@ def test_editing_a_colour_changes_that_object_alone(scenes):
 
 def test_a_region_holds_its_pixels_and_its_place_and_nothing_else(scenes):
     seen = pictures(scenes)
-    found = regions(seen)
-    assert found.features.shape == (COUNT, THINGS, FEATURES)
-    torch.testing.assert_close(found.boxes * SIDE, seen.boxes)
+    detected = regions(seen)
+    assert detected.features.shape == (COUNT, THINGS, FEATURES)
+    torch.testing.assert_close(detected.boxes * SIDE, seen.boxes)
     number, thing = 0, int(scenes.is_object[0].long().argmax())
     left, top, right, bottom = seen.boxes[number, thing].int().tolist()
     crop = seen.pixels[number, :, top:bottom, left:right].float()[None]
     expected = torch.nn.functional.interpolate(crop, size=(12, 12), mode="bilinear", align_corners=False)
-    got = (found.features[number, thing, :432].view(3, 12, 12) + 1) * 127.5
+    got = (detected.features[number, thing, :432].view(3, 12, 12) + 1) * 127.5
     inner = slice(1, -1)  # at the rim the region's neighbours are mixed in, the crop has none
     torch.testing.assert_close(got[:, inner, inner], expected[0, :, inner, inner], atol=0.02, rtol=0)
-    spelt = found.features[..., 432:].unflatten(2, (4, 16))
+    spelt = detected.features[..., 432:].unflatten(2, (4, 16))
     torch.testing.assert_close(spelt.sum(dim=3), torch.ones(COUNT, THINGS, 4))
     middle = (spelt[:, :, 0] * torch.arange(16)).sum(dim=2) / 15
-    torch.testing.assert_close(middle, found.boxes[..., ::2].mean(dim=2), atol=1e-5, rtol=0)
+    torch.testing.assert_close(middle, detected.boxes[..., ::2].mean(dim=2), atol=1e-5, rtol=0)
 
 
 def test_a_question_can_be_put_again_about_an_edited_scene(scenes):
