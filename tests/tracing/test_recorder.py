@@ -414,7 +414,9 @@ def test_two_threads_explaining_one_model_give_the_single_thread_result(method):
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(torch.equal(got[number], expected[number]) for number in range(8))
+    for number in range(8):  # threads may split the sums otherwise, so that the last bits differ
+        largest = float(expected[number].abs().max())
+        torch.testing.assert_close(got[number], expected[number], rtol=1e-5, atol=1e-6 * largest)
 
 
 def test_a_shared_layer_is_recorded_once_per_use():
