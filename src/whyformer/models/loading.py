@@ -91,9 +91,24 @@ class _Source:
 def load(
     name: str | Path, *, device: str | torch.device | None = None, dtype: torch.dtype = torch.float32
 ) -> LoadedModel:
-    """A model by the name of a bundled one, a local folder, or a Hugging Face id, ready to be explained.
+    """Load a model with its processor, ready to be explained.
 
     Only safetensors weights are read, and no code that comes with a model is ever run.
+
+    Args:
+        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, or a hub id.
+        device: Where it is to compute; a GPU where there is one, unless given.
+        dtype: What it is to compute in.
+
+    Returns:
+        The LoadedModel.
+
+    Raises:
+        WhyformerError: If there is no such model, its files are damaged, or it answers in no way that can be explained.
+
+    Example:
+        >>> whyformer.load("mini-vit", device="cpu").name
+        'mini-vit'
     """
     text = str(name)
     with quiet():
