@@ -403,8 +403,6 @@ def coloured(explanation, width=80):
 def test_a_terminal_without_colours_gets_the_strongest_words_with_their_scores():
     explanation = written("good film , awful sound", scores=[0.5, 0.25, 0, -1, 0.125])
     lines = terminal.plain_explanation(explanation).splitlines()
-        written("good film , awful sound", scores=[0.5, 0.25, 0, -1, 0.125])
-    ).splitlines()
     assert lines[0] == "positive by rollout on mini-bert"
     assert [line.split() for line in lines[1:]] == [
         *[["0.5", "good"], ["0.25", "film"], ["0.125", "sound"], ["0", ","], ["against"], ["-1", "awful"]]

@@ -298,3 +298,60 @@ def test_documents_say_where_regions_and_the_answer_are():
     assert found == {"layout": "boxes", "boxes": [list(SMALL)], "tokens": ["region 1"], "scores": [1.0]}
     about = explanation_document(explanation({"image": patches(SMALL)}), "a.png")["parts"]["image"]
     assert about["outline"] == list(SMALL)
+
+
+def test_a_comparison_of_many_methods_goes_on_below():
+    one, words_only = explanation({"image": patches()}), explanation({"text": words("a film", [0, 1])})
+    few = image.grid([[one] * 3], ["row"], ["a", "b", "c"])
+    many = image.grid([[one] * 13, [words_only] * 13], ["cat", "text"], [f"method_{number}" for number in range(13)])
+    assert few.width == many.width == image.ROW_TITLE + 4 * image.CELL + 4 * 24 + 2 * image.MARGIN
+    assert many.height > 4 * few.height
+    five = image.grid([[words_only] * 5], ["text"], list("abcde"))
+    assert five.width == image.ROW_TITLE + 3 * image.CELL + 3 * 24 + 2 * image.MARGIN
+
+
+def test_a_page_of_several_explanations_says_what_they_share():
+    one, other = explanation({"image": patches()}), explanation({"image": patches()}, method="rollout", model="\x1bm")
+    titles = [re.findall("<title>(.*?)</title>", html.page(shown))[0] for shown in ([one], [one, one], [one, other])]
+    assert titles == [
+        "red (0.93) by bi_token on mini-lxmert",
+        "2 explanations by bi_token on mini-lxmert",
+        "2 explanations by bi_token and rollout on mini-lxmert and ␛m",
+    ]
+    assert "<title>mine</title>" in html.page([one, one], "mine")
+
+
+def test_a_legend_says_where_all_scores_lie_far_above_zero():
+    remark = "No score is below 3: on a scale that begins at 0 all look strong."
+    high = words("a b c d e", [3, 4, 5, 4, 4])
+    assert f"<p>{remark}</p>" in html.page([explanation({"text": high})])
+    assert image.legend(high).height > image.legend(words("a b c d e", [0, 4, 5, 4, 4])).height
+    for scores in ([0, 4, 5, 4, 4], [2, 2, 5, 2, 2], [-3, 4, 5, 4, 4], [0] * 5):
+        assert "look strong" not in html.page([explanation({"text": words("a b c d e", scores)})])
+
+
+def test_a_page_colours_words_and_names_their_tokens_as_a_reader_knows_them():
+    layout = WordPieces(
+        ("A wonderful\nday",),
+        ("A", "Ġwon", "derful", "Ċ", "day", "</s>"),
+        (0,) * 6,
+        ((0, 1), (1, 5), (5, 11), (11, 12), (12, 15), (15, 15)),
+    )
+    shown = explanation({"text": Part(layout, np.array([0.1, 0.2, 0.4, 0.3, 0.1, 0.2]))})
+    page = html.page([shown])
+    assert 'title="won  0.2 · derful  0.4">wonderful</span>' in page
+    assert re.findall(r'title="(↵|&lt;/s&gt;)  ', page) == ["↵", "&lt;/s&gt;"]
+    assert "Ġ" not in page
+    assert "Ċ" not in page
+    by_token = html.page([shown], units="token")
+    assert 'title="won  0.2">won</span><span' in by_token
+    assert "wonderful</span>" in html.comparison([[shown]], ["a"], ["b"])
+    assert "derful</span>" in html.comparison([[shown]], ["a"], ["b"], units="token")
+
+
+def test_a_terminal_colours_words_or_tokens():
+    layout = WordPieces(("wonder",), ("won", "##der"), (0, 0), ((0, 3), (3, 6)))
+    shown = explanation({"text": Part(layout, np.array([1.0, 0.5]))})
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=80)
+    assert "mwonder\x1b" in terminal.coloured_explanation(shown, console)
+    assert "mwon\x1b" in terminal.coloured_explanation(shown, console, units="token")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterator
 
@@ -16,7 +17,7 @@ WordPlace = tuple[int, int, int]  # segment, start, end
 # scripts a word keeps its punctuation and its hyphens.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _HAS_UNSPACED = regex.compile(_UNSPACED)
-_UNIT = regex.compile(rf"(?w){_UNSPACED}+?(?:\b|(?!{_UNSPACED}))|(?:(?!{_UNSPACED})\S)+")
+_UNIT = regex.compile(rf"(?sw){_UNSPACED}+?(?:\b|(?!{_UNSPACED}))|(?:(?!{_UNSPACED}).)+")
 _PUNCTUATION = regex.compile(r"\p{P}+")
 _OPENING = regex.compile(r"[\p{Ps}\p{Pi}]+")
 
@@ -24,7 +25,7 @@ _OPENING = regex.compile(r"[\p{Ps}\p{Pi}]+")
 def word_spans(text: str) -> list[Span]:
     """Where the words of a text are: between white space, and in scripts without spaces by Unicode's boundaries."""
     spans: list[Span] = []
-    for match in regex.finditer(r"\S+", text):
+    for match in re.finditer(r"\S+", text):
         if _HAS_UNSPACED.search(match.group()):
             spans += _units(text, *match.span())
         else:

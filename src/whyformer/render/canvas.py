@@ -115,15 +115,15 @@ def _draw_backgrounds(
     has_space = [index == 0 or place.chip.follows_space for index, place in enumerate(line)] + [True]
     for index, (place, left) in enumerate(zip(line, starts, strict=True)):
         if place.chip.background:
-            before, after = (3 if has_space[side] else 0 for side in (index, index + 1))
-            box = (left - before, top + 1, left + place.right - place.left + after, bottom - 3)
-            pen.rounded_rectangle(box, 4, fill=place.chip.background)
+            before, after = has_space[index], has_space[index + 1]
+            box = (left - 3 * before, top + 1, left + place.right - place.left + 3 * after, bottom - 3)
+            pen.rounded_rectangle(box, 4, fill=place.chip.background, corners=(before, after, after, before))
 
 
 def _lines(chips: Sequence[Chip], width: int, face: Face) -> Iterator[list[Place]]:
     between_backgrounds = 4 if any(chip.background for chip in chips) else 0
     space, line, used = face.width(" ") + between_backgrounds, list[Place](), 0.0
-    for chip in chain.from_iterable(_fitting(whole, width, face) for whole in chips):
+    for chip in chain.from_iterable(_cut_to_width(whole, width, face) for whole in chips):
         length = face.width(chip.text)
         left = used + (space if line and chip.follows_space else 0)
         if line and (chip.starts_line or left + length > width):
@@ -135,7 +135,7 @@ def _lines(chips: Sequence[Chip], width: int, face: Face) -> Iterator[list[Place
         yield line
 
 
-def _fitting(chip: Chip, width: int, face: Face) -> Iterator[Chip]:
+def _cut_to_width(chip: Chip, width: int, face: Face) -> Iterator[Chip]:
     """The chip, cut where it is wider than a line (long addresses)."""
     text, starts_line, follows_space = chip.text, chip.starts_line, chip.follows_space
     while len(text) > 1 and face.width(text) > width:

@@ -107,8 +107,8 @@ def _paste_letters(picture: Image.Image, run: TextRun, left: float, middle: floa
 def _with_files(text: str) -> Iterator[tuple[str, FontFile | None]]:
     """Each character with the other font that draws it, None for the main one; marks go with their letter."""
     file: FontFile | None = None
-    for character in text:
-        if not _is_attached(character):
+    for index, character in enumerate(text):
+        if index == 0 or not _is_attached(character):
             file = None if _has_main(character) else _other_file(character)
         yield character, file
 

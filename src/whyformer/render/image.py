@@ -80,12 +80,11 @@ def grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str], *,
     Where a row has more cells than fit, they go on below.
     """
     check_grid(rows, row_titles, column_titles)
-    originals = [row_original(row, CELL) for row in rows]
-    headings = [*["original"] * any(originals), *column_titles]
     sheet = []
-    for name, row, picture in zip(row_titles, rows, originals, strict=True):
-        bodies = [*[_in_cell(picture)] * any(originals), *(_cell(explanation, units) for explanation in row)]
-        cells = [canvas.stack([_heading(title), body], gap=8) for title, body in zip(headings, bodies, strict=True)]
+    for name, row in zip(row_titles, rows, strict=True):
+        picture = row_original(row, CELL)
+        cells = [_with_heading("original", _in_cell(picture))] if picture else []
+        cells += [_with_heading(*pair) for pair in zip(column_titles, (_cell(one, units) for one in row), strict=True)]
         sheet.append(canvas.side_by_side([_heading(visible(name), ROW_TITLE), _wrap(cells)]))
     return canvas.on_sheet(canvas.stack(sheet, gap=44), margin=MARGIN)
 
@@ -222,8 +221,12 @@ def _heading(text: str, width: int = CELL) -> Image.Image:
     return canvas.on_sheet(canvas.label(readable(text), width, 20, colour=canvas.INK, bold=True), width=width)
 
 
-def _in_cell(picture: Image.Image | None) -> Image.Image:
-    return canvas.on_sheet(picture or canvas.label("", CELL), width=CELL)
+def _with_heading(text: str, body: Image.Image) -> Image.Image:
+    return canvas.stack([_heading(text), body], gap=8)
+
+
+def _in_cell(picture: Image.Image) -> Image.Image:
+    return canvas.on_sheet(picture, width=CELL)
 
 
 def _cell(explanation: Explanation | None, units: Units) -> Image.Image:

@@ -7,6 +7,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
+import numpy as np
+
 from whyformer.inputs.layouts import Boxes, WordPieces
 from whyformer.inputs.words import tokens_by_word
 from whyformer.render.colour import score_scale
@@ -31,8 +33,9 @@ _VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
 _MARKERS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t"})
 # A decoder is explained while it writes.
 _CAPTIONS = {"target": "target so far"}
-# Scores none of which is below this share of the largest differ little, and look alike on a scale that begins at 0.
-_HIGH_OFFSET = 0.5
+# Where the lowest score is above the first share of the largest, and most are above the second, all look strong on a
+# scale that begins at 0; of a few scores nobody expects otherwise.
+_HIGH_LOWEST, _HIGH_MEDIAN, _FEW = 0.25, 0.5, 4
 
 
 class ScoredToken(NamedTuple):
@@ -120,10 +123,13 @@ def region_ranking(part: Part) -> str:
 
 
 def offset_remark(part: Part) -> str:
-    """Says that scores differ little beside their distance from 0, so that all look strong; else nothing."""
-    if part.scores.size < 2 or not _HIGH_OFFSET * score_scale(part.scores).high < part.scores.min():
+    """Says that the scores lie so far above 0 that all look strong; else nothing."""
+    highest = score_scale(part.scores).high
+    if part.scores.size <= _FEW or not part.scores.min() > _HIGH_LOWEST * highest:
         return ""
-    return f"No score is below {number(part.scores.min())}: the differences are small beside the distance from 0."
+    if not np.median(part.scores) > _HIGH_MEDIAN * highest:
+        return ""
+    return f"No score is below {number(part.scores.min())}: on a scale that begins at 0 all look strong."
 
 
 def option_lines(explanation: Explanation) -> list[str]:

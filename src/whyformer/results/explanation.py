@@ -109,7 +109,7 @@ class Explanation:
         """
         texts = {name: part for name, part in self.parts.items() if isinstance(part.layout, WordPieces)}
         if not texts:
-            raise WhyformerError(f"Only text has words; the parts of this explanation are: {', '.join(self.parts)}.")
+            raise WhyformerError(f"Only text has words; the parts of this explanation are: {_names(self.parts)}.")
         if len(texts) > 1:
             raise WhyformerError(_several(texts, "words()"))
         (part,) = texts.values()
@@ -326,7 +326,7 @@ class Explanation:
 
     def _part_named(self, name: str) -> Part:
         if name not in self.parts:
-            raise WhyformerError(f"No part named {name!r}. Known: {', '.join(self.parts)}.")
+            raise WhyformerError(f"No part named {name!r}. Known: {_names(self.parts)}.")
         return self.parts[name]
 
     def _only_part(self, wanted: str, call: str = "") -> Part:
@@ -340,4 +340,8 @@ def _several(parts: Mapping[str, Part], wanted: str, call: str = "") -> str:
     """That a part must be named, and how."""
     first = next(iter(parts))
     example = call.format(first) or f"parts[{first!r}].{wanted}"
-    return f"Several parts have {wanted}: {', '.join(parts)}. Name one: explanation.{example}."
+    return f"Several parts have {wanted}: {_names(parts)}. Name one: explanation.{example}."
+
+
+def _names(parts: Mapping[str, Part]) -> str:
+    return ", ".join(map(visible, parts))

@@ -119,22 +119,22 @@ def _field(document: Any, name: str, read: Callable[[Any], Field]) -> Field:
         raise WhyformerError(f"its {name} is {error}") from error
 
 
-def _checked(value: Any, kinds: type | tuple[type, ...], wanted: str) -> Any:
+def _check(value: Any, kinds: type | tuple[type, ...], wanted: str) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
         raise TypeError(f"{value!r:.60}, not {wanted}")
     return value
 
 
 def _text(value: Any) -> str:
-    return str(_checked(value, str, "a text"))
+    return str(_check(value, str, "a text"))
 
 
 def _integer(value: Any) -> int:
-    return int(_checked(value, int, "an integer"))
+    return int(_check(value, int, "an integer"))
 
 
 def _number(value: Any) -> float:
-    return float(_checked(value, (int, float), "a number"))
+    return float(_check(value, (int, float), "a number"))
 
 
 def _number_or_none(value: Any) -> float | None:
@@ -142,20 +142,20 @@ def _number_or_none(value: Any) -> float | None:
 
 
 def _mapping(value: Any) -> dict[str, Any]:
-    return dict(_checked(value, dict, "an object"))
+    return dict(_check(value, dict, "an object"))
 
 
 def _array(value: Any) -> np.ndarray:
-    return np.asarray(_checked(value, np.ndarray, "an array"))
+    return np.asarray(_check(value, np.ndarray, "an array"))
 
 
 def _picture(value: Any) -> Image.Image:
-    picture: Image.Image = _checked(value, Image.Image, "a picture")
+    picture: Image.Image = _check(value, Image.Image, "a picture")
     return picture
 
 
 def _list_of(read: Callable[[Any], Field]) -> Callable[[Any], list[Field]]:
-    return lambda value: [read(item) for item in _checked(value, list, "a list")]
+    return lambda value: [read(item) for item in _check(value, list, "a list")]
 
 
 def _box(value: Any) -> Box:

@@ -29,7 +29,7 @@ EXPLANATION, CONTINUATION = "whyformer-explanation", "whyformer-continuation"
 SAVE_SUFFIXES, LOAD_SUFFIXES = (".html", ".json", ".npz", ".png"), (".json", ".npz")
 DTYPES = ("float16", "float32", "float64")
 Result = Explanation | Continuation
-Loaded = TypeVar("Loaded")
+ResultT = TypeVar("ResultT")
 Unpack = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -46,7 +46,7 @@ def write(result: Result, path: Path, *, units: Units = "word") -> None:
         unfinished.write_bytes(content)
 
 
-def read(path: Path, kind: type[Loaded]) -> Loaded:
+def read(path: Path, kind: type[ResultT]) -> ResultT:
     """Load a .json or .npz file that `write` made of this kind of result."""
     suffix = path.suffix.lower()
     if suffix not in LOAD_SUFFIXES:
@@ -114,12 +114,12 @@ def _npz(result: Result) -> bytes:
 def _document(result: Result, pack: Callable[[Part], dict[str, Any]]) -> dict[str, Any]:
     """The result as `to_dict` has it, with its format and what `pack` says of each part's pixels and scores."""
     if isinstance(result, Explanation):
-        return {"format": EXPLANATION, "version": VERSION, **_packed(result, pack)}
-    each = [_packed(explanation, pack) for explanation in result.explanations]
+        return {"format": EXPLANATION, "version": VERSION, **_pack_explanation(result, pack)}
+    each = [_pack_explanation(explanation, pack) for explanation in result.explanations]
     return {"format": CONTINUATION, "version": VERSION, **result.to_dict(), "explanations": each}
 
 
-def _packed(explanation: Explanation, pack: Callable[[Part], dict[str, Any]]) -> dict[str, Any]:
+def _pack_explanation(explanation: Explanation, pack: Callable[[Part], dict[str, Any]]) -> dict[str, Any]:
     document = explanation.to_dict()
     parts = {name: fields | pack(explanation.parts[name]) for name, fields in document["parts"].items()}
     return {**document, "parts": parts}
@@ -157,21 +157,21 @@ def _result(document: Any, unpack: Unpack) -> Result:
         version = document.get("version")
         raise WhyformerError(f"its version is {version!r}, and this Whyformer reads versions 1 and {VERSION}")
     if document["format"] == EXPLANATION:
-        return read_explanation(_unpacked(document, unpack))
+        return read_explanation(_unpack_explanation(document, unpack))
     explanations = document.get("explanations")
     if not isinstance(explanations, list):
         raise WhyformerError(f"its explanations are {explanations!r:.60}, not a list")
-    return read_continuation({**document, "explanations": [_unpacked(one, unpack) for one in explanations]})
+    return read_continuation({**document, "explanations": [_unpack_explanation(one, unpack) for one in explanations]})
 
 
-def _unpacked(document: Any, unpack: Unpack) -> dict[str, Any]:
+def _unpack_explanation(document: Any, unpack: Unpack) -> dict[str, Any]:
     parts = document.get("parts") if isinstance(document, dict) else None
     if not isinstance(parts, dict) or not all(isinstance(part, dict) and "scores" in part for part in parts.values()):
         raise WhyformerError(f"its parts are {parts!r:.60}, not objects with scores")
-    return {**document, "parts": {name: unpack(_current(part)) for name, part in parts.items()}}
+    return {**document, "parts": {name: unpack(_upgrade_part(part)) for name, part in parts.items()}}
 
 
-def _current(part: Mapping[str, Any]) -> dict[str, Any]:
+def _upgrade_part(part: Mapping[str, Any]) -> dict[str, Any]:
     """A part of version 1 as version 2 has it: scores beside their dtype, a list for each field of the tokens."""
     current = dict(part)
     if isinstance(part["scores"], dict):
