@@ -259,7 +259,8 @@ def test_a_method_asked_for_by_name_must_apply(swin, photo, tmp_path):
 def test_a_comparison_is_drawn_as_a_picture(bert, tmp_path):
     run("compare", "the film was great", "--model", bert, "--out", tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as picture:
-        assert picture.width > len(METHODS) * 300
+        assert 1500 < picture.width < 2000  # the methods go on below
+        assert picture.height > 600
 
 
 def test_methods_are_listed_with_their_options(monkeypatch):

@@ -207,8 +207,7 @@ def compare(
     """Put methods side by side, for one or more labels and models."""
     from whyformer.methods.registry import METHODS
     from whyformer.render import html, image
-    from whyformer.render.output import check_file, writing
-    from whyformer.results.storage import whole_file
+    from whyformer.render.output import check_file, whole_file, writing
 
     check_file(out, (".html", ".png"))
     names = [_method(name).name for name in method or METHODS]

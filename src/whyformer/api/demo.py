@@ -14,8 +14,8 @@ from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import METHODS
 from whyformer.models.loading import ZOO, resolve_model
 from whyformer.render import html
+from whyformer.render.output import whole_file
 from whyformer.results.explanation import Explanation
-from whyformer.results.storage import whole_file
 from whyformer.scenes import example
 from whyformer.targets.scores import Target, contrast
 

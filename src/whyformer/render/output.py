@@ -1,17 +1,21 @@
-"""Where the command line writes explanations: checked before any work is done for it."""
+"""Files that are written whole or not at all, and where the command line writes explanations."""
 
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from whyformer.errors import WhyformerError
 from whyformer.render import html
-from whyformer.results.explanation import Explanation
-from whyformer.results.storage import whole_file
+from whyformer.render.text import Units
+
+if TYPE_CHECKING:
+    from whyformer.results.explanation import Explanation
 
 ONE_FILE = (".html", ".png", ".json", ".npz")
 
@@ -25,7 +29,7 @@ class Destination:
 
     @classmethod
     def of(cls, out: Path | None, count: int) -> Destination | None:
-        """The place checked before any work is done for it."""
+        """The place for so many explanations, checked before any work is done for it."""
         if out is None:
             return None
         is_several = count > 1
@@ -38,18 +42,18 @@ class Destination:
         check_file(out, ONE_FILE)
         return cls(out, is_folder=False)
 
-    def write(self, explanations: Sequence[Explanation], names: Sequence[str]) -> None:
-        """Write them all, each under its name where they go to a folder."""
+    def write(self, explanations: Sequence[Explanation], names: Sequence[str], *, units: Units = "word") -> None:
+        """Write them all, each under its name where they go to a folder; words are coloured, or tokens."""
         with writing(self.path):
             if self.is_folder:
                 self.path.mkdir(parents=True, exist_ok=True)
                 for name, explanation in zip(_distinct(names), explanations, strict=True):
-                    explanation.save(self.path / f"{name}.html")
+                    explanation.save(self.path / f"{name}.html", units=units)
             elif len(explanations) == 1:
-                explanations[0].save(self.path)
+                explanations[0].save(self.path, units=units)
             else:
                 with whole_file(self.path) as unfinished:
-                    unfinished.write_text(html.page(explanations, names=names), encoding="utf-8")
+                    unfinished.write_text(html.page(explanations, names=names, units=units), encoding="utf-8")
 
 
 def check_file(out: Path, suffixes: Sequence[str]) -> None:
@@ -70,6 +74,18 @@ def check_folder(out: Path) -> None:
     """Refuse a folder that is a file."""
     if out.exists() and not out.is_dir():
         raise WhyformerError(f"--out {str(out)!r} is a file: name a folder.")
+
+
+@contextmanager
+def whole_file(path: Path) -> Iterator[Path]:
+    """A file to write beside `path`, put in its place when it is whole."""
+    # Opened plainly rather than by tempfile, whose files only their owner may read.
+    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
+    try:
+        yield unfinished
+        os.replace(unfinished, path)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 @contextmanager
