@@ -120,7 +120,7 @@ def _beginning(loaded_model: LoadedModel) -> list[int]:
     """The tokens that a decoder starts from and does not choose: its start and, for some, a language."""
     settings = [getattr(loaded_model.model, "generation_config", None), loaded_model.model.config]
     start, forced = (
-        next((found for part in settings if (found := getattr(part, name, None)) is not None), None)
+        next((value for part in settings if (value := getattr(part, name, None)) is not None), None)
         for name in ("decoder_start_token_id", "forced_bos_token_id")
     )
     if start is None:
