@@ -1,9 +1,9 @@
 """Whyformer tells why a Transformer answered as it did."""
 
 from whyformer.api.attribution import attribute
+from whyformer.api.continuation import continuation
 from whyformer.api.doctor import doctor
 from whyformer.api.explain import explain, explain_batch
-from whyformer.api.writing import continuation
 from whyformer.axes import head_mean
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.inputs.read import Regions

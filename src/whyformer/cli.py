@@ -171,7 +171,7 @@ def continue_(
     as_json: AsJson = False,
 ) -> None:
     """Let a model write, and show which words before it each token rests on."""
-    from whyformer.api.writing import continuation
+    from whyformer.api.continuation import continuation
     from whyformer.render.output import ONE_FILE, check_file, writing
     from whyformer.results.documents import continuation_document
 
