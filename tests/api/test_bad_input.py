@@ -85,8 +85,10 @@ def test_a_missing_file_is_no_text(tmp_path, bert, given):
     assert refusal(tmp_path, "explain", given, "--model", bert) == f"whyformer: No file '{given}'."
 
 
-def test_a_folder_is_no_picture(tmp_path, vit):
-    assert "is a folder, not a file" in refusal(tmp_path, "explain", tmp_path, "--model", vit)
+def test_a_folder_without_pictures_is_named_with_what_was_looked_for(tmp_path, vit):
+    line = refusal(tmp_path, "explain", tmp_path, "--model", vit)
+    assert line.startswith(f"whyformer: The folder '{tmp_path}' has no pictures (.avif, .bmp")
+    assert line.endswith(".webp), and tiny-vit takes pictures.")
 
 
 def test_a_picture_is_not_read_as_text(tmp_path, bert, photo):

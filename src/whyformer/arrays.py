@@ -1,0 +1,57 @@
+"""Files of arrays (.npz), whose sizes are checked before anything is read."""
+
+from __future__ import annotations
+
+import math
+import zipfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import numpy as np
+from numpy.lib import format as npy
+
+from whyformer.errors import WhyformerError
+
+# In all, unpacked: the largest picture that is opened (89 million pixels) and its scores fit.
+MOST_BYTES = 2**29
+_HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
+
+
+@contextmanager
+def open_npz(source: Path | BinaryIO) -> Iterator[Mapping[str, np.ndarray]]:
+    """The arrays of an .npz file by name; one that unpacks to too much, or lies about a size, is refused unread."""
+    with zipfile.ZipFile(source) as archive:
+        _check_sizes(archive)
+    if not isinstance(source, Path):
+        source.seek(0)
+    with np.load(source, allow_pickle=False) as arrays:
+        yield arrays
+
+
+def _check_sizes(archive: zipfile.ZipFile) -> None:
+    total = sum(member.file_size for member in archive.infolist())
+    if total > MOST_BYTES:
+        raise WhyformerError(
+            f"its arrays unpack to {_megabytes(total)}, and at most {_megabytes(MOST_BYTES)} are safe to read"
+        )
+    for member in archive.infolist():
+        with archive.open(member) as file:
+            shape, dtype = _read_header(file)
+            stored = member.file_size - file.tell()
+        # numpy makes room for what the header says before it reads: a false one would take all memory.
+        if not dtype.hasobject and math.prod(shape) * dtype.itemsize != stored:
+            raise WhyformerError(f"its array {member.filename!r} has {stored:,} bytes, not those of {dtype} {shape}")
+
+
+def _read_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
+    version = npy.read_magic(file)
+    if version not in _HEADERS:
+        raise WhyformerError(f"its arrays are in version {version} of numpy's format, which is not read")
+    shape, _, dtype = _HEADERS[version](file)
+    return shape, dtype
+
+
+def _megabytes(size: int) -> str:
+    return f"{size / 2**20:,.0f} MiB"
