@@ -17,6 +17,7 @@ from conftest import save_noise
 from whyformer import METHODS, Explanation, contrast, explain, load
 from whyformer.cli import app
 
+
 def test_a_picture_is_explained_in_the_terminal(vit, photo):
     assert run("explain", photo, "--model", vit) == f"{explain(photo, load(vit))}\n"
 
@@ -193,7 +194,7 @@ def test_methods_are_compared_in_the_current_folder(vit, photo, tmp_path, monkey
     assert titles == [explain(photo, load(vit)).target]
     assert title == str(photo)
     assert rows[0][0] == explain(photo, load(vit))
-    assert rows[0][0].options == {"backward": "libra"}
+    assert rows[0][0].options["backward"] == "libra"
     for name, cell in zip(columns[1:], rows[0][1:], strict=True):
         assert cell == explain(photo, load(vit), method=name)
     assert "bi_token" in Path("comparison.html").read_text(encoding="utf-8")

@@ -94,8 +94,8 @@ def _files(given: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
     folder = given.argument
     if given.content is not None or not os.path.isdir(folder):
         return []
-    kind = "regions" if model.sees_regions else "pictures" if model.sees_pictures else "texts"
-    suffixes = {"regions": {".npz"}, "pictures": PICTURES, "texts": {".txt"}}[kind]
+    kind = "files of regions" if model.sees_regions else "pictures" if model.sees_pictures else "texts"
+    suffixes = {"files of regions": {".npz"}, "pictures": PICTURES, "texts": {".txt"}}[kind]
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name[0] != ".")
     chosen = [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
     if not chosen and kind == "texts" and not re.search(r"[/\\]", folder):
@@ -109,8 +109,10 @@ def _files(given: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
             f"The folder {folder!r} has {len(chosen)} {kind}, more than the {MOST_FILES} that are explained at once: "
             f"name some of them, such as {os.path.join(folder, chosen[0][:1] + '*')}."
         )
-    others = f", {len(names) - len(chosen)} other files left out" if len(names) > len(chosen) else ""
-    announce(f"{safe(folder)}: {len(chosen)} {kind}{others}.", quiet=quiet, err=True)
+    others = len(names) - len(chosen)
+    note = f", {others} other file{'s' * (others > 1)} left out" if others else ""
+    what = kind if len(chosen) > 1 else {"files of regions": "file of regions"}.get(kind, kind.removesuffix("s"))
+    announce(f"{safe(folder)}: {len(chosen)} {what}{note}.", quiet=quiet, err=True)
     return [Input(os.path.join(folder, name)) for name in chosen]
 
 

@@ -41,7 +41,7 @@ class OneLineErrors(TyperGroup):
             complain(error.format_message())
             sys.exit(UNUSABLE)
         if code == INTERRUPTED:
-            complain("stopped.")
+            typer.echo("whyformer: stopped.", err=True)
         sys.exit(code or 0)
 
 
