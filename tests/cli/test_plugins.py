@@ -138,9 +138,7 @@ def test_python_loads_installed_packages_when_asked(installed):
 
 def test_an_installed_plugin_that_fails_is_named_with_its_file(installed):
     installed.write_text("\n1 / 0\n")
-    message = (
-        rf"^Plugin 'mine' \(my_methods\) of .*, {re.escape(str(installed))}, line 2: ZeroDivisionError"
-    )
+    message = rf"^Plugin 'mine' \(my_methods\) of .*, {re.escape(str(installed))}, line 2: ZeroDivisionError"
     with pytest.raises(WhyformerError, match=message):
         load_plugins()
 

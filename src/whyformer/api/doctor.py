@@ -29,6 +29,7 @@ from whyformer.tracing.trace import Trace, trace
 
 SENTENCE = "The story starts slowly, but its ending is a great surprise."
 TOLERANCE = 1e-3  # of the largest logit, between the recorded run and the plain one
+INFINITE = "gives scores that are not finite."
 COLLAPSE = 0.5  # of the score on one token hides all others
 
 
@@ -131,7 +132,7 @@ def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], d
     """For each method None or the reason why it does not apply, its completeness, and what went wrong."""
     reasons: dict[str, str | None] = {}
     completeness: dict[str, float] = {}
-    failures = []
+    failures: dict[str, list[str]] = {}  # methods that went wrong, by the reason
     for name, method in METHODS.items():
         try:
             question = trace(model, inputs, reads=method.reads)
@@ -140,14 +141,22 @@ def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], d
             if question.findings.completeness is not None:
                 completeness[name] = float(question.findings.completeness.max())
             if not all(bool(torch.isfinite(values).all()) for values in scores.values()):
-                reasons[name] = "gives scores that are not finite."
-                failures.append(f"{name} {reasons[name]}")
+                reasons[name] = INFINITE
+                failures.setdefault(INFINITE, []).append(name)
         except UnsupportedModel as reason:
             reasons[name] = reason_of(reason)
         except Exception as failure:  # Whatever it is, the other findings are worth having.
             reasons[name] = reason_of(failure)
-            failures.append(f"{name} fails: {reasons[name]}")
-    return reasons, completeness, failures
+            failures.setdefault(reason_of(failure), []).append(name)
+    return reasons, completeness, [_failure(names, reason) for reason, names in failures.items()]
+
+
+def _failure(names: Sequence[str], reason: str) -> str:
+    """What went wrong with these methods, in a sentence."""
+    subject = " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+    if reason == INFINITE:
+        return f"{subject} {reason if len(names) == 1 else reason.replace('gives', 'give')}"
+    return f"{subject} {'fails' if len(names) == 1 else 'fail'}: {reason}"
 
 
 def _logit_problems(difference: float, largest: float, logits: Logits) -> list[str]:

@@ -72,12 +72,13 @@ def example_of(given: Input, pair: str | None, texts: Sequence[str], model: Load
     has_two_senses = model.sees_regions or (model.sees_pictures and model.tokenizer is not None)
     if has_two_senses and not texts:
         wanted = "its question" if model.sees_regions else "the text it is compared with"
-        raise WhyformerError(f"{model.name} sees and reads: add {wanted} by --text.")
+        example = "what colour is it?" if model.sees_regions else "a photo of a cat"
+        raise WhyformerError(f"{model.name} sees and reads: add {wanted} by --text, such as --text {example!r}.")
     if texts and not has_two_senses:
         raise WhyformerError(f"--text goes with a picture, and {model.name} takes no such pair: leave it out.")
     if pair is not None and (model.sees_pictures or model.sees_regions):
         raise WhyformerError(
-            f"--pair is a second text, and {model.name} reads pictures: choose a text model with --model."
+            f"--pair is a second text, and {model.name} reads pictures: choose a text model, such as --model mini-bert."
         )
     if model.sees_regions:
         if len(texts) > 1:
@@ -176,7 +177,7 @@ def _picture_or_text(given: Input, model: LoadedModel) -> Any:
         return Path(argument)  # refused with the reason when it is read
     if model.sees_pictures:
         raise WhyformerError(
-            f"No file {argument!r}, and {model.name} reads pictures: for a text choose a text model with --model."
+            f"No file {argument!r}, and {model.name} reads pictures: for a text choose a text model, such as --model mini-bert."
         )
     return argument
 
