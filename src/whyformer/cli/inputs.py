@@ -177,7 +177,8 @@ def _picture_or_text(given: Input, model: LoadedModel) -> Any:
         return Path(argument)  # refused with the reason when it is read
     if model.sees_pictures:
         raise WhyformerError(
-            f"No file {argument!r}, and {model.name} reads pictures: for a text choose a text model, such as --model mini-bert."
+            f"No file {argument!r}, and {model.name} reads pictures: for a text choose a text model, such as "
+            "--model mini-bert."
         )
     return argument
 
