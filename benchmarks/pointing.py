@@ -41,7 +41,7 @@ LAST_BLOCK = {"mini-clip": 2, "mini-detr": 2, "mini-lxmert": 3, "mini-visualbert
 # method, whether only its last block is used, and how gradients are taken
 VARIANTS = [(method, False, "gradient") for method in METHODS]
 VARIANTS += [(method, True, "gradient") for method in ("bi_head", "bi_token")]
-READERS = [name for name, method in METHODS.items() if "gradients" in method.reads or method.reads == "states"]
+READERS = [name for name, method in METHODS.items() if method.reads.takes_gradients and method.reads.inputs == "none"]
 VARIANTS += [
     (method, False, "libra") for method in [*READERS, "grad_cam", "transformer_attribution", "input_x_gradient"]
 ]

@@ -22,7 +22,9 @@ from rich.progress import track
 import whyformer
 from agreement import spearman
 from whyformer.methods.registry import METHODS
-from whyformer.tracing.trace import Trace, trace
+from whyformer.tracing.build import trace
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.trace import Trace
 
 RULES = ("midpoint", "gauss", "uniform", "inclusive")
 STEPS = (1, 2, 3, 4, 6, 8, 10, 15, 20, 40)
@@ -38,7 +40,7 @@ def photographs(folder: Path, count: int) -> list[Image.Image]:
 
 
 def study(asked: Trace) -> list[dict[str, float | str | int]]:
-    perceived = METHODS["bi_token"].scores(asked, feedback="none")["image"][:, 1:]
+    perceived = METHODS["bi_token"](asked, feedback="none")["image"][:, 1:]
     exact = asked.feedback("midpoint", REFERENCE, "zero")[:, 0, 1:]
     rows: list[dict[str, float | str | int]] = []
     for rule, steps in track([(rule, steps) for rule in RULES for steps in STEPS], "quadrature"):
@@ -69,7 +71,7 @@ def main() -> None:
     loaded_model = whyformer.load(arguments.model)
     pictures = photographs(arguments.photos, arguments.images)
     pixels = loaded_model.processor(images=pictures, return_tensors="pt")["pixel_values"].to(loaded_model.model.device)
-    rows = study(trace(loaded_model.model, {"pixel_values": pixels}, reads="states"))
+    rows = study(trace(loaded_model.model, {"pixel_values": pixels}, reads=Reads(maps="all", states=True)))
     report = {"model": loaded_model.name, "images": len(pictures), "reference": f"{REFERENCE} midpoints", "rows": rows}
     report |= summary(rows)
     arguments.out.parent.mkdir(parents=True, exist_ok=True)

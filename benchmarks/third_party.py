@@ -15,7 +15,8 @@ from pathlib import Path
 import torch
 
 from whyformer import METHODS, attribute
-from whyformer.tracing.trace import trace
+from whyformer.tracing.build import trace
+from whyformer.tracing.reads import Reads
 
 TORCHVISION = ["vit_b_16", "vit_b_32"]
 TIMM = [
@@ -49,7 +50,7 @@ def checked(library: str, name: str) -> dict[str, object]:
     pixels = {"x": torch.randn(2, 3, size, size)}
     with torch.no_grad():
         plain = model(**pixels)
-    asked = trace(model, pixels, 1, reads="states")
+    asked = trace(model, pixels, 1, reads=Reads(maps="all", states=True))
     parts = [(record.value_weight, record.output_weight, record.key_state) for record in asked.records]
     failed = {}
     for method in METHODS:

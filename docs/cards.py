@@ -1,4 +1,4 @@
-"""The measured part of each bundled model's card, from what its training wrote."""
+"""The tables of scores in the bundled models' cards, from the metrics.json that each training run wrote."""
 
 from __future__ import annotations
 
@@ -14,67 +14,80 @@ Row = tuple[str, Callable[[Metrics], str]]
 
 
 def percent(*path: str, places: int = 1) -> Callable[[Metrics], str]:
-    return lambda found: f"{at(found, *path):.{places}f} %"
+    """Formats the metric at this path, which is in percent."""
+    return lambda metrics: f"{at(metrics, *path):.{places}f} %"
 
 
 def number(*path: str, places: int = 1) -> Callable[[Metrics], str]:
-    return lambda found: f"{at(found, *path):,.{places}f}"
+    """Formats the metric at this path as it is."""
+    return lambda metrics: f"{at(metrics, *path):,.{places}f}"
 
 
 def share(*path: str) -> Callable[[Metrics], str]:
-    return lambda found: f"{100 * at(found, *path):.1f} %"
+    """Formats the metric at this path, a share of one, in percent."""
+    return lambda metrics: f"{100 * at(metrics, *path):.1f} %"
 
 
-def at(found: Metrics, *path: str) -> Any:
+def at(metrics: Metrics, *path: str) -> Any:
+    """The value under nested keys."""
     for name in path:
-        found = found[name]
-    return found
+        metrics = metrics[name]
+    return metrics
 
 
 def by_kind(*path: str) -> Callable[[Metrics], str]:
-    def shown(found: Metrics) -> str:
-        kinds = {name: value for name, value in at(found, *path).items() if name != "all"}
+    """Formats the metric at this path for each kind of question."""
+
+    def listed(metrics: Metrics) -> str:
+        kinds = {name: value for name, value in at(metrics, *path).items() if name != "all"}
         return ", ".join(f"{name} {value:.1f}" for name, value in kinds.items())
 
-    return shown
+    return listed
 
 
-def duration(found: Metrics) -> str:
-    seconds = found.get("training_seconds", found["seconds"])
-    return f"{seconds / 60:.0f} minutes on one {found['device']}"
+def sampled_continuation(metrics: Metrics) -> str:
+    """What the model wrote after "The film was", in one line."""
+    text: str = metrics["continuations"]["The film was"]["sampled"]
+    return text.replace("|", " ").replace("\n", " ").strip()
 
 
-REMOVED = "accuracy_with_the_asked_objects_cleared"
-KEPT = "accuracy_with_another_object_cleared"
-PHOTOS: list[Row] = [
+def duration(metrics: Metrics) -> str:
+    """How long training took, and on what."""
+    seconds = metrics.get("training_seconds", metrics["seconds"])
+    return f"{seconds / 60:.0f} minutes on one {metrics['device']}"
+
+
+OBJECT_REMOVED = "accuracy_with_the_asked_objects_cleared"
+OTHER_REMOVED = "accuracy_with_another_object_cleared"
+CLASSIFICATION: list[Row] = [
     ("balanced accuracy, 11 labels", percent("balanced_accuracy")),
     ("accuracy", percent("accuracy")),
 ]
-LOOKING: list[Row] = [
+SEGMENTATION: list[Row] = [
     ("mIoU of `generic_attention` on the 3,669 Pets masks", number("generic_attention_miou")),
     ("mIoU of a fixed blob in the middle, same masks", number("centre_blob_miou")),
 ]
-ASKED: list[Row] = [
+VQA: list[Row] = [
     ("accuracy on questions about test scenes", percent("accuracy", "all")),
     ("… by kind, %", by_kind("accuracy")),
     ("best guess from the question alone", percent("best_guess_from_the_question", "all")),
     ("best guess from the scene alone", percent("best_guess_from_the_scene", "all")),
-    ("accuracy by kind when the object asked about is taken away, %", by_kind(REMOVED)),
-    ("accuracy by kind when another object is taken away, %", by_kind(KEPT)),
+    ("accuracy by kind when the object asked about is removed, %", by_kind(OBJECT_REMOVED)),
+    ("accuracy by kind when another object is removed, %", by_kind(OTHER_REMOVED)),
 ]
 CARDS: dict[str, list[Row]] = {
-    "mini-vit": PHOTOS + LOOKING,
-    "mini-vit-mae": PHOTOS,
+    "mini-vit": CLASSIFICATION + SEGMENTATION,
+    "mini-vit-mae": CLASSIFICATION,
     "mini-bert": [
         ("accuracy on the 25,000 IMDB test reviews", percent("imdb_test_accuracy")),
         ("accuracy on the 199 ERASER test reviews, first 512 pieces", percent("eraser_test_accuracy")),
         ("accuracy on the 200 ERASER validation reviews, first 512 pieces", percent("eraser_val_accuracy")),
-        ("a linear model on pieces and pairs, IMDB test", percent("imdb_test_accuracy_of_the_ridge")),
+        ("a linear model on tokens and pairs of tokens, IMDB test", percent("imdb_test_accuracy_of_the_ridge")),
     ],
     "mini-news": [
         ("accuracy on the 7,532 test posts", percent("news_test_accuracy")),
         ("macro F1", percent("news_test_macro_f1")),
-        ("a linear model on pieces and pairs", percent("news_test_accuracy_of_the_ridge")),
+        ("a linear model on tokens and pairs of tokens", percent("news_test_accuracy_of_the_ridge")),
         ("the commonest label", percent("news_test_majority")),
     ],
     "mini-clip": [
@@ -85,24 +98,22 @@ CARDS: dict[str, list[Row]] = {
     "mini-detr": [
         ("AP at IoU 0.5, mean over 48 labels, 4,000 test scenes", number("ap50", places=4)),
         ("AP at IoU 0.75", number("ap75", places=4)),
-        ("objects found with a score of 0.5 or more", share("objects_found")),
-        ("labels still found where their object was taken away", share("label_found_when_cleared")),
+        ("objects detected with a score of 0.5 or more", share("objects_found")),
+        ("labels still detected where their object was removed", share("label_found_when_cleared")),
     ],
     "mini-lxmert": [
-        *ASKED,
-        ("a twin that reads but does not see", percent("accuracy_of_the_question_only_twin", "all")),
-        ("a twin that sees but does not read", percent("accuracy_of_the_image_only_twin", "all")),
+        *VQA,
+        ("the same model, trained on the question alone", percent("accuracy_of_the_question_only_twin", "all")),
+        ("the same model, trained on the scene alone", percent("accuracy_of_the_image_only_twin", "all")),
     ],
-    "mini-visualbert": ASKED,
+    "mini-visualbert": VQA,
     "mini-gpt": [
         ("perplexity per token on IMDB test reviews", number("perplexity_per_token")),
         ("perplexity per word", number("perplexity_per_word")),
         ("next token right", percent("next_token_accuracy")),
         (
             "“The film was” continued (sampled at temperature 0.7)",
-            lambda found: (
-                found["continuations"]["The film was"]["sampled"].replace("|", " ").replace("\n", " ").strip()
-            ),
+            sampled_continuation,
         ),
     ],
     "mini-t5": [
@@ -115,13 +126,14 @@ CARDS: dict[str, list[Row]] = {
 
 
 def metrics(name: str) -> Metrics:
-    found: Metrics = json.loads((RESULTS / name / "metrics.json").read_text())
-    return found
+    """What the training run of this model wrote."""
+    values: Metrics = json.loads((RESULTS / name / "metrics.json").read_text())
+    return values
 
 
 def card_rows(name: str) -> list[list[str]]:
-    """The rows of a model's card: its size, what was measured, and the time it took."""
-    found = metrics(name)
-    rows = [["parameters", f"{found['parameters']:,}"]]
-    rows += [[label, value(found)] for label, value in CARDS[name]]
-    return [*rows, ["training", duration(found)]]
+    """The rows of a model's card: its size, its scores, and the time its training took."""
+    values = metrics(name)
+    rows = [["parameters", f"{values['parameters']:,}"]]
+    rows += [[label, text(values)] for label, text in CARDS[name]]
+    return [*rows, ["training", duration(values)]]

@@ -39,7 +39,7 @@ def methods() -> str:
     rows = []
     for name, method in METHODS.items():
         options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
-        rows.append([f"`{name}`", method.summary, method.reads, options or "–"])
+        rows.append([f"`{name}`", method.summary, str(method.reads), options or "–"])
     return table(["method", "what it is", "reads", "options"], rows)
 
 

@@ -1,13 +1,15 @@
 """Messages: near names for slips, all names for anything else, and never an empty reason."""
 
+import sys
 import warnings
+from types import SimpleNamespace
 
 import pytest
 from rich import console as rich_console
 
+from whyformer.api.progress import track
 from whyformer.errors import nearest, reason_of
 from whyformer.methods.registry import METHODS
-from whyformer.progress import track
 
 SLIPS = {
     "rolout": "rollout",
@@ -57,17 +59,23 @@ def test_a_reason_is_never_empty():
     assert reason_of(ValueError("  Two\n lines ")) == "Two lines"
 
 
+class ZMQInteractiveShell:
+    """What a notebook's kernel calls its shell."""
+
+
 def test_progress_in_a_notebook_without_widgets_is_a_bar_and_no_warning(monkeypatch, capsys):
+    kernel = SimpleNamespace(get_ipython=ZMQInteractiveShell)
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
     monkeypatch.setattr(rich_console, "_is_jupyter", lambda: True)
-    monkeypatch.setattr("whyformer.progress.find_spec", lambda name: None)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        assert list(track([1, 2, 3], "Explaining", is_shown=True)) == [1, 2, 3]
-    printed = capsys.readouterr().out
-    assert "Explaining" in printed
-    assert "\r" in printed
+        assert list(track([1, 2, 3], "Explaining", progress=True)) == [1, 2, 3]
+    printed = capsys.readouterr()
+    assert "Explaining" in printed.err
+    assert "\r" in printed.err
+    assert printed.out == ""
 
 
-def test_progress_that_is_not_shown_prints_nothing(capsys):
-    assert list(track([1, 2], "Explaining", is_shown=False)) == [1, 2]
+def test_progress_that_is_not_wanted_prints_nothing(capsys):
+    assert list(track([1, 2], "Explaining", progress=False)) == [1, 2]
     assert capsys.readouterr() == ("", "")

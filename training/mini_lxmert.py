@@ -2,15 +2,15 @@
 
     PYTHONPATH=src python training/mini_lxmert.py --out DIR --minutes 9 --seed 0
 
-Its last minute trains two blind twins, which show what the question alone and the scene alone are worth.
+Its last minute trains two baselines, one that sees only the question and one that sees only the scene.
 """
 
 from transformers import BertTokenizer, LxmertConfig, LxmertForQuestionAnswering
 
-import answering
-import course
-from answering import Reading, School
-from asking import POSITIONS, Batch
+from checkpoints import load_model
+from training_loop import log, seconds_left, write_metrics
+from vqa_batches import POSITIONS, VqaBatch
+from vqa_training import VqaOutput, VqaTraining, read_options
 from whyformer.scenes import ANSWERS, FEATURES
 
 
@@ -36,7 +36,8 @@ def new_model(tokenizer: BertTokenizer) -> LxmertForQuestionAnswering:
     )
 
 
-def reading_of(model: LxmertForQuestionAnswering, batch: Batch) -> Reading:
+def forward(model: LxmertForQuestionAnswering, batch: VqaBatch) -> VqaOutput:
+    """The answers, and the regions as they are before they have seen the question."""
     output = model(
         input_ids=batch.ids,
         attention_mask=batch.mask,
@@ -45,22 +46,23 @@ def reading_of(model: LxmertForQuestionAnswering, batch: Batch) -> Reading:
         visual_pos=batch.boxes,
         output_hidden_states=True,
     )
-    before_the_question_is_seen = output.vision_hidden_states[model.config.r_layers - 1]
-    return Reading(output.question_answering_score, before_the_question_is_seen)
+    before_cross_attention = output.vision_hidden_states[model.config.r_layers - 1]
+    return VqaOutput(output.question_answering_score, before_cross_attention)
 
 
 def main() -> None:
-    options = answering.options_of_the_call(__doc__)
-    school = School(new_model, reading_of, options)
-    steps = school.train(keep=75)
-    model = course.reloaded(LxmertForQuestionAnswering, options)
-    scores = school.exam.scores(model, reading_of)
-    course.say(scores, options.out)
-    blindings = {"question_only": school.asker.without_regions, "image_only": school.asker.without_words}
-    seconds = course.seconds_left(options, keep=10) / len(blindings)
-    for name, blinded in blindings.items():
-        scores[f"accuracy_of_the_{name}_twin"] = school.blind_scores(blinded, seconds=seconds)
-    course.finish(scores, model, options, steps=steps, questions_seen=steps * options.batch)
+    options = read_options(__doc__)
+    training = VqaTraining(new_model, forward, options)
+    steps = training.train(reserve=75)
+    model = load_model(LxmertForQuestionAnswering, options)
+    scores = training.evaluation.scores(model, forward)
+    log(scores, options.out)
+    encoder = training.encoder
+    ablations = {"question_only": encoder.without_regions, "image_only": encoder.without_words}
+    seconds = seconds_left(options, reserve=10) / len(ablations)
+    for name, ablate in ablations.items():
+        scores[f"accuracy_of_the_{name}_twin"] = training.baseline_scores(ablate, seconds=seconds)
+    write_metrics(scores, model, options, steps=steps, questions_seen=steps * options.batch)
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
     PYTHONPATH=src python training/mini_t5.py --out DIR --minutes 9 --seed 0
 
 It reads "what colour is the circle? a small red circle at the top left. ..." and writes "the circle is red".
-The scenes are those of Shapes World: training never ends, and no test scene is among those it has seen.
+The scenes are those of Shapes World, drawn anew for every batch; no test scene is among those it trains on.
 """
 
 import argparse
@@ -16,13 +16,24 @@ from torch import Generator, Tensor
 from torch.nn import functional as F
 from transformers import AutoTokenizer, PreTrainedTokenizerFast, T5Config, T5ForConditionalGeneration
 
-import course
-from asking import question_only_ceiling
-from course import say
+from checkpoints import load_model, save_model
+from optimization import Trainer, WeightAverage
+from training_loop import (
+    compile_if_possible,
+    log,
+    mixed_precision,
+    new_parser,
+    seconds_left,
+    start_run,
+    train_for,
+    write_metrics,
+)
+from vqa_baselines import best_guess_from_question
 from whyformer.scenes import KINDS, WORDS, descriptions, questions, sample, texts
 
 PAD, END = 0, 1
-BATCHES, ROUNDS = 8, 4  # the scenes of so many batches are drawn at once, and asked about so often
+BATCHES_PER_DRAW = 8  # the scenes of so many batches are drawn at once
+QUESTIONS_PER_SCENE = 4
 SPECIAL = {"pad_token": "<pad>", "eos_token": "</s>", "unk_token": "<unk>"}
 FIRST_WORD = len(SPECIAL) - 1  # plus the index in WORDS, whose first is nothing, gives a word's id
 
@@ -59,28 +70,29 @@ def new_model(tokenizer: PreTrainedTokenizerFast) -> T5ForConditionalGeneration:
     )
 
 
-def encoded(*sentences: Tensor) -> Tensor:
+def encode(*sentences: Tensor) -> Tensor:
     """Words one sentence after another as the tokenizer encodes the strings: </s> last, then padding."""
     words = torch.cat(sentences, dim=1)
     ids = F.pad(torch.where(words > 0, words + FIRST_WORD, PAD), (0, 1), value=END)
     return ids.gather(1, (ids == PAD).long().argsort(dim=1, stable=True))
 
 
-def lessons(options: argparse.Namespace) -> Iterator[tuple[Tensor, Tensor]]:
+def training_batches(options: argparse.Namespace) -> Iterator[tuple[Tensor, Tensor]]:
     """Source and target ids of the training split, without end: many scenes at once, each asked about a few times."""
     rng = Generator(options.device).manual_seed(options.seed)
     while True:
-        scenes = sample(BATCHES * options.batch, "train", rng=rng)
-        told = descriptions(scenes).words
-        for _ in range(ROUNDS):
-            asked = questions(scenes, rng)
-            pairs = (encoded(asked.words, told), encoded(asked.replies))
+        scenes = sample(BATCHES_PER_DRAW * options.batch, "train", rng=rng)
+        description = descriptions(scenes).words
+        for _ in range(QUESTIONS_PER_SCENE):
+            about = questions(scenes, rng)
+            pairs = (encode(about.words, description), encode(about.replies))
             yield from zip(*(part.split(options.batch) for part in pairs), strict=True)
 
 
 def reply_loss(model: T5ForConditionalGeneration, source: Tensor, target: Tensor) -> Tensor:
+    """The cross-entropy of the reply's words."""
     labels = target.masked_fill(target == PAD, -100)
-    with torch.autocast(source.device.type, dtype=torch.bfloat16, enabled=source.is_cuda):
+    with mixed_precision(source.device):
         logits = model(input_ids=source, attention_mask=(source != PAD).long(), labels=labels).logits
     return F.cross_entropy(logits.float().flatten(0, 1), labels.flatten())
 
@@ -88,56 +100,57 @@ def reply_loss(model: T5ForConditionalGeneration, source: Tensor, target: Tensor
 @torch.no_grad()
 def exact_matches(model: Any, tokenizer: Any, sources: list[str], replies: list[str], *, batch: int = 1024) -> Tensor:
     """Whether the likeliest sentence, word by word, is the reply."""
-    told: list[str] = []
+    outputs: list[str] = []
     for start in range(0, len(sources), batch):
         inputs = tokenizer(sources[start : start + batch], padding=True, return_tensors="pt").to(model.device)
         ids = model.generate(**inputs, do_sample=False, max_new_tokens=12)
-        told += tokenizer.batch_decode(ids, skip_special_tokens=True)
-    return torch.tensor([ours == theirs for ours, theirs in zip(told, replies, strict=True)])
+        outputs += tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return torch.tensor([ours == theirs for ours, theirs in zip(outputs, replies, strict=True)])
 
 
-class Exam:
+class Evaluation:
     """Questions about held-out scenes, with and without their descriptions."""
 
     def __init__(self, split: str, count: int, options: argparse.Namespace) -> None:
         rng = Generator(options.device).manual_seed(options.seed)
         self.scenes = sample(count, split, rng=rng)
-        self.asked = questions(self.scenes, rng)
-        self.questions, self.replies = texts(self.asked.words), texts(self.asked.replies)
-        described = texts(descriptions(self.scenes).words)
-        self.sources = [f"{asked} {told}" for asked, told in zip(self.questions, described, strict=True)]
+        about = questions(self.scenes, rng)
+        self.kind, self.questions, self.replies = about.kind.cpu(), texts(about.words), texts(about.replies)
+        scene_texts = texts(descriptions(self.scenes).words)
+        self.sources = [f"{question} {text}" for question, text in zip(self.questions, scene_texts, strict=True)]
 
     def scores(self, model: Any, tokenizer: Any) -> dict[str, dict[str, float]]:
         return {
             "exact_match": self._by_kind(exact_matches(model, tokenizer, self.sources, self.replies)),
             "without_description": self._by_kind(exact_matches(model, tokenizer, self.questions, self.replies)),
-            "best_guess_from_the_question": question_only_ceiling(self.scenes),
+            "best_guess_from_the_question": best_guess_from_question(self.scenes),
         }
 
-    def _by_kind(self, right: Tensor) -> dict[str, float]:
-        kinds = {name: right[self.asked.kind.cpu() == kind] for kind, name in enumerate(KINDS)}
-        return {name: 100 * float(some.float().mean()) for name, some in {"all": right, **kinds}.items()}
+    def _by_kind(self, correct: Tensor) -> dict[str, float]:
+        """In percent, of all questions and of each kind."""
+        kinds = {name: correct[self.kind == kind] for kind, name in enumerate(KINDS)}
+        return {name: 100 * float(part.float().mean()) for name, part in {"all": correct, **kinds}.items()}
 
 
-def options_of_the_call() -> argparse.Namespace:
-    parser = course.options_of(__doc__)
+def read_options() -> argparse.Namespace:
+    parser = new_parser(__doc__)
     parser.add_argument("--batch", type=int, default=512, help="questions")
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--test-questions", type=int, default=5000)
-    return course.begin(parser)
+    return start_run(parser)
 
 
 def main() -> None:
-    options = options_of_the_call()
+    options = read_options()
     tokenizer = new_tokenizer()
     model = new_model(tokenizer).to(options.device)
-    average = course.Average(model)
-    trainer = course.Trainer(model, rate=options.rate)
-    validation = Exam("val", min(512, options.test_questions), options)
+    average = WeightAverage(model)
+    trainer = Trainer(model, rate=options.rate)
+    validation = Evaluation("val", min(512, options.test_questions), options)
 
-    batches = lessons(options)
+    batches = training_batches(options)
     trial = next(batches)
-    loss_of = course.compiled(reply_loss, lambda loss_of: loss_of(model, *trial).backward(), options)
+    loss_of = compile_if_possible(reply_loss, lambda loss_of: loss_of(model, *trial).backward(), options)
     model.zero_grad(set_to_none=True)
 
     def step(progress: float) -> dict[str, Tensor]:
@@ -146,18 +159,18 @@ def main() -> None:
         average.update()
         return {"loss": loss.detach()}
 
-    def probe() -> dict[str, float]:
-        right = exact_matches(average.model, tokenizer, validation.sources, validation.replies)
-        return {"exact_match": 100 * float(right.float().mean())}
+    def validate() -> dict[str, float]:
+        correct = exact_matches(average.model, tokenizer, validation.sources, validation.replies)
+        return {"exact_match": 100 * float(correct.float().mean())}
 
-    steps = course.follow(step, seconds=course.seconds_left(options, keep=30), options=options, probe=probe)
-    course.save(average.model, options.out / "model", [tokenizer])
+    steps = train_for(step, seconds=seconds_left(options, reserve=30), options=options, validate=validate)
+    save_model(average.model, options.out / "model", [tokenizer])
 
-    model = course.reloaded(T5ForConditionalGeneration, options)
-    exam = Exam("test", options.test_questions, options)
-    scores = exam.scores(model, AutoTokenizer.from_pretrained(options.out / "model"))
-    say({"example": exam.sources[0], "reply": exam.replies[0]}, options.out)
-    course.finish(scores, model, options, steps=steps, questions_seen=steps * options.batch)
+    model = load_model(T5ForConditionalGeneration, options)
+    evaluation = Evaluation("test", options.test_questions, options)
+    scores = evaluation.scores(model, AutoTokenizer.from_pretrained(options.out / "model"))
+    log({"example": evaluation.sources[0], "reply": evaluation.replies[0]}, options.out)
+    write_metrics(scores, model, options, steps=steps, questions_seen=steps * options.batch)
 
 
 if __name__ == "__main__":

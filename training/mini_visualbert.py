@@ -7,10 +7,10 @@ A region is its 12 × 12 pixels and its box, in one vector. The answer is read a
 
 from transformers import BertTokenizer, VisualBertConfig, VisualBertForQuestionAnswering
 
-import answering
-import course
-from answering import Reading, School
-from asking import POSITIONS, Batch
+from checkpoints import load_model
+from training_loop import write_metrics
+from vqa_batches import POSITIONS, VqaBatch
+from vqa_training import VqaOutput, VqaTraining, read_options
 from whyformer.scenes import ANSWERS, FEATURES
 
 
@@ -35,8 +35,11 @@ def new_model(tokenizer: BertTokenizer) -> VisualBertForQuestionAnswering:
     )
 
 
-def reading_of(model: VisualBertForQuestionAnswering, batch: Batch) -> Reading:
-    """The attention mask covers the words alone: the model finds by it the last word, where it reads its answer."""
+def forward(model: VisualBertForQuestionAnswering, batch: VqaBatch) -> VqaOutput:
+    """The answers, and the regions after the first block.
+
+    The attention mask covers the words alone: by it the model finds the last word, where it reads its answer.
+    """
     output = model(
         input_ids=batch.ids,
         attention_mask=batch.mask,
@@ -45,16 +48,16 @@ def reading_of(model: VisualBertForQuestionAnswering, batch: Batch) -> Reading:
         output_hidden_states=True,
     )
     after_first_block = output.hidden_states[1]
-    return Reading(output.logits, after_first_block[:, batch.ids.shape[1] :])
+    return VqaOutput(output.logits, after_first_block[:, batch.ids.shape[1] :])
 
 
 def main() -> None:
-    options = answering.options_of_the_call(__doc__)
-    school = School(new_model, reading_of, options)
-    steps = school.train(keep=30)
-    model = course.reloaded(VisualBertForQuestionAnswering, options)
-    scores = school.exam.scores(model, reading_of)
-    course.finish(scores, model, options, steps=steps, questions_seen=steps * options.batch)
+    options = read_options(__doc__)
+    training = VqaTraining(new_model, forward, options)
+    steps = training.train(reserve=30)
+    model = load_model(VisualBertForQuestionAnswering, options)
+    scores = training.evaluation.scores(model, forward)
+    write_metrics(scores, model, options, steps=steps, questions_seen=steps * options.batch)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The texts the small BERTs learn from: IMDB, ERASER Movie Reviews and 20 Newsgroups, as strings with labels."""
+"""Reads IMDB, ERASER Movie Reviews and 20 Newsgroups as strings with labels."""
 
 import json
 import lzma
@@ -9,13 +9,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-FEELINGS = ("negative", "positive")
+SENTIMENTS = ("negative", "positive")
 QUOTE = re.compile(r"writes in|writes:|wrote:|says:|said:|^In article|^Quoted from|^\||^>")
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Some texts and, for each, the place of its label among the data's names."""
+    """Some texts and, for each, the index of its label among the data's label names."""
 
     texts: tuple[str, ...]
     labels: tuple[int, ...]
@@ -26,25 +26,28 @@ class Texts:
     def __add__(self, other: "Texts") -> "Texts":
         return Texts(self.texts + other.texts, self.labels + other.labels)
 
-    def chosen(self, places: Iterable[int]) -> "Texts":
+    def select(self, places: Iterable[int]) -> "Texts":
+        """The texts at these places."""
         places = tuple(places)
         return Texts(tuple(self.texts[i] for i in places), tuple(self.labels[i] for i in places))
 
-    def parted(self, count: int) -> tuple["Texts", "Texts"]:
-        """All but `count` texts drawn at random, and these."""
+    def split(self, count: int) -> tuple["Texts", "Texts"]:
+        """All but `count` texts drawn at random, and these `count`; the same at every call."""
         places = random.Random(0).sample(range(len(self)), len(self))
-        return self.chosen(sorted(places[count:])), self.chosen(sorted(places[:count]))
+        return self.select(sorted(places[count:])), self.select(sorted(places[:count]))
 
     def sample(self, count: int) -> "Texts":
-        return self.parted(min(count, len(self)))[1]
+        """At most `count` texts drawn at random; the same at every call."""
+        return self.split(min(count, len(self)))[1]
 
-    def without(self, known: set[str]) -> "Texts":
-        """Less the texts that have more than a third of their sentences among the `known`."""
+    def without_overlap(self, others: set[str]) -> "Texts":
+        """Less the texts that have more than a third of their sentences among `others`."""
         ours = (sentences(text) for text in self.texts)
-        return self.chosen(i for i, own in enumerate(ours) if 3 * len(own & known) <= len(own))
+        return self.select(i for i, own in enumerate(ours) if 3 * len(own & others) <= len(own))
 
 
 def sentences_of(*parts: Texts) -> set[str]:
+    """The sentences of all texts of these parts."""
     return {sentence for part in parts for text in part.texts for sentence in sentences(text)}
 
 
@@ -64,7 +67,7 @@ def imdb(folder: Path, split: str) -> Texts:
 
 def eraser_movies(folder: Path) -> dict[str, Texts]:
     """train (1,600 reviews), val and test; the words of a review stand apart by spaces, as rationales count them."""
-    files = files_of(folder / "eraser_movies.tar.gz", "utf-8")
+    files = read_archive(folder / "eraser_movies.tar.gz", "utf-8")
     reviews = {}
     for split, name in {"train": "train_1600", "val": "val", "test": "test"}.items():
         rows = [json.loads(line) for line in files[f"{name}.jsonl"].splitlines()]
@@ -75,17 +78,18 @@ def eraser_movies(folder: Path) -> dict[str, Texts]:
 
 def newsgroups(folder: Path) -> tuple[tuple[str, ...], Texts, Texts]:
     """The groups' names, and the posts of the "bydate" train and test parts without headers, footers and quotes."""
-    files = files_of(folder / "20newsgroups.tar.gz", "latin-1")
-    posts = [(name.split("/")[-3:-1], bare(text)) for name, text in sorted(files.items())]
+    files = read_archive(folder / "20newsgroups.tar.gz", "latin-1")
+    posts = [(name.split("/")[-3:-1], post_body(text)) for name, text in sorted(files.items())]
     names = tuple(sorted({group for (_, group), _ in posts}))
     parts = []
     for end in ("train", "test"):
-        mine = [(text, names.index(group)) for (part, group), text in posts if part.endswith(end)]
-        parts.append(Texts(*(tuple(column) for column in zip(*mine, strict=True))))
+        rows = [(text, names.index(group)) for (part, group), text in posts if part.endswith(end)]
+        parts.append(Texts(*(tuple(column) for column in zip(*rows, strict=True))))
     return names, *parts
 
 
-def bare(post: str) -> str:
+def post_body(post: str) -> str:
+    """A post without header, footer and quotes."""
     return without_quotes(without_footer(without_header(post)))
 
 
@@ -102,10 +106,11 @@ def without_footer(post: str) -> str:
 
 
 def without_quotes(post: str) -> str:
+    """Less the lines that quote another post or announce a quotation."""
     return "\n".join(line for line in post.split("\n") if not QUOTE.search(line))
 
 
-def files_of(archive: Path, encoding: str) -> dict[str, str]:
+def read_archive(archive: Path, encoding: str) -> dict[str, str]:
     """Every file of a tar archive as text, by its path there."""
     with tarfile.open(archive) as tar:
         return {member.name: tar.extractfile(member).read().decode(encoding) for member in tar if member.isfile()}

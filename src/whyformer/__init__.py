@@ -9,10 +9,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from whyformer.api.attribution import attribute, explain, explain_batch
+    from whyformer.api.attribution import attribute
     from whyformer.api.checkup import Checkup
     from whyformer.api.doctor import doctor
+    from whyformer.api.explain import explain, explain_batch
     from whyformer.api.writing import continuation
+    from whyformer.axes import head_mean
     from whyformer.benchmark import evaluate
     from whyformer.errors import UnsupportedModel, WhyformerError
     from whyformer.inputs.read import Regions
@@ -24,12 +26,16 @@ if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part, Word
     from whyformer.targets.scores import Target, box_side, contrast, detection, logit, similarity
-    from whyformer.tracing.trace import Trace, head_mean, trace
+    from whyformer.tracing.attribution import Attribution
+    from whyformer.tracing.build import trace
+    from whyformer.tracing.reads import Reads
+    from whyformer.tracing.trace import Trace
 
 # Where each public name is defined.
 _HOMES = {
     "FAMILIES": "models.families",
     "METHODS": "methods.registry",
+    "Attribution": "tracing.attribution",
     "Checkup": "api.checkup",
     "Continuation": "results.continuation",
     "Explanation": "results.explanation",
@@ -37,6 +43,7 @@ _HOMES = {
     "LoadedModel": "models.loading",
     "Method": "methods.registry",
     "Part": "results.part",
+    "Reads": "tracing.reads",
     "Regions": "inputs.read",
     "Stream": "models.families",
     "Target": "targets.scores",
@@ -51,20 +58,21 @@ _HOMES = {
     "detection": "targets.scores",
     "doctor": "api.doctor",
     "evaluate": "benchmark",
-    "explain": "api.attribution",
-    "explain_batch": "api.attribution",
-    "head_mean": "tracing.trace",
+    "explain": "api.explain",
+    "explain_batch": "api.explain",
+    "head_mean": "axes",
     "load": "models.loading",
     "load_plugins": "plugins",
     "logit": "targets.scores",
     "method": "methods.registry",
     "similarity": "targets.scores",
-    "trace": "tracing.trace",
+    "trace": "tracing.build",
 }
 
 __all__ = [
     "FAMILIES",
     "METHODS",
+    "Attribution",
     "Checkup",
     "Continuation",
     "Explanation",
@@ -72,6 +80,7 @@ __all__ = [
     "LoadedModel",
     "Method",
     "Part",
+    "Reads",
     "Regions",
     "Stream",
     "Target",

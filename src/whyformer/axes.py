@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+import torch
 from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
@@ -62,3 +63,25 @@ Inputs = dict[str, Any]
 def by_head(x: Tensor, batch: int) -> AttentionMap:
     """A map with its own head axis, where the model had folded it into the batch."""
     return x if x.dim() == 4 else x.reshape(batch, -1, *x.shape[-2:])
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """The tensor in float32, or as it is where it is finer: sums of half precision lose too much."""
+    return x.to(torch.promote_types(x.dtype, torch.float32))
+
+
+def head_mean(x: AttentionMap) -> Mixing:
+    """The mean of a map over its heads, in float32 at least.
+
+    Args:
+        x: A tensor [example, head, query, key].
+
+    Returns:
+        A tensor [example, query, key].
+
+    Example:
+        >>> import torch
+        >>> whyformer.head_mean(torch.ones(1, 4, 2, 2)).shape
+        torch.Size([1, 2, 2])
+    """
+    return x.mean(HEAD, dtype=torch.promote_types(x.dtype, torch.float32))

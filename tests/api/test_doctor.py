@@ -169,7 +169,7 @@ def test_a_method_that_fails_is_a_problem(vit, monkeypatch):
         return {"image": torch.full((1, 17), torch.nan)}
 
     for name, scores in {"rollout": broken, "random": confused, "grad_cam": endless}.items():
-        monkeypatch.setitem(METHODS, name, replace(METHODS[name], scores=scores))
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], formula=scores))
     found = doctor(vit)
     assert found.problems == (
         "rollout fails: It broke.",
@@ -227,7 +227,7 @@ def test_what_fails_without_a_word_does_not_apply(vit, monkeypatch):
         return {"image": torch.full((1, 17), torch.nan)}
 
     for name, scores in {"rollout": silent, "grad_cam": endless}.items():
-        monkeypatch.setitem(METHODS, name, replace(METHODS[name], scores=scores))
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], formula=scores))
     result = doctor(vit)
     assert result.problems == (
         "rollout fails: StopIteration, without a message",
@@ -251,7 +251,7 @@ def test_methods_that_fail_for_one_reason_are_said_together(vit, monkeypatch):
         raise WhyformerError("It broke.")
 
     for name in ("rollout", "random", "grad_cam"):
-        monkeypatch.setitem(METHODS, name, replace(METHODS[name], scores=broken))
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], formula=broken))
     assert doctor(vit).problems == ("rollout, random and grad_cam fail: It broke.",)
 
 

@@ -178,9 +178,9 @@ def grids(monkeypatch):
     html = importlib.import_module("whyformer.render.html")
     drawn = html.comparison
 
-    def comparison(rows, *titles):
+    def comparison(rows, *titles, **settings):
         handed.append((rows, *titles))
-        return drawn(rows, *titles)
+        return drawn(rows, *titles, **settings)
 
     monkeypatch.setattr(html, "comparison", comparison)
     return handed
@@ -245,7 +245,8 @@ def test_a_method_asked_for_by_name_must_apply(swin, photo, tmp_path):
 def test_a_comparison_is_drawn_as_a_picture(bert, tmp_path):
     run("compare", "the film was great", "--model", bert, "--out", tmp_path / "c.png")
     with Image.open(tmp_path / "c.png") as picture:
-        assert picture.width > len(METHODS) * 300
+        assert 1500 < picture.width < 2000  # the methods go on below
+        assert picture.height > 600
 
 
 def test_methods_are_listed_with_their_options(monkeypatch):
@@ -315,7 +316,7 @@ def test_an_interrupt_is_one_line(vit, photo, tmp_path, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("whyformer.api.attribution.explain_batch", interrupted)
+    monkeypatch.setattr("whyformer.api.explain.explain_batch", interrupted)
     out = tmp_path / "out.html"
     result = CliRunner().invoke(app, ["explain", str(photo), "--model", str(vit), "--out", str(out)])
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "whyformer: stopped.\n")

@@ -13,10 +13,10 @@ from whyformer import METHODS, WhyformerError, explain, load, load_plugins
 from whyformer import plugins as plugins_module
 
 PLUGIN = '''
-from whyformer import head_mean, method
+from whyformer import Reads, head_mean, method
 
 
-@method("first_block_attention", reads="maps")
+@method("first_block_attention", reads=Reads(maps="all"))
 def first_block_attention(trace, *, scale: float = 1.0):
     """The read-out's row of the first block's attention."""
     row = trace.readout.weights[:, None, :] @ head_mean(trace.records[0].map)

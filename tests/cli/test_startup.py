@@ -95,7 +95,7 @@ def test_type_checkers_are_told_the_same_names_from_the_same_modules():
 
 
 PACKAGES = ["whyformer", *(m.name for m in pkgutil.walk_packages(whyformer.__path__, "whyformer.") if m.ispkg)]
-TO_BE_RENAMED = {"whyformer.benchmark": "report, differences", "whyformer.scenes": "example, regions"}
+TO_BE_RENAMED = {"whyformer.benchmark": "report, differences"}
 
 
 @pytest.mark.parametrize(
@@ -119,7 +119,7 @@ def test_no_name_of_a_package_hides_a_module_of_it(package):
 
 
 def test_methods_are_listed_from_their_source_as_the_registry_has_them():
-    built_in = {name: method for name, method in METHODS.items() if method.scores.__module__.startswith("whyformer.")}
+    built_in = {name: method for name, method in METHODS.items() if method.formula.__module__.startswith("whyformer.")}
     assert method_documents() == [method_document(method) for method in built_in.values()]
 
 

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tiny_models import STREAM_FAMILIES
 from whyformer import METHODS, attribute
 from whyformer.axes import Inputs, StreamScores
-from whyformer.tracing.trace import trace
+from whyformer.tracing.build import trace
 
 TEXT_AND_REGIONS = {"text": 9, "image": 6}
 OBJECTS = {"queries": 5, "image": 6}

@@ -13,7 +13,10 @@ import authors
 from cases import GOLDEN, Case, assert_near, case
 from whyformer import attribute
 from whyformer.methods.beyond_intuition import token_alpha
-from whyformer.tracing.trace import Reading, Trace, trace
+from whyformer.tracing.build import trace
+from whyformer.tracing.feedback import Reading, integrated_feedback
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.trace import Trace
 
 AUTHORS_PATH = {"quadrature": "inclusive"}
 METHOD_OF_KEY = {
@@ -121,7 +124,7 @@ def test_maps_gradients_and_token_weights_are_those_of_the_authors_code(name):
             record = trace(golden.model, inputs, target).records[2]
             assert_near(record.map[0], stored[f"{example}/{block}/attn"], 1e-5)
             assert_near(record.gradient[0], stored[key], 1e-5)
-            states = trace(golden.model, inputs, target, reads="states").records[2]
+            states = trace(golden.model, inputs, target, reads=Reads(maps="all", states=True)).records[2]
             assert_near(states.key_state[0], stored[f"{example}/{block}/block_input"].squeeze(), 1e-5)
             assert_near(token_alpha(states, "values")[0], stored[f"{example}/{block}/alpha_token"].squeeze(), 1e-5)
 
@@ -177,8 +180,8 @@ def test_the_feedback_is_that_of_the_authors_code(name, key):
     inputs, target = inputs_and_target(golden, key)
     expected = golden.expected[key]
     everywhere = torch.ones(expected.shape[-1])
-    asked = trace(golden.model, inputs, target, reads="states", readout=everywhere)
-    (feedback,) = asked.feedback(readings_of(asked), "inclusive", int(match["steps"]), "zero").values()
+    asked = trace(golden.model, inputs, target, reads=Reads(maps="all", states=True), readout=everywhere)
+    (feedback,) = integrated_feedback(asked, readings_of(asked), "inclusive", int(match["steps"]), "zero").values()
     found = feedback[0]
     order = asked.readout.rows[0][0]
     if match["row"]:

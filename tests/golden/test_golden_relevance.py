@@ -12,7 +12,7 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,11 @@ from torch import Tensor, nn
 import authors
 from cases import GOLDEN, Case, MeanPooled, assert_near, case
 from whyformer import METHODS, detection
+from whyformer.tracing.build import trace
+from whyformer.tracing.graph import MapRelevances
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.trace import Trace, trace
+from whyformer.tracing.trace import Trace
 
 STORED = Path(__file__).parent / "relevance"
 NAMES = ("vit_cls", "vit_mean_pool", "vit_dino", "bert", "lxmert", "detr", "visualbert")
@@ -88,7 +91,11 @@ def scope_of(key: str) -> str:
     return key.rpartition("/")[0]
 
 
-def trace_of(name: str, dtype: torch.dtype, scope: str, reads: str) -> Trace:
+INPUT_RELEVANCES = Reads(inputs="relevances")
+RELEVANCES = Reads(maps="all", gradients="all", relevances="all")
+
+
+def trace_of(name: str, dtype: torch.dtype, scope: str, reads: Reads) -> Trace:
     golden = explained(name, dtype)
     first, *rest = scope.split("/")
     number = {part[0]: int(part[1:]) for part in rest}
@@ -109,8 +116,8 @@ class Known(Trace):
 
     found: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
 
-    def relevances(self, rules: str, *, strict: bool) -> dict[int, Tensor]:
-        return dict(self.found[rules])
+    def relevances(self, rules: str, *, strict: bool) -> MapRelevances:
+        return MapRelevances(self.found[rules])
 
 
 @cache
@@ -118,15 +125,15 @@ def propagated(name: str, dtype: torch.dtype, scope: str) -> Known:
     """The question of a scope, with relevances of the library."""
     found = {}
     for rules in ("dtd", "lrp") if name in ("vit_cls", "bert") else ("dtd",):
-        asked = trace_of(name, dtype, scope, "relevances")
-        found[rules] = asked.relevances(rules, strict=True)
+        asked = trace_of(name, dtype, scope, RELEVANCES)
+        found[rules] = asked.relevances(rules, strict=True).by_operation
     return Known(**asked.__dict__, found=found)
 
 
 @cache
 def stored(name: str, scope: str) -> Known:
     """The question of a scope, with the gradients and relevances that the code had; the model gives their order."""
-    asked = trace_of(name, torch.float64, scope, "gradients")
+    asked = trace_of(name, torch.float64, scope, Reads(maps="all", gradients="all"))
     with np.load(STORED / f"{name}.npz") as arrays:
         names = list(dict.fromkeys(key.split("/")[-2] for key in arrays if key.startswith(f"{scope}/")))
         reaching = [part for part in names if any(f"{scope}/{part}/{kind}" in arrays for kind in GRADIENTS)]
@@ -137,7 +144,10 @@ def stored(name: str, scope: str) -> Known:
             for rules in ("ours", "lrp", "detr"):
                 if (key := f"{scope}/{part}/cam.rules_{rules}") in arrays:
                     found.setdefault(RULES[rules], {})[record.operation] = torch.from_numpy(arrays[key])[None]
-    steps = tuple(tuple(replace(r, gradient=gradients[r.operation]) for r in step) for step in asked.steps)
+    steps = tuple(
+        tuple(replace(r, gradient_source=partial(torch.clone, gradients[r.operation])) for r in step)
+        for step in asked.steps
+    )
     return Known(**{**asked.__dict__, "steps": steps}, found=found)
 
 
@@ -164,16 +174,16 @@ def of_image(
     rules = RULES[found["rules"]]
     if found["method"] == "ta":
         residual = 0.0 if name == "vit_cls" else 1 / 16  # of the pooled patches, each is its own
-        scores = METHODS["transformer_attribution"].scores(asked, rules=rules, **options)["image"]
+        scores = METHODS["transformer_attribution"](asked, rules=rules, **options)["image"]
         return scores[0, 1:], expected - residual
     if found["method"] == "partial_lrp":
-        return METHODS["partial_lrp"].scores(asked, rules=rules)["image"][0, 1:], expected
+        return METHODS["partial_lrp"](asked, rules=rules)["image"][0, 1:], expected
     if found["method"] == "full_lrp":
-        return METHODS["lrp"].scores(asked, rules=rules)["pixels"][0].reshape(expected.shape), expected
+        return METHODS["lrp"](asked, rules=rules)["pixels"][0].reshape(expected.shape), expected
     relevances = asked.relevances(rules, strict=True)
     if found["method"] == "relevance_rollout":
-        return authors.relevance_rollout(list(relevances.values()))[0, 1:], expected
-    matrix = authors.gradient_times_relevance(asked.last, relevances[asked.last.operation])
+        return authors.relevance_rollout(list(relevances.by_operation.values()))[0, 1:], expected
+    matrix = authors.gradient_times_relevance(asked.last, relevances[asked.last])
     return (asked.readout.weights[0] @ matrix)[1:], expected
 
 
@@ -182,7 +192,7 @@ def of_text(asked: Trace, found: re.Match[str], options: dict[str, Any]) -> Tens
     method = {"ta": "transformer_attribution", "partial_lrp": "partial_lrp", "full_lrp": "lrp"}[found["method"]]
     if method == "transformer_attribution":
         options = options | {"normalise_rows": True}
-    scores = METHODS[method].scores(asked, rules=rules, **options)["text"][0]
+    scores = METHODS[method](asked, rules=rules, **options)["text"][0]
     return authors.with_own_entry(scores, 0, found["own"] or "zero")
 
 
@@ -195,13 +205,13 @@ def of_streams(
     position = int(asked.readout.weights[0].argmax())
     if found["method"] == "partial_lrp":
         record = last_between(asked, own, stream)
-        matrix = authors.partial_lrp_of_the_whole_map(asked.relevances("dtd", strict=True)[record.operation])
+        matrix = authors.partial_lrp_of_the_whole_map(asked.relevances("dtd", strict=True)[record])
         if name == "lxmert":
             expected = expected[position]
         scores = matrix[position]
     elif found["method"] == "ga" and key == DROPS_A_LAYER:
         relevances = asked.relevances("dtd", strict=True)
-        records = [replace(record, map=relevances[record.operation]) for record in asked.records]
+        records = [replace(record, source=relevances[record]) for record in asked.records]
         scores = authors.generic_attention_that_drops_layers(records, own, stream)[0]["Rqi"][position]
     else:
         method, options = {
@@ -209,7 +219,7 @@ def of_streams(
             "ga": ("generic_attention", {"maps": "relevance"}),
         }[found["method"]]
         expected = expected[position] if name == "lxmert" else expected
-        scores = METHODS[method].scores(asked, **options)[stream][0]
+        scores = METHODS[method](asked, **options)[stream][0]
     return (authors.with_own_entry(scores, position, "zero") if stream == own else scores), expected
 
 
@@ -217,7 +227,11 @@ def of_streams(
 @BOTH
 def test_relevance_through_the_stock_models_is_that_of_the_authors_code(name, key, dtype):
     scope = scope_of(key)
-    asked = trace_of(name, dtype, scope, "input relevance") if "full_lrp" in key else propagated(name, dtype, scope)
+    asked = (
+        trace_of(name, dtype, scope, Reads(inputs="relevances"))
+        if "full_lrp" in key
+        else propagated(name, dtype, scope)
+    )
     got, expected = scores_of(name, asked, key)
     coarse = 2e-2 if "relevance_maps" in key else 1e-2  # the code's own float32 against its float64
     assert_near(got, expected, 2e-5 if dtype == torch.float64 else coarse)
@@ -258,8 +272,8 @@ def test_a_batch_has_the_relevance_of_its_examples():
     inputs = {part: golden.inputs[f"batch/{part}"] for part in ("input_ids", "attention_mask")}
     with np.load(GOLDEN / "bert" / "inputs.npz", allow_pickle=False) as stored:
         names = [str(name) for name in stored["batch/input_names"]]
-    asked = trace(golden.model, inputs, 1, reads="relevances")
-    scores = METHODS["transformer_attribution"].scores(asked, normalise_rows=True)["text"]
+    asked = trace(golden.model, inputs, 1, reads=Reads(maps="all", gradients="all", relevances="all"))
+    scores = METHODS["transformer_attribution"](asked, normalise_rows=True)["text"]
     for row, name in zip(scores, names, strict=True):
         expected = golden.expected[f"{name}/c1/ta.rules_ours.rownorm.first_block0.own_entry_zero"]
         assert_near(authors.with_own_entry(row, 0, "zero"), expected, 2e-5)

@@ -18,8 +18,10 @@ from cases import GOLDEN, Case, assert_near, case
 from whyformer import METHODS, detection
 from whyformer.axes import StreamScores
 from whyformer.models.readout import ReadOut
+from whyformer.tracing.build import trace
+from whyformer.tracing.feedback import Reading, integrated_feedback
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.trace import Reading, Trace, trace
+from whyformer.tracing.trace import Trace
 
 NAMES = ("lxmert", "detr", "clip", "visualbert")
 BOTH = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=["float32", "float64"])
@@ -112,7 +114,7 @@ def scores_of(asked: Trace, key: str) -> StreamScores:
     found = parsed(key)
     assert found is not None
     method, options = found
-    return METHODS[method].scores(asked, **options)
+    return METHODS[method](asked, **options)
 
 
 def matrix(asked: Trace, key: str, queries: str, keys: str) -> Tensor:
@@ -198,7 +200,7 @@ def test_detr_is_explained_as_by_the_authors_code(key, dtype):
 def test_detr_without_the_layers_that_the_authors_code_drops(key, dtype):
     golden, asked = case("detr", dtype), asked_by("detr", dtype, key)
     found, zero_rows = authors.generic_attention_that_drops_layers(asked.records, "queries", "image")
-    assert_near(found["Rqi"][int(asked.asked.place)], golden.expected[key], **tolerances(golden, key))
+    assert_near(found["Rqi"][int(asked.target.place)], golden.expected[key], **tolerances(golden, key))
     assert zero_rows == golden.expected[f"{key}.zero_rows_Rqq"].tolist()
     assert any(zero_rows) == (key == DROPS_A_LAYER)
 
@@ -247,7 +249,7 @@ def twin_of_normalisation(relevance: np.ndarray) -> np.ndarray:
 @pytest.mark.parametrize("key", keys_like("detr", r"ga\.rownorm"))
 def test_a_row_of_zeros_drops_no_layer_of_detr(key):
     asked = asked_by("detr", torch.float64, key)
-    got, expected, place = scores_of(asked, key), twin_of_generic_attention(asked), int(asked.asked.place)
+    got, expected, place = scores_of(asked, key), twin_of_generic_attention(asked), int(asked.target.place)
     assert_near(got["image"][0], expected["crossed"][place], 1e-12)
     assert_near(got["queries"][0], expected["queries"][place] - np.eye(7)[place], 1e-12)
     golden = case("detr", torch.float64).expected[key]
@@ -260,7 +262,7 @@ def test_a_row_of_zeros_drops_no_layer_of_detr(key):
 def test_detr_grad_cam_with_whole_map_weights(key, dtype):
     golden, asked = case("detr", dtype), asked_by("detr", dtype, key)
     got = authors.grad_cam_with_whole_map_weights(between(asked, "queries", "image")[-1])[0]
-    assert_near(got[int(asked.asked.place)], golden.expected[key], **tolerances(golden, key))
+    assert_near(got[int(asked.target.place)], golden.expected[key], **tolerances(golden, key))
 
 
 # CLIP: float32 alone, as the reference cannot run in float64
@@ -301,7 +303,7 @@ def feedback_of(asked: Trace, stream: str, quadrature: str = "inclusive", steps:
     """F of a tower, at the one token where it is read."""
     readout = next(readout for readout in asked.readouts if readout.stream == stream)
     reading = Reading(stream, between(asked, stream, stream)[-1], readout)
-    return asked.feedback([reading], quadrature, steps, "zero")[stream][0, 0]
+    return integrated_feedback(asked, [reading], quadrature, steps, "zero")[stream][0, 0]
 
 
 @pytest.mark.parametrize("key", keys_like("clip", r"ours_t\..*"))

@@ -27,14 +27,14 @@ def test_a_folder_gives_its_model_processor_and_name(vit):
     pixels = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(0))
     assert torch.equal(loaded_model.model(pixels).logits, original(pixels).logits)
     assert loaded_model.name == "tiny-vit"
-    assert loaded_model.sees_pictures
+    assert loaded_model.task.sees_pictures
     assert not loaded_model.model.training
     assert loaded_model.model.config.id2label[3] == "fish"
 
 
 def test_a_text_model_comes_with_its_tokenizer(bert):
     loaded_model = load(str(bert))
-    assert not loaded_model.sees_pictures
+    assert not loaded_model.task.sees_pictures
     assert loaded_model.processor("the film").input_ids == [1, 5, 6, 2]
 
 
@@ -49,7 +49,7 @@ def test_precision_is_as_asked(vit):
 
 def test_a_module_finds_the_processor_of_its_folder(vit):
     loaded_model = resolve_model(load(vit).model)
-    assert loaded_model.sees_pictures
+    assert loaded_model.task.sees_pictures
     assert loaded_model.name == "tiny-vit"
 
 

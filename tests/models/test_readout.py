@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import numpy as np
+import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tiny_models import FAMILIES, text_inputs
+from whyformer import WhyformerError, attribute
 from whyformer.models.readout import ReadOut, read_out_seen, read_out_weights
 
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0]]).bool()
@@ -43,3 +46,19 @@ def test_the_read_out_of_an_unknown_head_is_where_its_gradient_is():
     gradient[0, 1, 2, 0] = -0.5
     gradient[1, :, 1:3] = 1.0
     assert read_out_seen(gradient).tolist() == [[0, 0, 1, 0], [0, 0.5, 0.5, 0]]
+
+
+@pytest.mark.parametrize("position", [-1, -2])
+@pytest.mark.parametrize("method", ["rollout", "generic_attention", "raw_attention"])
+def test_a_negative_position_counts_from_the_last_real_token(method, position):
+    model, inputs = FAMILIES["bert"](), text_inputs()
+    together = attribute(model, inputs, 1, method, readout=position)["text"]
+    for row, length in enumerate(inputs["attention_mask"].sum(dim=1).tolist()):
+        alone = {name: value[row : row + 1, :length] for name, value in inputs.items()}
+        expected = attribute(model, alone, 1, method, readout=position)["text"][0]
+        torch.testing.assert_close(together[row, :length], expected, rtol=1e-4, atol=1e-6)
+
+
+def test_a_negative_position_before_a_text_is_refused():
+    with pytest.raises(WhyformerError, match=r"Read-out position -5 is outside a text of 4 tokens in this batch"):
+        attribute(FAMILIES["bert"](), text_inputs(), 1, "rollout", readout=-5)

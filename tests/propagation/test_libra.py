@@ -34,13 +34,13 @@ def summed_up(model: nn.Module, states: torch.Tensor, scaled: nn.Module, **input
     """The score of each example, and the sum of input times gradient at what `scaled` gives."""
     states = states.double().requires_grad_()
     handle = scaled.register_forward_hook(lambda module, args, output: states)
-    ruled = PropagationMode(model, len(states), precise=False)
+    mode = PropagationMode(model, len(states), precise=False)
     try:
-        logits = Recorder(len(states), graph=True, ruled=ruled).run(model, **inputs).logits
+        logits = Recorder(len(states), graph=True, mode=mode).run(model, **inputs).logits
     finally:
         handle.remove()
     score = logits[:, 1] if logits.dim() == 2 else logits[:, -1, 1]
-    with ruled.following(LIBRA):
+    with mode.using(LIBRA):
         (gradient,) = torch.autograd.grad(score.sum(), states)
     return score.detach(), (states * gradient).sum(dim=(1, 2)).detach()
 
@@ -69,8 +69,8 @@ def test_the_answer_is_that_of_the_plain_model(family):
     model, inputs = FAMILIES[family](), inputs_of(family)
     with torch.no_grad():
         plain = model(**inputs).logits
-    ruled = PropagationMode(model, len(plain), precise=False)
-    recorded = Recorder(len(plain), graph=True, ruled=ruled).run(model, **inputs).logits
+    mode = PropagationMode(model, len(plain), precise=False)
+    recorded = Recorder(len(plain), graph=True, mode=mode).run(model, **inputs).logits
     torch.testing.assert_close(recorded.detach(), plain, rtol=1e-5, atol=1e-6)
 
 
@@ -97,10 +97,10 @@ class Plain(nn.Module):
 def slope(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     """The gradient of the function's sum by LibraGrad's rules."""
     x = x.clone().requires_grad_()
-    ruled = PropagationMode(Plain(function), len(x), precise=False)
-    with ruled:
+    mode = PropagationMode(Plain(function), len(x), precise=False)
+    with mode:
         output = function(x)
-    with ruled.following(LIBRA):
+    with mode.using(LIBRA):
         return torch.autograd.grad(output.sum(), x)[0]
 
 

@@ -29,8 +29,9 @@ from whyformer.errors import UnsupportedModel
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.mode import NoRule, PropagationMode
 from whyformer.propagation.rules import LIBRA, RULES
+from whyformer.tracing.build import trace
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.trace import trace
 
 BATCH = 2
 Spelled = Callable[..., Tensor]
@@ -87,14 +88,14 @@ def handed(
     model: Model, inputs: Sequence[Tensor], rules: Any, arrived: Tensor | None = None, *, strict: bool = True
 ) -> tuple[Tensor, list[Tensor], PropagationMode]:
     """The model's output, what arrives at its inputs by the rules, and the mode it ran in."""
-    ruled = PropagationMode(model, len(inputs[0]))
+    mode = PropagationMode(model, len(inputs[0]))
     leaves = [x.clone().requires_grad_() for x in inputs]
-    output = Recorder(len(inputs[0]), graph=True, ruled=ruled).run(model, *leaves)
+    output = Recorder(len(inputs[0]), graph=True, mode=mode).run(model, *leaves)
     arrived = random(*output.shape, seed=9) if arrived is None else arrived
-    with ruled.following(rules, strict=strict):
+    with mode.using(rules, strict=strict):
         found = torch.autograd.grad(output, leaves, arrived, allow_unused=True)
     whole = [torch.zeros_like(x) if part is None else part for part, x in zip(found, leaves, strict=True)]
-    return output.detach(), whole, ruled
+    return output.detach(), whole, mode
 
 
 X, Y = random(2, 3, 4), random(2, 3, 4, seed=1)
@@ -655,11 +656,12 @@ def test_what_an_operation_read_and_the_model_then_changes_in_place_is_refused()
 @pytest.mark.parametrize("rules", ["z_plus", "dtd", "attn_lrp", "cp_lrp"])
 def test_a_contrast_is_the_difference_of_its_labels(rules):
     model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
-    asked = {target: trace(model, inputs, target, reads="input relevance") for target in (0, 1, contrast(0, 1))}
-    first, second, both = (METHODS["lrp"].scores(each, rules=rules)["text"] for each in asked.values())
+    targets = (0, 1, contrast(0, 1))
+    attributions = [attribute(model, inputs, target, "lrp", rules=rules) for target in targets]
+    first, second, both = (attribution["text"] for attribution in attributions)
     assert float(both.abs().max()) > 1e-3 * float(first.abs().max())
     torch.testing.assert_close(both, first - second, rtol=1e-9, atol=1e-12)
-    completeness = asked[contrast(0, 1)].findings.completeness
+    completeness = attributions[2].completeness
     assert rules in ("attn_lrp", "cp_lrp") or float(completeness.max()) < 1e-6
 
 
@@ -731,9 +733,9 @@ def test_an_operation_without_a_rule_is_named_with_its_module_and_the_way_out():
 
 def test_what_is_passed_for_want_of_a_rule_is_a_gradient_and_is_listed():
     model, inputs = with_running_sums(), {"pixel_values": random(2, 3, 32, 32)}
-    asked = trace(model, inputs, 1, reads="input relevance")
-    passed = METHODS["lrp"].scores(asked, strict=False)["pixels"]
-    assert asked.findings.remarks == ("Passed as a gradient, for want of a rule: cumsum in classifier.1.",)
+    attribution = attribute(model, inputs, 1, "lrp", strict=False)
+    passed = attribution["pixels"]
+    assert attribution.remarks == ("Passed as a gradient, for want of a rule: cumsum in classifier.1.",)
     plain = built("ViTForImageClassification", "ViTConfig", **IMAGE).double()
     single = [attribute(plain, inputs, label, "lrp")["pixels"] for label in (0, 1)]
     torch.testing.assert_close(passed, single[0] + single[1], rtol=1e-6, atol=1e-9)
@@ -741,13 +743,13 @@ def test_what_is_passed_for_want_of_a_rule_is_a_gradient_and_is_listed():
 
 def test_after_a_refusal_the_same_graph_still_gives_gradients():
     model, x = Model(lambda x, part: part(x), parts=[Running()]), random(2, 3)
-    ruled, leaf = PropagationMode(model, 2), x.clone().requires_grad_()
-    output = Recorder(2, graph=True, ruled=ruled).run(model, leaf)
-    with pytest.raises(NoRule), ruled.following(RULES["dtd"], strict=True):
+    mode, leaf = PropagationMode(model, 2), x.clone().requires_grad_()
+    output = Recorder(2, graph=True, mode=mode).run(model, leaf)
+    with pytest.raises(NoRule), mode.using(RULES["dtd"], strict=True):
         torch.autograd.grad(output, leaf, torch.ones(2, 3).double(), retain_graph=True)
     (gradient,) = torch.autograd.grad(output, leaf, torch.ones(2, 3).double())
     assert torch.equal(gradient, torch.tensor([[3.0, 2.0, 1.0]]).double().expand(2, 3))
-    assert not ruled.passed
+    assert not mode.without_rule
 
 
 def test_a_kind_given_to_an_operation_is_its_rule(monkeypatch):
@@ -759,8 +761,8 @@ def test_a_kind_given_to_an_operation_is_its_rule(monkeypatch):
 
 def test_an_operation_that_no_relevance_reaches_needs_no_rule():
     """Python's RMSNorm squares, which is in the denominator alone."""
-    _, _, ruled = handed(ROWS["RMSNorm in Python"].model(), (X,), RULES["dtd"])
-    assert not ruled.passed
+    _, _, mode = handed(ROWS["RMSNorm in Python"].model(), (X,), RULES["dtd"])
+    assert not mode.without_rule
 
 
 # Precision
@@ -778,9 +780,9 @@ def test_a_model_of_half_precision_is_computed_in_float32_and_that_is_said(famil
     half, single = halved(FAMILIES[family]())
     found = []
     for model in (half, single):
-        asked = trace(model, inputs_of(family), 1, reads="input relevance")
-        (scores,) = METHODS["lrp"].scores(asked, rules=rules).values()
-        found.append((scores, asked.findings.remarks))
+        attribution = attribute(model, inputs_of(family), 1, "lrp", rules=rules)
+        (scores,) = attribution.values()
+        found.append((scores, attribution.remarks))
     assert (found[0][0] - found[1][0]).abs().max() <= 1e-5 * found[1][0].abs().max()
     assert found[0][0].dtype == torch.float32
     assert found[0][1] == ("The model is in bfloat16; relevance was computed in float32.",)
@@ -829,7 +831,7 @@ def tf32():
 def test_tf32_is_refused_on_a_gpu(monkeypatch):
     model = Model(F.linear, (W,))
     PropagationMode(model, 2)  # on the CPU there is none
-    monkeypatch.setattr(nn.Parameter, "is_cuda", property(lambda parameter: True))
+    monkeypatch.setattr("whyformer.propagation.mode.device_of", lambda model: torch.device("cuda"))
     with pytest.raises(WhyformerError, match=r"TF32 is on, too coarse for relevance: torch\.backends\.cuda\.matmul"):
         PropagationMode(model, 2)
 
@@ -862,7 +864,7 @@ def test_a_score_that_does_not_depend_on_the_model_is_refused_in_so_many_words()
 
 
 def test_relevance_taken_twice_from_one_trace_says_that_its_graph_is_used_up():
-    asked = trace(FAMILIES["bert"](), inputs_of("bert"), 0, reads="input relevance")
-    METHODS["lrp"].scores(asked)
+    asked = trace(FAMILIES["bert"](), inputs_of("bert"), 0, reads=Reads(inputs="relevances"))
+    METHODS["lrp"](asked)
     with pytest.raises(WhyformerError, match="used up: trace the model again"):
-        METHODS["lrp"].scores(asked)
+        METHODS["lrp"](asked)

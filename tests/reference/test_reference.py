@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -10,8 +12,10 @@ from torch import Tensor
 from tiny_models import FAMILIES, inputs_of
 from whyformer import METHODS, attribute
 from whyformer.methods.beyond_intuition import head_theta, token_alpha
+from whyformer.tracing.build import trace
 from whyformer.tracing.path import nodes_and_weights
-from whyformer.tracing.trace import Trace, trace
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.trace import Trace
 
 CASES = ["vit", "beit mean", "dinov2", "deit distilled", "bert", "modernbert mean", "deberta-v2"]
 
@@ -137,7 +141,7 @@ def test_bi_head_equals_its_naive_twin(family):
 @pytest.mark.parametrize("family", ["vit", "beit mean", "dinov2", "deit distilled"])
 def test_bi_token_equals_its_naive_twin(family):
     model, inputs = double(family)
-    asked = trace(model, inputs, 2, reads="states")
+    asked = trace(model, inputs, 2, reads=Reads(maps="all", states=True))
     (scores,) = attribute(model, inputs, 2, "bi_token", steps=4).values()
     for example, row in enumerate(scores):
         mixings = [twin_token_mixing(record, example) for record in asked.records]
@@ -149,7 +153,7 @@ def test_bi_token_equals_its_naive_twin(family):
 @pytest.mark.parametrize("method", ["bi_head", "bi_token"])
 def test_the_bi_methods_on_text_equal_their_naive_twins(method, family):
     model, inputs = double(family)
-    asked = trace(model, inputs, 2, reads="gradients" if method == "bi_head" else "states")
+    asked = trace(model, inputs, 2, reads=METHODS[method].reads)
     (scores,) = attribute(model, inputs, 2, method, steps=3).values()
     mixing = twin_head_mixing if method == "bi_head" else twin_token_mixing
     for example, row in enumerate(scores):
@@ -186,8 +190,8 @@ RELEVANCE_TWINS = {"partial_lrp": twin_partial_lrp, "transformer_attribution": t
 @pytest.mark.parametrize("method", RELEVANCE_TWINS)
 def test_a_method_that_reads_relevance_equals_its_naive_twin(method, rules, family):
     model, inputs = double(family)
-    asked = trace(model, inputs, 2, reads="relevances")
-    relevances = asked.relevances(rules, strict=True)
+    asked = trace(model, inputs, 2, reads=Reads(maps="all", gradients="all", relevances="all"))
+    relevances = asked.relevances(rules, strict=True).by_operation
     (scores,) = attribute(model, inputs, 2, method, rules=rules).values()
     for example, row in enumerate(scores):
         expected = RELEVANCE_TWINS[method](asked, relevances, example)
@@ -301,7 +305,7 @@ def test_perception_and_feedback_can_be_left_out_alone():
 
 def test_layer_scale_is_part_of_the_output_projection():
     model, inputs = double("dinov2")
-    record = trace(model, inputs, 2, reads="states").records[1]
+    record = trace(model, inputs, 2, reads=Reads(maps="all", states=True)).records[1]
     layer = model.dinov2.encoder.layer[1]
     expected = layer.layer_scale1.lambda1[:, None] * layer.attention.o_proj.weight
     torch.testing.assert_close(record.output_weight, expected.detach())
@@ -311,16 +315,16 @@ def test_layer_scale_is_part_of_the_output_projection():
 def test_heads_without_importance_count_alike():
     model, inputs = double("vit")
     record = trace(model, inputs, 2).last
-    silent = type(record)(**{**record.__dict__, "gradient": torch.zeros_like(record.map)})
+    silent = replace(record, gradient_source=lambda: torch.zeros_like(record.map))
     assert torch.equal(head_theta(silent, "inner"), torch.full((2, 3), 1 / 3, dtype=torch.float64))
 
 
 def test_a_token_without_a_state_carries_nothing():
     model, inputs = double("vit")
-    record = trace(model, inputs, 2, reads="states").last
+    record = trace(model, inputs, 2, reads=Reads(maps="all", states=True)).last
     state = record.key_state.clone()
     state[:, 5] = 0
-    empty = type(record)(**{**record.__dict__, "key_state": state})
+    empty = replace(record, key_state=state)
     assert torch.isfinite(token_alpha(empty, "paper")).all()
     assert (token_alpha(empty, "paper")[:, 5] == 0).all()
 

@@ -16,7 +16,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from whyformer import FAMILIES, METHODS, Family, Stream, UnsupportedModel, attribute
-from whyformer.tracing.trace import trace
+from whyformer.tracing.build import trace
 
 SIZES = {"text": 3, "image": 4}
 GAIN, HEAD = 0.7, 1.3
@@ -164,7 +164,7 @@ def test_what_two_read_outs_attend_to_is_added(method):
     model = Linear(NETWORKS["co-attention, text last"]).eval()
     asked = trace(model, inputs_of(examples()), lambda output: output.sum(dim=1), reads=METHODS[method].reads)
     both, text, image = (
-        METHODS[method].scores(replace(asked, readouts=readouts))
+        METHODS[method](replace(asked, readouts=readouts))
         for readouts in (asked.readouts, asked.readouts[:1], asked.readouts[1:])
     )
     for stream, scores in both.items():

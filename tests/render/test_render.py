@@ -14,12 +14,12 @@ from PIL import Image
 from rich.console import Console
 
 from whyformer.inputs.layouts import Patches, WordPieces
-from whyformer.render import canvas, html, image, terminal
-from whyformer.render.colour import RAMPS, contrast, ink, oklab, rgb, scale, srgb
-from whyformer.render.heat import OPACITY, displayed, heat_bar, overlay, upsampled
+from whyformer.render import canvas, fonts, html, image, terminal
+from whyformer.render.colour import _TO_CONE, _TO_LINEAR, RAMPS, contrast, ink, linear_light, rgb, score_scale, srgb
+from whyformer.render.heat import OPACITY, display_layout, heat_bar, overlay, upsample
 from whyformer.render.marks import FRAME
 from whyformer.render.shades import declarations, token_shade
-from whyformer.render.text import readable, spans, strongest_words, unseen
+from whyformer.render.text import invisible_tokens, readable, spans
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 
@@ -53,6 +53,12 @@ def both():
     return picture(parts={**picture().parts, **written("is it a cat ?").parts})
 
 
+def oklab(colours):
+    """The inverse of `srgb`, for sRGB colours in 0..1."""
+    cones = np.cbrt(linear_light(colours) @ np.linalg.inv(_TO_LINEAR).T)
+    return cones @ np.linalg.inv(_TO_CONE).T
+
+
 @pytest.mark.parametrize("ramp", RAMPS)
 def test_neighbouring_colours_are_equally_far_apart_and_on_the_screen(ramp):
     table = RAMPS[ramp]
@@ -84,7 +90,7 @@ def test_oklab_of_known_colours():
 
 
 def test_scores_are_shown_from_zero_to_the_largest_or_evenly_about_zero():
-    rising, mixed = scale(np.array([0.2, 0.5])), scale(np.array([0.2, -0.5]))
+    rising, mixed = score_scale(np.array([0.2, 0.5])), score_scale(np.array([0.2, -0.5]))
     assert ((rising.low, rising.high), (mixed.low, mixed.high)) == ((0, 0.5), (-0.5, 0.5))
     table, end = RAMPS["light", "only"], RAMPS["light", "against"]
     np.testing.assert_allclose(rising.colours(rising.strength(np.array([0, 0.25, 0.5])), "light"), table[[0, 50, 100]])
@@ -93,7 +99,7 @@ def test_scores_are_shown_from_zero_to_the_largest_or_evenly_about_zero():
 
 @pytest.mark.parametrize("scores", [np.zeros(4), np.zeros(0), np.full(4, 5e-324), np.full(4, -1.7e308)])
 def test_extreme_scores_never_divide_by_zero(scores):
-    shown = scale(scores)
+    shown = score_scale(scores)
     assert np.isfinite(shown.colours(shown.strength(scores), "dark")).all()
 
 
@@ -130,7 +136,7 @@ def naive_bilinear(grid, box, size):
 )
 def test_upsampling_is_the_naive_bilinear_one(grid, box):
     size = (19, 13)
-    values, inside = upsampled(grid, box, size)
+    values, inside = upsample(grid, box, size)
     np.testing.assert_allclose(values, naive_bilinear(grid, box, size), atol=1e-9)
     y, x = np.mgrid[: size[1], : size[0]] + 0.5
     np.testing.assert_array_equal(inside, (box[0] <= x) & (x < box[2]) & (box[1] <= y) & (y < box[3]))
@@ -139,7 +145,7 @@ def test_upsampling_is_the_naive_bilinear_one(grid, box):
 def test_upsampling_over_the_whole_image_is_pillows_bilinear():
     grid = np.random.default_rng(0).random((3, 4)).astype(np.float32)
     expected = np.asarray(Image.fromarray(grid).resize((40, 21), Image.Resampling.BILINEAR))
-    np.testing.assert_allclose(upsampled(grid, (0, 0, 40, 21), (40, 21))[0], expected, atol=1e-5)
+    np.testing.assert_allclose(upsample(grid, (0, 0, 40, 21), (40, 21))[0], expected, atol=1e-5)
 
 
 def test_heat_lies_in_the_box_and_the_rest_is_dimmed_behind_a_line():
@@ -157,7 +163,7 @@ def test_a_map_of_zeros_is_a_grey_picture_with_a_flat_legend():
     part = Part(patches(400, 300), np.zeros(8))
     pixels = np.asarray(overlay(part))
     assert (pixels == pixels[0, 0, 0]).all()
-    assert np.ptp(heat_bar(scale(part.scores), 9)) == 0
+    assert np.ptp(heat_bar(score_scale(part.scores), 9)) == 0
 
 
 @pytest.mark.parametrize(("size", "expected"), [((40, 20), (320, 160)), ((500, 700), (500, 700)), ((1, 900), (1, 900))])
@@ -167,7 +173,7 @@ def test_small_images_are_enlarged_and_others_keep_their_size(size, expected):
 
 
 def test_the_box_follows_the_picture_to_its_displayed_size():
-    assert displayed(patches(40, 20, box=(10, 0, 30, 20))).box == (80, 0, 240, 160)
+    assert display_layout(patches(40, 20, box=(10, 0, 30, 20))).box == (80, 0, 240, 160)
 
 
 @pytest.mark.parametrize("mode", ["1", "L", "LA", "P", "RGBA", "CMYK", "I;16", "F"])
@@ -190,14 +196,14 @@ def test_legends_print_the_ends_of_the_range():
     rising, mixed, flat = (picture(scores).parts["image"] for scores in (range(8), range(-4, 4), [0] * 8))
     assert image.legend(rising).size == image.legend(mixed, width=300).size
     bar = np.asarray(image.legend(mixed))[5]
-    expected = [rgb(colour) for colour in heat_bar(scale(mixed.scores), 300)]
+    expected = [rgb(colour) for colour in heat_bar(score_scale(mixed.scores), 300)]
     np.testing.assert_array_equal(bar, expected)
     assert image.legend(flat).width == 300
 
 
 @pytest.mark.parametrize("explanation", [picture(), written("fine film"), both(), written(""), written(STRANGE)])
 def test_every_explanation_makes_a_figure(explanation):
-    pixels = np.asarray(image.figure(explanation))
+    pixels = np.asarray(image.explanation_figure(explanation))
     assert pixels.ndim == 3
     assert (pixels[0] == 255).all()
     assert (pixels < 128).any()
@@ -205,14 +211,14 @@ def test_every_explanation_makes_a_figure(explanation):
 
 def test_words_of_a_figure_lie_on_their_colours():
     explanation = written("low high", scores=[0.5, 1.0])
-    pixels = {tuple(colour) for colour in np.asarray(image.figure(explanation)).reshape(-1, 3).tolist()}
+    pixels = {tuple(colour) for colour in np.asarray(image.explanation_figure(explanation)).reshape(-1, 3).tolist()}
     assert {rgb(RAMPS["light", "only"][50]), rgb(RAMPS["light", "only"][100])} <= pixels
 
 
 def test_a_long_text_is_cut_in_a_figure_with_the_number_of_words_left_out():
     chips = [canvas.Chip("word")] * 1000
     assert canvas.paragraph(chips, 300, 20, most_lines=5).height == 5 * 31
-    assert image.figure(written("word " * 5000)).height < 16_000
+    assert image.explanation_figure(written("word " * 5000)).height < 16_000
 
 
 def test_text_that_reads_from_the_right_begins_at_the_right():
@@ -264,7 +270,7 @@ def nasty():
     "source",
     [
         html.page([nasty()], NASTY),
-        html.fragment(nasty()),
+        html.explanation_fragment(nasty()),
         html.comparison([[nasty(), None]], [NASTY], [NASTY, "b"], NASTY),
         html.page([nasty(), replace(nasty(), parts=written(NASTY).parts)], NASTY),
     ],
@@ -299,7 +305,7 @@ def test_pieces_carry_the_class_of_their_level():
 
 @pytest.mark.parametrize(("scores", "kind"), [([1.0], "only"), ([1.0, -1.0], "for"), ([-1.0, 1.0], "against")])
 def test_text_on_every_level_is_readable_in_both_schemes(scores, kind):
-    shown = scale(np.array(scores))
+    shown = score_scale(np.array(scores))
     for level in range(1, 101):
         name = token_shade(np.sign(scores[0]) * level / 100, shown)
         assert name == f"{kind}-{level}"
@@ -344,11 +350,11 @@ def test_a_comparison_names_every_cell_by_its_method_and_lets_them_wrap():
 
 
 def test_a_fragment_styles_nothing_outside_itself():
-    style = re.search(r"<style>(.*)</style>", html.fragment(both()), re.DOTALL).group(1)
+    style = re.search(r"<style>(.*)</style>", html.explanation_fragment(both()), re.DOTALL).group(1)
     selectors = [rule.split("{")[0].strip() for rule in style.split("}") if "{" in rule]
     assert selectors
     assert all(selector.startswith(".whyformer") for selector in selectors)
-    assert both()._repr_html_() == html.fragment(both())
+    assert both()._repr_html_() == html.explanation_fragment(both())
 
 
 @pytest.mark.parametrize("explanation", [written(""), written(STRANGE, STRANGE), written("word " * 5000), both()])
@@ -366,32 +372,37 @@ def test_controls_become_symbols_without_moving_a_character():
 def test_spans_cover_the_text_and_share_characters_where_pieces_do():
     layout = WordPieces(("😀 ok.\n",), ("ðŁ", "ĺĢ", "Ġok", "Ċ"), (0, 0, 0, 0), ((0, 1), (0, 1), (1, 4), (5, 6)))
     part = Part(layout, np.array([0.1, -0.4, 0.2, 0.3]))
-    found = [(span.text, span.score) for span in spans(part, 0)]
-    assert found == [("😀", -0.4), (" ", None), ("ok", 0.2), (".\n", None)]
-    assert unseen(part) == [("Ċ", 0.3)]
-    assert "Not visible in the text" in html.fragment(picture(parts={"t": part}))
+    by_token = [(span.text, span.score) for span in spans(part, 0, "token")]
+    assert by_token == [("😀", -0.4), (" ", None), ("ok", 0.2), (".\n", None)]
+    by_word = [(span.text, span.score) for span in spans(part, 0)]
+    assert by_word == [("😀", -0.4), (" ", None), ("ok.", 0.2), ("\n", None)]
+    assert invisible_tokens(part) == [("↵", 0.3)]
+    assert "Not visible in the text" in html.explanation_fragment(picture(parts={"t": part}))
 
 
 @given(st.text(max_size=30), st.lists(st.tuples(st.integers(0, 30), st.integers(0, 30)), max_size=8))
 def test_spans_put_together_are_the_text(text, ends):
     offsets = tuple(tuple(sorted(min(end, len(text)) for end in pair)) for pair in ends)
     part = Part(WordPieces((text,), ("t",) * len(offsets), (0,) * len(offsets), offsets), np.ones(len(offsets)))
-    assert "".join(span.text for span in spans(part, 0)) == readable(text)
-    assert sum(len(span.pieces) for span in spans(part, 0)) + len(unseen(part)) == len(offsets)
+    for units in ("word", "token"):
+        assert "".join(span.text for span in spans(part, 0, units)) == readable(text)
+    by_token = spans(part, 0, "token")
+    assert sum(len(span.tokens) for span in by_token) + len(invisible_tokens(part)) == len(offsets)
 
 
 def test_a_word_is_shown_by_its_piece_furthest_from_zero():
     part = Part(WordPieces(("bad,",), ("bad", ","), (0, 0), ((0, 3), (3, 4))), np.array([-0.9, 0.1]))
-    assert [word.score for word in strongest_words(part)] == [-0.9]
+    assert [word.score for word in part.words()] == [-0.9]
 
 
 def coloured(explanation, width=80):
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=width)
-    return terminal.coloured(explanation, console)
+    return terminal.coloured_explanation(explanation, console)
 
 
 def test_a_terminal_without_colours_gets_the_strongest_words_with_their_scores():
-    lines = terminal.plain(written("good film , awful sound", scores=[0.5, 0.25, 0, -1, 0.125])).splitlines()
+    explanation = written("good film , awful sound", scores=[0.5, 0.25, 0, -1, 0.125])
+    lines = terminal.plain_explanation(explanation).splitlines()
     assert lines[0] == "positive by rollout on mini-bert"
     assert [line.split() for line in lines[1:]] == [
         *[["0.5", "good"], ["0.25", "film"], ["0.125", "sound"], ["0", ","], ["against"], ["-1", "awful"]]
@@ -399,24 +410,24 @@ def test_a_terminal_without_colours_gets_the_strongest_words_with_their_scores()
 
 
 def test_a_terminal_without_colours_gets_pictures_in_shades():
-    lines = terminal.plain(picture([0, 0, 0, 0, 1, 1, 1, 1])).splitlines()
+    lines = terminal.plain_explanation(picture([0, 0, 0, 0, 1, 1, 1, 1])).splitlines()
     assert lines[0] == "cat (0.93) by bi_token on mini-vit"
     assert [set(line) for line in (lines[1], lines[-2])] == [set(), {"█"}]
     assert lines[-1] == "0 · ░▒▓█ 1"
     assert len(lines) == 12 + 2
-    assert "=" in terminal.plain(picture([-1, 0, 0, 0, 0, 0, 0, 1]))
+    assert "=" in terminal.plain_explanation(picture([-1, 0, 0, 0, 0, 0, 0, 1]))
 
 
 def test_a_few_strong_pixels_leave_the_others_visible():
     scores = np.full(80 * 80, 0.01)
     scores[:8], scores[-1] = 1.0, -1.0
-    shown = scale(scores)
+    shown = score_scale(scores)
     assert (shown.low, shown.high) == (-0.01, 0.01)
     assert shown.strength(scores)[[0, 40, -1]].tolist() == [1.0, 1.0, -1.0]
     alone = np.zeros(80 * 80)
     alone[0] = 1.0
-    assert scale(alone).high == 1.0
-    assert scale(scores[:64]).high == 1.0
+    assert score_scale(alone).high == 1.0
+    assert score_scale(scores[:64]).high == 1.0
 
 
 def test_half_blocks_show_two_rows_of_the_overlay_a_line():
@@ -436,7 +447,7 @@ def test_words_in_a_terminal_have_readable_backgrounds_of_their_colour():
 
 def test_escape_sequences_in_a_text_do_not_reach_the_terminal():
     hostile = written("\x1b[2Jgone", target="\x1b[2J", notes=("\x1b[2J",))
-    for shown in (terminal.plain(hostile), coloured(hostile)):
+    for shown in (terminal.plain_explanation(hostile), coloured(hostile)):
         assert "\x1b[2J" not in shown
         assert "␛[2J" in shown
 
@@ -471,24 +482,24 @@ def test_print_has_colours_only_where_the_terminal_has(monkeypatch, variables, h
 
 def test_printing_to_a_file_is_plain(monkeypatch):
     monkeypatch.setattr("sys.stdout", io.StringIO())
-    assert str(both()) == terminal.plain(both())
+    assert str(both()) == terminal.plain_explanation(both())
 
 
 def test_a_system_without_dejavu_draws_in_pillows_own_font(monkeypatch):
-    truetype = canvas.ImageFont.truetype
+    truetype = fonts.ImageFont.truetype
 
     def without_files(font, *arguments, **options):
         if isinstance(font, str):
             raise OSError("cannot open resource")
         return truetype(font, *arguments, **options)
 
-    canvas.font.cache_clear()
-    monkeypatch.setattr(canvas.ImageFont, "truetype", without_files)
+    fonts.font.cache_clear()
+    monkeypatch.setattr(fonts.ImageFont, "truetype", without_files)
     try:
-        assert canvas.font(20).getname()[0] == "Aileron"
-        assert (np.asarray(image.figure(written(STRANGE))) < 128).any()
+        assert fonts.font(20).getname()[0] == "Aileron"
+        assert (np.asarray(image.explanation_figure(written(STRANGE))) < 128).any()
     finally:
-        canvas.font.cache_clear()
+        fonts.font.cache_clear()
 
 
 def test_columns_of_a_grid_stay_in_line_over_pictures_and_texts():

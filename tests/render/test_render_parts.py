@@ -14,10 +14,18 @@ from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.render import html, image, terminal
 from whyformer.render.canvas import INK, WHITE
 from whyformer.render.cells import half_blocks, region_list, shades
-from whyformer.render.colour import RAMPS, scale
-from whyformer.render.heat import BETWEEN_REGIONS, REGION_OPACITY, THIN_LINE, displayed, heat_bar, original, overlay
+from whyformer.render.colour import RAMPS, score_scale
+from whyformer.render.heat import (
+    BETWEEN_REGIONS,
+    REGION_OPACITY,
+    THIN_LINE,
+    display_layout,
+    heat_bar,
+    original,
+    overlay,
+)
 from whyformer.render.marks import FRAME, edges
-from whyformer.render.text import captioned, visible
+from whyformer.render.text import captioned_parts, visible
 from whyformer.results.documents import explanation_document
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
@@ -69,7 +77,7 @@ def heat(strength, table=RAMPS["photo", "only"]):
 
 def coloured(shown, width=100):
     console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=width)
-    return Text.from_ansi(terminal.coloured(shown, console)).plain
+    return Text.from_ansi(terminal.coloured_explanation(shown, console)).plain
 
 
 @pytest.mark.parametrize("order", [[0, 1], [1, 0]])
@@ -117,9 +125,9 @@ def test_a_region_beside_the_image_is_not_drawn_and_a_tiny_one_is():
 
 def test_an_image_without_regions_can_be_shown():
     empty = explanation({"image": regions([], [])})
-    assert image.figure(empty).width > 640
+    assert image.explanation_figure(empty).width > 640
     assert 'alt="Heat map on the image"' in html.page([empty])
-    assert terminal.plain(empty).splitlines()[-1] == "0 · ░▒▓█ 0"
+    assert terminal.plain_explanation(empty).splitlines()[-1] == "0 · ░▒▓█ 0"
 
 
 @pytest.mark.parametrize("drawn", [lambda part: original(part.layout), overlay])
@@ -147,8 +155,8 @@ def test_drawing_leaves_the_image_as_it_was():
 
 def test_boxes_follow_the_picture_to_its_displayed_size():
     small = ground(64, 32)
-    assert displayed(Boxes(small, ((8, 8, 16, 24),))).boxes == ((40, 40, 80, 120),)
-    assert displayed(Patches(small, 1, 1, (0, 0, 64, 32), (8, 8, 16, 24))).outline == (40, 40, 80, 120)
+    assert display_layout(Boxes(small, ((8, 8, 16, 24),))).boxes == ((40, 40, 80, 120),)
+    assert display_layout(Patches(small, 1, 1, (0, 0, 64, 32), (8, 8, 16, 24))).outline == (40, 40, 80, 120)
 
 
 @pytest.mark.parametrize("side", [320, 400, 628])
@@ -172,14 +180,14 @@ def test_a_token_with_a_space_is_seen_in_every_headline():
     shown = translated()
     assert '<h2 dir="auto">␣house (0.93)</h2>' in html.page([shown])
     assert '<h2 dir="auto">␣house</h2>' in html.comparison([[shown]], [shown.target], ["bi_token"])
-    assert terminal.plain(shown).startswith("␣house (0.93) by bi_token")
+    assert terminal.plain_explanation(shown).startswith("␣house (0.93) by bi_token")
     assert coloured(shown).startswith("␣house (0.93) by bi_token")
 
 
 def test_parts_are_read_pictures_first_and_what_the_model_wrote_last():
-    assert [caption for caption, _ in captioned(asked())] == ["image", "text"]
-    assert [caption for caption, _ in captioned(translated())] == ["source", "target so far"]
-    assert [caption for caption, _ in captioned(explanation({"image": patches()}))] == [""]
+    assert [caption for caption, _ in captioned_parts(asked())] == ["image", "text"]
+    assert [caption for caption, _ in captioned_parts(translated())] == ["source", "target so far"]
+    assert [caption for caption, _ in captioned_parts(explanation({"image": patches()}))] == [""]
 
 
 def test_captions_of_a_page_name_the_parts_where_there_are_several():
@@ -208,14 +216,14 @@ def test_long_texts_ask_for_more_room():
 
 def test_the_legend_of_regions_is_as_translucent_as_they_are():
     part = regions([0.0, 2.0], [SMALL, LARGE])
-    expected = np.rint(heat_bar(scale(part.scores), 300, REGION_OPACITY) * 255)
+    expected = np.rint(heat_bar(score_scale(part.scores), 300, REGION_OPACITY) * 255)
     np.testing.assert_array_equal(np.asarray(image.legend(part))[5], expected)
     assert ".whyformer .regions-rising { background: linear-gradient(" in html.page([explanation({"image": part})])
 
 
 def test_a_figure_has_the_words_beside_the_picture_unless_they_are_many():
-    beside, under = image.figure(asked()), image.figure(asked("many words " * 200))
-    picture = image.figure(explanation({"image": asked().parts["image"]}))
+    beside, under = image.explanation_figure(asked()), image.explanation_figure(asked("many words " * 200))
+    picture = image.explanation_figure(explanation({"image": asked().parts["image"]}))
     assert beside.height < picture.height + 60
     assert under.height > beside.height
     pixels = np.asarray(beside).astype(int)
@@ -247,14 +255,14 @@ def test_a_picture_beside_a_long_text_keeps_its_lines():
 
 
 def test_a_terminal_without_colours_shows_parts_side_by_side_where_they_fit():
-    lines = terminal.plain(translated()).splitlines()
+    lines = terminal.plain_explanation(translated()).splitlines()
     assert [line.split() for line in lines[1:]] == [
         ["source", "target", "so", "far"],
         ["2", "Haus", "1", "old"],
         ["0", "das", "0.5", "the"],
         ["0", "alte"],
     ]
-    assert "text" in terminal.plain(asked("x" * 90)).splitlines()
+    assert "text" in terminal.plain_explanation(asked("x" * 90)).splitlines()
 
 
 def test_shades_show_regions_their_numbers_and_a_frame():
@@ -287,6 +295,63 @@ def test_regions_are_listed_with_bars_as_long_as_their_scores():
 
 def test_documents_say_where_regions_and_the_answer_are():
     found = explanation_document(explanation({"image": regions([1.0], [SMALL])}), "a.png")["parts"]["image"]
-    assert found == {"tokens": ("region 1",), "scores": [1.0], "boxes": (SMALL,)}
+    assert found == {"layout": "boxes", "boxes": [list(SMALL)], "tokens": ["region 1"], "scores": [1.0]}
     about = explanation_document(explanation({"image": patches(SMALL)}), "a.png")["parts"]["image"]
-    assert about["outline"] == SMALL
+    assert about["outline"] == list(SMALL)
+
+
+def test_a_comparison_of_many_methods_goes_on_below():
+    one, words_only = explanation({"image": patches()}), explanation({"text": words("a film", [0, 1])})
+    few = image.grid([[one] * 3], ["row"], ["a", "b", "c"])
+    many = image.grid([[one] * 13, [words_only] * 13], ["cat", "text"], [f"method_{number}" for number in range(13)])
+    assert few.width == many.width == image.ROW_TITLE + 4 * image.CELL + 4 * 24 + 2 * image.MARGIN
+    assert many.height > 4 * few.height
+    five = image.grid([[words_only] * 5], ["text"], list("abcde"))
+    assert five.width == image.ROW_TITLE + 3 * image.CELL + 3 * 24 + 2 * image.MARGIN
+
+
+def test_a_page_of_several_explanations_says_what_they_share():
+    one, other = explanation({"image": patches()}), explanation({"image": patches()}, method="rollout", model="\x1bm")
+    titles = [re.findall("<title>(.*?)</title>", html.page(shown))[0] for shown in ([one], [one, one], [one, other])]
+    assert titles == [
+        "red (0.93) by bi_token on mini-lxmert",
+        "2 explanations by bi_token on mini-lxmert",
+        "2 explanations by bi_token and rollout on mini-lxmert and ␛m",
+    ]
+    assert "<title>mine</title>" in html.page([one, one], "mine")
+
+
+def test_a_legend_says_where_all_scores_lie_far_above_zero():
+    remark = "No score is below 3: on a scale that begins at 0 all look strong."
+    high = words("a b c d e", [3, 4, 5, 4, 4])
+    assert f"<p>{remark}</p>" in html.page([explanation({"text": high})])
+    assert image.legend(high).height > image.legend(words("a b c d e", [0, 4, 5, 4, 4])).height
+    for scores in ([0, 4, 5, 4, 4], [2, 2, 5, 2, 2], [-3, 4, 5, 4, 4], [0] * 5):
+        assert "look strong" not in html.page([explanation({"text": words("a b c d e", scores)})])
+
+
+def test_a_page_colours_words_and_names_their_tokens_as_a_reader_knows_them():
+    layout = WordPieces(
+        ("A wonderful\nday",),
+        ("A", "Ġwon", "derful", "Ċ", "day", "</s>"),
+        (0,) * 6,
+        ((0, 1), (1, 5), (5, 11), (11, 12), (12, 15), (15, 15)),
+    )
+    shown = explanation({"text": Part(layout, np.array([0.1, 0.2, 0.4, 0.3, 0.1, 0.2]))})
+    page = html.page([shown])
+    assert 'title="won  0.2 · derful  0.4">wonderful</span>' in page
+    assert re.findall(r'title="(↵|&lt;/s&gt;)  ', page) == ["↵", "&lt;/s&gt;"]
+    assert "Ġ" not in page
+    assert "Ċ" not in page
+    by_token = html.page([shown], units="token")
+    assert 'title="won  0.2">won</span><span' in by_token
+    assert "wonderful</span>" in html.comparison([[shown]], ["a"], ["b"])
+    assert "derful</span>" in html.comparison([[shown]], ["a"], ["b"], units="token")
+
+
+def test_a_terminal_colours_words_or_tokens():
+    layout = WordPieces(("wonder",), ("won", "##der"), (0, 0), ((0, 3), (3, 6)))
+    shown = explanation({"text": Part(layout, np.array([1.0, 0.5]))})
+    console = Console(file=io.StringIO(), force_terminal=True, color_system="truecolor", width=80)
+    assert "mwonder\x1b" in terminal.coloured_explanation(shown, console)
+    assert "mwon\x1b" in terminal.coloured_explanation(shown, console, units="token")

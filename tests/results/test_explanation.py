@@ -126,8 +126,8 @@ SCORES = [9.0, 0.25, -1.0, 0.5, -0.5, -0.25, -2.0, -4.0, 9.0, 0.125, 1.5, 9.0]
 
 def test_word_pieces_of_a_pair_of_texts_become_words_with_their_punctuation():
     assert text(PAIR, PIECES, SCORES).words() == [
-        Word("It's", 0, 0, 4, 0.5),
-        Word("unbelievable!", 0, 5, 18, -0.25),
+        Word("It's", 0, 0, 4, -1.0),
+        Word("unbelievable!", 0, 5, 18, -4.0),
         Word("so", 1, 0, 2, 0.125),
         Word("so", 1, 3, 5, 1.5),
     ]
@@ -270,8 +270,9 @@ def test_options_that_json_cannot_hold_are_kept_as_their_repr(tmp_path, suffix):
 def test_the_json_says_what_it_is(tmp_path):
     picture().save(tmp_path / "e.json")
     document = json.loads((tmp_path / "e.json").read_text())
-    assert (document["format"], document["version"]) == ("whyformer-explanation", 1)
-    assert document["parts"]["image"]["scores"] == {"dtype": "float32", "values": picture().scores.tolist()}
+    assert (document["format"], document["version"]) == ("whyformer-explanation", 2)
+    assert document["parts"]["image"]["scores"] == picture().scores.tolist()
+    assert document["parts"]["image"]["dtype"] == "float32"
 
 
 def test_the_npz_holds_no_pickle(tmp_path):
@@ -318,7 +319,7 @@ def test_a_failed_save_leaves_the_old_file_and_nothing_else(tmp_path, monkeypatc
 
 
 def _damaged(kind, suffix, good):
-    document = {"format": "whyformer-explanation", "version": 2}
+    document = {"format": "whyformer-explanation", "version": 3}
     return {
         "empty": b"",
         "cut": good[: len(good) // 2],

@@ -8,7 +8,7 @@ from sklearn.linear_model import Ridge
 from transformers import Dinov2Config, Dinov2Model
 
 import dinov2
-from teacher import IN_MEMORY, published_weights
+from convert_teacher import IN_MEMORY, published_weights
 
 TINY = {"hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2, "image_size": 28, "patch_size": 14}
 ANIMALS = ("cat", "dog", "tench")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,11 +16,11 @@ from torch.utils._pytree import tree_leaves
 from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, masked, word_pieces
 from whyformer import UnsupportedModel, attribute
 from whyformer.tracing import recorder as record
+from whyformer.tracing.build import trace
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.path import TOKENS_AT_ONCE, inputs_at_once
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.trace import trace
 
 READERS = ["generic_attention", "grad_cam", "bi_head", "bi_token"]
 CASES = {name: (FAMILIES[name], lambda name=name: inputs_of(name)) for name in ("vit", "bert", "modernbert")}
@@ -134,11 +135,14 @@ def test_a_record_is_changed_without_making_its_map():
     def never() -> Tensor:
         raise AssertionError
 
-    changed = AttentionRecord("", 0, "text", "text", never).having(gradient=never, block=3)
-    assert (changed.block, changed.source) == (3, never)
-    assert changed.having(gradient=None).gradient is None
+    query, key, value = torch.randn(3, 1, 1, 4, 2)
+    source = Attention(query, key, value)
+    changed = replace(AttentionRecord("", 0, "text", "text", source), gradient_source=never, block=3)
+    assert (changed.block, changed.source) == (3, source)
+    assert replace(changed, gradient_source=None).gradient is None
+    torch.testing.assert_close(changed.map, (query @ key.mT * 2**-0.5).softmax(dim=-1))
     with pytest.raises(AssertionError):
-        _ = changed.map
+        _ = changed.gradient
 
 
 class LiveBytes(TorchDispatchMode):

@@ -14,9 +14,10 @@ from torch.utils.checkpoint import checkpoint
 
 from tiny_models import FAMILIES, IMAGE, TEXT, built, image_inputs, inputs_of, text_inputs
 from whyformer import UnsupportedModel, WhyformerError, attribute
+from whyformer.tracing.build import trace
 from whyformer.tracing.kernels import scaled_dot_product_attention
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.trace import trace
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -152,7 +153,7 @@ def test_pytorchs_own_encoder_is_explained_by_structure():
     model, x = EncoderClassifier().eval(), torch.randn(2, 7, 16)
     with torch.no_grad():
         plain = model(x)
-    asked = trace(model, {"x": x}, 1, reads="states")
+    asked = trace(model, {"x": x}, 1, reads=Reads(maps="all", states=True))
     torch.testing.assert_close(asked.output, plain, rtol=1e-5, atol=1e-6)
     assert [record.path for record in asked.records] == [f"encoder.layers.{i}.self_attn.out_proj" for i in range(3)]
     assert asked.readout.weights.tolist() == [[1.0] + [0.0] * 6] * 2
@@ -181,7 +182,7 @@ def test_states_are_found_whichever_axis_comes_first(batch):
     torch.manual_seed(0)
     x = torch.randn(batch, 5, 16)  # five tokens: a batch of five cannot be told apart by its shape
     model = SequenceFirst().eval()
-    first, second = trace(model, {"x": x}, 1, reads="states").records
+    first, second = trace(model, {"x": x}, 1, reads=Reads(maps="all", states=True)).records
     assert torch.equal(first.key_state, x)
     with torch.no_grad():
         state = x.transpose(0, 1)
@@ -207,7 +208,7 @@ class Parallel(nn.Module):
 def test_a_parallel_mlp_is_not_taken_for_the_residual_state():
     torch.manual_seed(0)
     model, x = Parallel().eval(), torch.randn(3, 5, 16)
-    (record,) = trace(model, {"x": x}, 1, reads="states").records
+    (record,) = trace(model, {"x": x}, 1, reads=Reads(maps="all", states=True)).records
     assert torch.equal(record.key_state, x)
     assert torch.equal(record.value_weight, model.qkv.weight.detach()[32:])
 
@@ -217,7 +218,7 @@ def test_every_map_is_seen_in_order_with_its_path_weights_and_state(family):
     model, inputs = FAMILIES[family](), inputs_of(family)
     with torch.no_grad():
         output = model(**inputs)
-    asked = trace(model, inputs, 1, reads="states")
+    asked = trace(model, inputs, 1, reads=Reads(maps="all", states=True))
     logits = getattr(asked.output, "logits", asked.output)
     torch.testing.assert_close(logits, getattr(output, "logits", output), rtol=1e-5, atol=1e-6)
     assert [record.block for record in asked.records] == [0, 1, 2]
@@ -238,7 +239,7 @@ def test_every_map_is_seen_in_order_with_its_path_weights_and_state(family):
 def test_conv1d_and_grouped_values_are_traced_to_their_weights(name, config, value_weight):
     config = config | {"vocab_size": 60, "num_labels": 4, "pad_token_id": 0, "use_cache": False}
     model = built(name, name.replace("ForSequenceClassification", "Config"), **config)
-    asked = trace(model, text_inputs(), 1, reads="states", readout="last")
+    asked = trace(model, text_inputs(), 1, reads=Reads(maps="all", states=True), readout="last")
     record = asked.records[1]
     if value_weight == "fused":
         expected = model.transformer.h[1].attn.c_attn.weight.detach()[:, 96:].T
@@ -413,7 +414,9 @@ def test_two_threads_explaining_one_model_give_the_single_thread_result(method):
         thread.start()
     for thread in threads:
         thread.join()
-    assert all(torch.equal(got[number], expected[number]) for number in range(8))
+    for number in range(8):  # threads may split the sums otherwise, so that the last bits differ
+        largest = float(expected[number].abs().max())
+        torch.testing.assert_close(got[number], expected[number], rtol=1e-5, atol=1e-6 * largest)
 
 
 def test_a_shared_layer_is_recorded_once_per_use():
@@ -443,7 +446,7 @@ def test_swin_has_no_token_flow_and_is_told_what_works(method):
 
 def test_swin_is_explained_by_its_last_map():
     model, inputs = swin(), image_inputs()
-    last = trace(model, inputs, 2, reads="last gradient").last
+    last = trace(model, inputs, 2, reads=Reads(maps="last", gradients="last")).last
     assert last.map.shape == (2, 3, 16, 16)
     attention = last.map.mean(dim=(1, 2))  # every token is read alike
     torch.testing.assert_close(attribute(model, inputs, 2, "raw_attention")["image"], attention)

@@ -44,7 +44,8 @@ from whyformer import (
 from whyformer.axes import Inputs
 from whyformer.models.loading import LoadedModel
 from whyformer.scenes import example
-from whyformer.tracing.trace import trace
+from whyformer.tracing.build import trace
+from whyformer.tracing.reads import Reads
 
 REFUSALS = {
     "vilt": r"draws by lot which token stands where \(torch.multinomial\)",
@@ -112,7 +113,7 @@ def test_the_state_of_a_record_is_its_layers_input_or_what_the_encoder_gave(fami
 
     for name in set(layers.values()):
         model.get_submodule(name).register_forward_pre_hook(reader(name), with_kwargs=True)
-    asked = trace(model, inputs, reads="states")
+    asked = trace(model, inputs, reads=Reads(maps="all", states=True))
     for record in asked.records:
         is_cross = record.query_stream != record.key_stream
         expected = asked.output.encoder_last_hidden_state if is_cross else read[layers[record.path]]
@@ -126,14 +127,14 @@ def test_the_state_of_lxmerts_records_is_that_of_the_stream_they_read():
         if name.endswith((".self", ".att")):
             # hidden states alone, or with the context that they attend to
             module.register_forward_pre_hook(lambda _, args: read.append(args[1] if len(args) > 2 else args[0]))
-    records = trace(model, inputs, reads="states").records
+    records = trace(model, inputs, reads=Reads(maps="all", states=True)).records
     for record in records:
         torch.testing.assert_close(record.key_state, read[record.operation])
 
 
 def test_siglips_pooling_reads_the_last_state_of_the_image():
     model, inputs = STREAM_FAMILIES["siglip"][0](), STREAM_FAMILIES["siglip"][1]()
-    asked = trace(model, inputs, reads="states")
+    asked = trace(model, inputs, reads=Reads(maps="all", states=True))
     (pooling,) = (record for record in asked.records if record.query_stream == "pool")
     assert pooling.key_stream == "image"
     torch.testing.assert_close(pooling.key_state, asked.output.vision_model_output.last_hidden_state)
@@ -154,7 +155,7 @@ def test_the_state_that_gpt2_reads_of_a_picture_is_what_its_encoder_gave():
     )
     inputs = {"pixel_values": noise(5, 3, 32, 32), "decoder_input_ids": word_pieces(masked(4, 4, 4, 4, 4), 3)}
     with with_row("vision-encoder-decoder", row):
-        asked = trace(model, inputs, reads="states")
+        asked = trace(model, inputs, reads=Reads(maps="all", states=True))
     (cross,) = (record for record in asked.records if record.query_stream != record.key_stream)
     torch.testing.assert_close(cross.key_state, asked.output.encoder_last_hidden_state)
     weight = model.decoder.transformer.h[0].crossattention.c_attn.weight.detach()
@@ -185,7 +186,7 @@ def test_an_embedding_that_encoder_and_decoder_share_is_scaled_once(family, meth
 @pytest.mark.parametrize("family", ["llama", "qwen3", "mistral in windows"])
 def test_left_padding_changes_no_score_where_positions_are_relative(method, family):
     model, inputs = STREAM_FAMILIES[family][0](), text_inputs()
-    model = model.double() if "relevance" in METHODS[method].reads else model
+    model = model.double() if METHODS[method].reads.has_relevance else model
     lengths = inputs["attention_mask"].sum(dim=1).tolist()
     left = {
         name: torch.stack([row.roll(len(row) - n) for row, n in zip(value, lengths, strict=True)])
@@ -229,9 +230,9 @@ def test_every_label_of_a_detector_can_be_asked_about_and_no_object_is_none(fami
     probability = logits.softmax(dim=-1)[..., :labels] if logits.shape[-1] > labels else logits.sigmoid()
     for label in range(labels):
         asked = trace(model, inputs, label)
-        assert asked.asked.place.tolist() == probability[:, :, label].argmax(dim=1).tolist()
-        assert asked.asked.indices == (label, label)
-    best = trace(model, inputs).asked
+        assert asked.target.place.tolist() == probability[:, :, label].argmax(dim=1).tolist()
+        assert asked.target.indices == (label, label)
+    best = trace(model, inputs).target
     assert best.place.tolist() == probability.amax(dim=2).argmax(dim=1).tolist()
     assert list(best.indices) == [int(probability[n, place].argmax()) for n, place in enumerate(best.place)]
     with pytest.raises(WhyformerError, match="No label with index 4: this model has 4, 0 to 3"):
@@ -274,7 +275,7 @@ def test_streams_of_one_length_keep_their_own_masks(method):
             cut["decoder_input_ids"] = word_pieces(masked(6, 6), 4)
         cut |= {"attention_mask": masks[first], f"{prefix}attention_mask": masks[second]}
         asked = trace(STREAM_FAMILIES[family][0](), cut, 1, reads=METHODS[method].reads)
-        scores = METHODS[method].scores(asked)
+        scores = METHODS[method](asked)
         for stream, mask in masks.items():
             assert torch.equal(asked.masks[stream], mask.bool())
             assert not scores[stream][mask == 0].any()
@@ -284,7 +285,7 @@ def test_streams_of_one_length_keep_their_own_masks(method):
 def test_a_decoder_is_asked_about_the_token_after_the_last_real_one(family):
     model, inputs = STREAM_FAMILIES[family][0](), STREAM_FAMILIES[family][1]()
     mask = inputs.get("decoder_attention_mask", inputs.get("attention_mask"))
-    asked = trace(model, inputs).asked
+    asked = trace(model, inputs).target
     assert asked.place.tolist() == (mask.sum(dim=1) - 1).tolist()
     with torch.no_grad():
         logits = model(**inputs).logits

@@ -15,7 +15,8 @@ from torch import Tensor, nn
 from tiny_models import FAMILIES, IMAGE, TEXT, built, image_inputs, inputs_of, text_inputs
 from whyformer import FAMILIES as ROWS
 from whyformer import Family, UnsupportedModel, WhyformerError, attribute
-from whyformer.tracing.trace import trace
+from whyformer.tracing.build import trace
+from whyformer.tracing.reads import Reads
 
 
 class Blocks(nn.Module):
@@ -105,7 +106,7 @@ def test_the_state_each_block_read_is_found(model_class, batch):
     model = model_class().eval()
     with torch.no_grad():
         states, plain = model.states(X[:batch]), model(X[:batch])
-    asked = trace(model, {"x": X[:batch]}, 1, reads="states")
+    asked = trace(model, {"x": X[:batch]}, 1, reads=Reads(maps="all", states=True))
     torch.testing.assert_close(asked.output, plain)
     for record, state in zip(asked.records, states[:-1], strict=True):
         torch.testing.assert_close(record.key_state, state)
@@ -125,7 +126,7 @@ def test_the_state_of_a_record_is_its_blocks_input(family):
             lambda _, args, kwargs: read.append([*args, *kwargs.values()][0]), with_kwargs=True
         )
         handles.append(hook)
-    records = trace(model, inputs, 1, reads="states").records
+    records = trace(model, inputs, 1, reads=Reads(maps="all", states=True)).records
     for handle in handles:
         handle.remove()
     for record, state in zip(records, read[: len(records)], strict=True):
@@ -340,7 +341,7 @@ def test_other_ways_to_write_attention_are_seen(name, config):
     config_name = name.replace("ForSequenceClassification", "Config")
     model = built(name, config_name, vocab_size=60, num_labels=4, pad_token_id=0, **config)
     inputs = text_inputs()
-    maps = trace(model, inputs, 1, reads="maps").records
+    maps = trace(model, inputs, 1, reads=Reads(maps="all")).records
     assert [record.map.shape for record in maps] == [(3, 1, 9, 9)] * 2
     for method in ("raw_attention", "rollout", "generic_attention"):
         scores = attribute(model, inputs, 1, method)["text"]

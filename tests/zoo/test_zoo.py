@@ -17,7 +17,7 @@ from whyformer.cli.demo import demo_examples
 from whyformer.models.zoo import ZOO, bundled
 
 CAT = ZOO / "cat.jpg"
-FACE_OVER_ROOM = {"mini-vit": 1.5, "mini-vit-mae": 1.2}  # only mini-vit was taught where to look
+FACE_OVER_ROOM = {"mini-vit": 1.5, "mini-vit-mae": 1.2}  # only mini-vit's attention was supervised
 
 
 @pytest.fixture(scope="module", params=["mini-vit", "mini-vit-mae"])
@@ -61,14 +61,14 @@ def test_a_classifier_loads_with_transformers_alone(name, stock, parameters):
 
 
 def test_a_classifier_knows_a_cat_when_it_sees_one(classifier):
-    found = explain_batch(views_of_the_cat(), classifier, method="raw_attention")
-    assert [explanation.target for explanation in found] == ["cat"] * 7
-    assert np.mean([explanation.probability for explanation in found]) > 0.8
+    explanations = explain_batch(views_of_the_cat(), classifier, method="raw_attention")
+    assert [explanation.target for explanation in explanations] == ["cat"] * 7
+    assert np.mean([explanation.probability for explanation in explanations]) > 0.8
 
 
 # Relevance and the gradient of single pixels are too ill-conditioned: rounded weights are another model to them.
 ROBUST = sorted(
-    name for name, method in METHODS.items() if "relevance" not in method.reads and method.reads != "inputs"
+    name for name, method in METHODS.items() if not method.reads.has_relevance and method.reads.inputs == "none"
 )
 
 

@@ -19,7 +19,7 @@ from whyformer.scenes import (
     COLOURS,
     LABELS,
     captions,
-    cleared,
+    clear_things,
     descriptions,
     example,
     pictures,
@@ -65,10 +65,10 @@ def images_of(scenes) -> list[Image.Image]:
     return [Image.fromarray(part.permute(1, 2, 0).numpy()) for part in pictures(scenes).pixels]
 
 
-def shown(scenes) -> list[Regions]:
-    drawn = pictures(scenes)
-    seen = zip(images_of(scenes), drawn.boxes, regions(drawn).features, strict=True)
-    return [Regions(image, boxes.numpy(), features.numpy()) for image, boxes, features in seen]
+def regions_of(scenes) -> list[Regions]:
+    drawing = pictures(scenes)
+    rows = zip(images_of(scenes), drawing.boxes, regions(drawing).features, strict=True)
+    return [Regions(image, boxes.numpy(), features.numpy()) for image, boxes, features in rows]
 
 
 def outputs(loaded_model, examples):
@@ -77,39 +77,40 @@ def outputs(loaded_model, examples):
 
 
 def test_mini_bert_tells_good_reviews_from_bad_ones():
-    found = explain_batch([text for texts in REVIEWS.values() for text in texts], "mini-bert", method="raw_attention")
-    assert [part.target for part in found] == ["positive"] * 5 + ["negative"] * 5
+    reviews = [text for texts in REVIEWS.values() for text in texts]
+    explanations = explain_batch(reviews, "mini-bert", method="raw_attention")
+    assert [explanation.target for explanation in explanations] == ["positive"] * 5 + ["negative"] * 5
 
 
 def test_mini_news_knows_what_a_post_is_about():
-    found = explain_batch(list(POSTS.values()), "mini-news", method="raw_attention")
-    assert sum(part.target == name for part, name in zip(found, POSTS, strict=True)) >= 4
+    explanations = explain_batch(list(POSTS.values()), "mini-news", method="raw_attention")
+    assert sum(part.target == name for part, name in zip(explanations, POSTS, strict=True)) >= 4
 
 
 def test_mini_detr_finds_the_objects_and_no_longer_when_they_are_gone(world):
     scenes, about, _ = world
     loaded_model = load("mini-detr", device="cpu")
-    for shown_scenes, least, most in ((scenes, 0.98, 1.0), (cleared(scenes, about.things), 0.0, 0.02)):
-        output = outputs(loaded_model, images_of(shown_scenes))
+    for drawn_scenes, least, most in ((scenes, 0.98, 1.0), (clear_things(scenes, about.things), 0.0, 0.02)):
+        output = outputs(loaded_model, images_of(drawn_scenes))
         best = output.logits.softmax(dim=-1)[..., :-1].amax(dim=1)  # scene, label
-        wanted = scenes.label[about.things]
+        labels = scenes.label[about.things]
         owners = about.things.nonzero()[:, 0]
-        assert least <= float((best[owners, wanted] > 0.5).float().mean()) <= most
+        assert least <= float((best[owners, labels] > 0.5).float().mean()) <= most
 
 
 @pytest.mark.parametrize("name", ["mini-lxmert", "mini-visualbert"])
 def test_questions_about_regions_are_answered_and_only_from_the_object_asked_about(name, world):
     scenes, about, _ = world
-    loaded_model, asked = load(name, device="cpu"), texts(about.words)
+    loaded_model, sentences = load(name, device="cpu"), texts(about.words)
 
-    def accuracy(seen) -> torch.Tensor:
-        output = outputs(loaded_model, list(zip(shown(seen), asked, strict=True)))
+    def is_correct(scenes) -> torch.Tensor:
+        output = outputs(loaded_model, list(zip(regions_of(scenes), sentences, strict=True)))
         logits = output.question_answering_score if name == "mini-lxmert" else output.logits
         return logits.argmax(dim=1) == about.answer
 
-    assert accuracy(scenes).float().mean() >= 0.95
-    is_colour = about.kind == 0
-    assert accuracy(cleared(scenes, about.things))[is_colour].float().mean() <= 0.45  # of eight colours, few questions
+    assert is_correct(scenes).float().mean() >= 0.95
+    is_colour, without = about.kind == 0, clear_things(scenes, about.things)
+    assert is_correct(without)[is_colour].float().mean() <= 0.45  # of eight colours, few questions
     assert [loaded_model.model.config.id2label[index] for index in range(len(ANSWERS))] == list(ANSWERS)
 
 
@@ -117,31 +118,32 @@ def test_mini_t5_answers_in_a_sentence(world):
     scenes, about, _ = world
     loaded_model = load("mini-t5", device="cpu")
     pairs = zip(texts(about.words), texts(descriptions(scenes).words), strict=True)
-    inputs = loaded_model.tokenizer([f"{asked} {told}" for asked, told in pairs], padding=True, return_tensors="pt")
-    told = loaded_model.tokenizer.batch_decode(
+    sources = [f"{question} {description}" for question, description in pairs]
+    inputs = loaded_model.tokenizer(sources, padding=True, return_tensors="pt")
+    answers = loaded_model.tokenizer.batch_decode(
         loaded_model.model.generate(**inputs, max_new_tokens=12, do_sample=False), skip_special_tokens=True
     )
-    assert np.mean([ours == theirs for ours, theirs in zip(told, texts(about.replies), strict=True)]) >= 0.9
+    assert np.mean([ours == theirs for ours, theirs in zip(answers, texts(about.replies), strict=True)]) >= 0.9
 
 
 def test_mini_clip_prefers_the_true_caption_to_one_with_another_colour(world):
-    scenes, _, said = world
+    scenes, _, sentences = world
     loaded_model = load("mini-clip", device="cpu")
-    right = []
-    for image, caption in zip(images_of(scenes)[:40], texts(said.words), strict=False):
+    is_true = []
+    for image, caption in zip(images_of(scenes)[:40], texts(sentences.words), strict=False):
         word = next(word for word in caption.split() if word in COLOURS)
         others = [caption.replace(word, other, 1) for other in COLOURS if other != word]
-        found = explain((image, [caption, *others]), loaded_model, method="raw_attention")
-        right.append(found.target == caption)
-    assert np.mean(right) >= 0.8  # some of the others may be true as well
+        explanation = explain((image, [caption, *others]), loaded_model, method="raw_attention")
+        is_true.append(explanation.target == caption)
+    assert np.mean(is_true) >= 0.8  # some of the others may be true as well
 
 
 def test_mini_clip_knows_a_cat_by_its_name():
     names = ["a photo of a dog", "a photo of a church", "a photo of a cat", "a photo of a parachute"]
-    found = explain((ZOO / "cat.jpg", names), "mini-clip", method="generic_attention")
-    assert found.target == "a photo of a cat"
-    assert found.probability > 0.8
-    assert set(found.parts) == {"image", "text"}
+    explanation = explain((ZOO / "cat.jpg", names), "mini-clip", method="generic_attention")
+    assert explanation.target == "a photo of a cat"
+    assert explanation.probability > 0.8
+    assert set(explanation.parts) == {"image", "text"}
 
 
 def test_mini_gpt_writes_words(capsys):
@@ -159,12 +161,12 @@ def test_a_detection_rests_on_its_object(method, world):
     scenes, _, _ = world
     one = scenes.is_object & (scenes.is_object.cumsum(dim=1) == 1)
     labels = [LABELS[label] for label in scenes.label[one].tolist()][:24]
-    found = explain_batch(images_of(scenes)[:24], "mini-detr", labels, method)
+    explanations = explain_batch(images_of(scenes)[:24], "mini-detr", labels, method)
     mask = pictures(scenes).mask(one)[:24].float()
     patches = torch.nn.functional.adaptive_max_pool2d(mask[:, None], (16, 16)).flatten(1).bool().numpy()
-    hits = [truth[part.scores.argmax()] for truth, part in zip(patches, found, strict=True)]
-    assert np.mean(hits) > 0.6  # a blind finger hits one time in seventeen
-    assert all(part.parts["image"].layout.outline is not None for part in found)
+    hits = [truth[part.scores.argmax()] for truth, part in zip(patches, explanations, strict=True)]
+    assert np.mean(hits) > 0.6  # a random patch hits one time in seventeen
+    assert all(part.parts["image"].layout.outline is not None for part in explanations)
 
 
 def test_an_object_query_can_be_asked_about_by_its_number():
@@ -210,18 +212,18 @@ def test_regions_are_read_back_as_they_were_saved(tmp_path):
 
 @pytest.mark.parametrize("name", ["mini-clip", "mini-lxmert", "mini-visualbert", "mini-t5", "mini-gpt"])
 def test_a_batch_of_pairs_is_explained_like_its_pairs_one_by_one(name, world):
-    scenes, about, said = world
-    asked = texts(about.words)[:4]
-    described = [f"{a} {b}" for a, b in zip(asked, texts(descriptions(scenes[:4]).words), strict=True)]
+    scenes, about, sentences = world
+    question_texts = texts(about.words)[:4]
+    described = [f"{a} {b}" for a, b in zip(question_texts, texts(descriptions(scenes[:4]).words), strict=True)]
     examples = {
-        "mini-clip": list(zip(images_of(scenes[:4]), texts(said.words), strict=False)),
+        "mini-clip": list(zip(images_of(scenes[:4]), texts(sentences.words), strict=False)),
         "mini-t5": [(text, "the") for text in described],
         "mini-gpt": ["The film was", "I think that this", "Great", "A story of love and war in the"],
-    }.get(name) or list(zip(shown(scenes[:4]), asked, strict=True))
+    }.get(name) or list(zip(regions_of(scenes[:4]), question_texts, strict=True))
     loaded_model = load(name, device="cpu")
     together = explain_batch(examples, loaded_model, method="generic_attention")
-    for given, batched in zip(examples, together, strict=True):
-        alone = explain(given, loaded_model, method="generic_attention")
+    for one, batched in zip(examples, together, strict=True):
+        alone = explain(one, loaded_model, method="generic_attention")
         assert alone.target == batched.target
         for part in alone.parts:
             ours, theirs = alone.parts[part].scores, batched.parts[part].scores

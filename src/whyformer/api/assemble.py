@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from whyformer.axes import StreamScores
 from whyformer.inputs.encode import EncodedExample, Picture
 from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
+from whyformer.inputs.parts import part_places
 from whyformer.methods.registry import Method
 from whyformer.models.loading import LoadedModel
-from whyformer.models.structure import patch_grid
+from whyformer.models.task import Task
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 from whyformer.targets.scores import logits_of
@@ -28,7 +29,7 @@ COARSE = 0.1  # of the answer's score may be missing from the scores' sum before
 class Answer:
     """What one encoded part of an example gave: the parts of its explanation, and the label it was about."""
 
-    one: EncodedExample
+    encoded: EncodedExample
     parts: Mapping[str, Part]
     index: int | None
     name: str
@@ -39,33 +40,39 @@ class Answer:
 
 
 def answers(
-    asked: Trace, method: Method, options: Mapping[str, Any], batch: Sequence[EncodedExample], loaded_model: LoadedModel
+    trace: Trace, method: Method, options: Mapping[str, Any], batch: Sequence[EncodedExample], task: Task
 ) -> Iterator[Answer]:
     """One answer per encoded example of the batch."""
-    nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in asked.masks.items()}
-    scores = nothing | method.scores(asked, **options)  # first_block may leave a stream without any
-    if not loaded_model.writes:  # whose last token is a word like any other
-        scores = _without_own_entry(scores, asked)
-    logits = (
-        None if asked.asked.indices[0] is None else logits_of(asked.output, asked.asked.place).detach().float().cpu()
-    )
-    for row, one in enumerate(batch):
+    attribution = method(trace, **options)
+    nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.masks.items()}
+    scores = nothing | attribution.scores  # first_block may leave a stream without any
+    if not task.writes:  # whose last token is a word like any other
+        scores = _without_own_entry(scores, trace)
+    target = trace.target
+    logits = None if target.indices[0] is None else logits_of(trace.output, target.place).detach().float().cpu()
+    for row, encoded in enumerate(batch):
         parts = {
             name: Part(layout, scores[stream][row, positions].cpu().numpy())
-            for name, stream, layout, positions in _layouts(one, row, asked, by_pixel="pixels" in scores)
+            for name, stream, layout, positions in _layouts(encoded, row, trace, scores)
             if layout.size
         }
-        index, name, found = asked.asked.indices[row], asked.asked.names[row], asked.findings
-        own = None if logits is None else logits[row]
-        completeness = None if found.completeness is None else float(found.completeness[row])
-        remarks = (*asked.asked.notes[row : row + 1], *found.remarks)
-        yield Answer(one, parts, index, name, own, asked.asked.is_sole, completeness, remarks)
+        completeness = None if attribution.completeness is None else float(attribution.completeness[row])
+        yield Answer(
+            encoded,
+            parts,
+            index=target.indices[row],
+            name=target.names[row],
+            logits=None if logits is None else logits[row],
+            is_sole=target.is_sole,
+            completeness=completeness,
+            remarks=(*target.notes[row : row + 1], *attribution.remarks),
+        )
 
 
-def _without_own_entry(scores: StreamScores, asked: Trace) -> StreamScores:
+def _without_own_entry(scores: StreamScores, trace: Trace) -> StreamScores:
     """A single position that an example's answer is read from gets no score of its own."""
     blanked = dict(scores)
-    for readout in asked.readouts:
+    for readout in trace.readouts:
         read = readout.weights != 0
         if readout.stream in scores:
             is_single = read.sum(dim=1, keepdim=True) == 1
@@ -74,80 +81,73 @@ def _without_own_entry(scores: StreamScores, asked: Trace) -> StreamScores:
 
 
 def _layouts(
-    one: EncodedExample, row: int, asked: Trace, *, by_pixel: bool
+    encoded: EncodedExample, row: int, trace: Trace, scores: StreamScores
 ) -> Iterator[tuple[str, str, Layout, Tensor]]:
     """Each part of an encoded example: its name, its stream, its layout, and its tokens' positions in the stream."""
-    inputs, lengths = asked.question.inputs, {name: mask.shape[1] for name, mask in asked.masks.items()}
-    if one.chunk is not None:
-        stream = "source" if "source" in lengths else "text"
-        yield stream, stream, one.chunk.layout, torch.tensor(one.chunk.positions)
-    if one.written is not None:
-        yield "target", "target", one.written.layout, torch.tensor(one.written.positions, dtype=torch.long)
-    if one.picture is not None:
-        height, width = inputs["pixel_values"].shape[-2:]
-        stream = "pixels" if by_pixel else "image" if "image" in lengths else "text"
-        length = height * width if by_pixel else lengths[stream]
-        grid = (height, width) if by_pixel else patch_grid(asked.question.model, (height, width), length)
-        layout = _grid(one.picture, row, asked, grid)
-        yield "image", stream, layout, torch.arange(length - layout.size, length)
-    if one.regions is not None:
-        corners = [(float(a), float(b), float(c), float(d)) for a, b, c, d in one.regions.boxes]
-        boxes = Boxes(one.regions.image, tuple(corners))
-        stream = "image" if "image" in lengths else "text"
-        first = 0 if stream == "image" else inputs["input_ids"].shape[1]  # in one stream, regions follow the words
-        yield "image", stream, boxes, torch.arange(first, first + boxes.size)
+    lengths = {stream: values.shape[1] for stream, values in scores.items()}
+    for place in part_places(trace.question.model, trace.question.inputs, lengths):
+        text = encoded.chunk if place.kind == "text" else encoded.written
+        if place.kind in ("text", "written") and text is not None:
+            yield place.stream, place.stream, text.layout, torch.tensor(text.positions, dtype=torch.long)
+        elif place.kind == "picture" and encoded.picture is not None and place.grid is not None:
+            layout: Layout = _patches(encoded.picture, row, trace, place.grid)
+            yield "image", place.stream, layout, torch.arange(place.first, place.first + place.count)
+        elif place.kind == "regions" and encoded.regions is not None:
+            corners = [(float(a), float(b), float(c), float(d)) for a, b, c, d in encoded.regions.boxes]
+            boxes = Boxes(encoded.regions.image, tuple(corners))
+            yield "image", place.stream, boxes, torch.arange(place.first, place.first + boxes.size)
 
 
-def _grid(picture: Picture, row: int, asked: Trace, grid: tuple[int, int]) -> Patches:
-    inputs = asked.question.inputs
+def _patches(picture: Picture, row: int, trace: Trace, grid: tuple[int, int]) -> Patches:
+    inputs = trace.question.inputs
     height, width = inputs["pixel_values"].shape[-2:]
     left, top, right, bottom = picture.box
     if "pixel_mask" in inputs:  # a picture smaller than the others of its batch lies at the top left of its pixels
-        seen = inputs["pixel_mask"][row].bool()
-        right *= width / int(seen.any(dim=0).sum())
-        bottom *= height / int(seen.any(dim=1).sum())
-    return Patches(picture.image, *grid, (left, top, right, bottom), _outline(picture, row, asked))
+        real = inputs["pixel_mask"][row].bool()
+        right *= width / int(real.any(dim=0).sum())
+        bottom *= height / int(real.any(dim=1).sum())
+    return Patches(picture.image, *grid, (left, top, right, bottom), _outline(picture, row, trace))
 
 
-def _outline(picture: Picture, row: int, asked: Trace) -> Box | None:
+def _outline(picture: Picture, row: int, trace: Trace) -> Box | None:
     """The box of the detection that is asked about, in the picture's pixels."""
-    found = getattr(asked.output, "pred_boxes", None)
-    if found is None or asked.asked.place is None:
+    boxes = getattr(trace.output, "pred_boxes", None)
+    if boxes is None or trace.target.place is None:
         return None
-    x, y, width, height = found[row, asked.asked.place[row]].tolist()
+    x, y, width, height = boxes[row, trace.target.place[row]].tolist()
     across, down = picture.image.size
     return ((x - width / 2) * across, (y - height / 2) * down, (x + width / 2) * across, (y + height / 2) * down)
 
 
 def explanation_of(
-    found: Sequence[Answer], loaded_model: LoadedModel, method: Method, options: Mapping[str, Any]
+    by_chunk: Sequence[Answer], loaded_model: LoadedModel, method: Method, options: Mapping[str, Any]
 ) -> Explanation:
     """The Explanation of one example, from the answers of its encoded parts."""
-    first = found[0]
-    parts = dict(first.parts) if len(found) == 1 else {next(iter(first.parts)): _joined(found)}
+    first = by_chunk[0]
+    parts = dict(first.parts) if len(by_chunk) == 1 else {next(iter(first.parts)): _joined(by_chunk)}
     return Explanation(
         parts=parts,
         target=first.name,
-        probability=_probability(found, loaded_model.model),
+        probability=_probability(by_chunk, loaded_model.model),
         method=method.name,
         model=loaded_model.name,
         options={name: parameter.default for name, parameter in method.options.items()} | dict(options),
-        notes=tuple(_notes(found, parts, method)),
-        completeness=max((part.completeness for part in found if part.completeness is not None), default=None),
+        notes=tuple(_notes(by_chunk, parts, method)),
+        completeness=max((part.completeness for part in by_chunk if part.completeness is not None), default=None),
     )
 
 
-def _notes(found: Sequence[Answer], parts: Mapping[str, Part], method: Method) -> Iterator[str]:
-    if len(found) > 1:
+def _notes(by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method) -> Iterator[str]:
+    if len(by_chunk) > 1:
         yield (
-            f"The text is longer than the model's limit: explained in {len(found)} overlapping chunks, a token's score "
-            "being the mean over the chunks that see it, the answer that of the mean logits."
+            f"The text is longer than the model's limit: explained in {len(by_chunk)} overlapping chunks, a token's "
+            "score being the mean over the chunks that see it, the answer that of the mean logits."
         )
-    chunk = found[0].one.chunk
+    chunk = by_chunk[0].encoded.chunk
     if chunk is not None and chunk.is_truncated:
         yield "The text is longer than the model's limit: only its beginning was explained, as asked."
-    yield from filter(None, found[0].remarks)
-    missing = max((part.completeness for part in found if part.completeness is not None), default=0.0)
+    yield from filter(None, by_chunk[0].remarks)
+    missing = max((part.completeness for part in by_chunk if part.completeness is not None), default=0.0)
     if missing > COARSE:
         why = "more steps may help" if "steps" in method.options else "biases have their share"
         yield f"The scores miss what they should add up to by {missing:.0%}: {why}."
@@ -156,34 +156,34 @@ def _notes(found: Sequence[Answer], parts: Mapping[str, Part], method: Method) -
             yield f"{method.name} found nothing{f' in the {name}' if len(parts) > 1 else ''}: every score is zero."
 
 
-def _joined(found: Sequence[Answer]) -> Part:
+def _joined(by_chunk: Sequence[Answer]) -> Part:
     """The chunks of one text put together again: a token's score is the mean over the chunks that see it."""
-    seen: dict[tuple[int, int], tuple[str, tuple[int, int], list[float]]] = {}
-    for answer in found:
+    tokens: dict[tuple[int, int], tuple[str, tuple[int, int], list[float]]] = {}
+    for answer in by_chunk:
         (part,) = answer.parts.values()
-        assert answer.one.chunk is not None
+        assert answer.encoded.chunk is not None
         assert isinstance(part.layout, WordPieces)
-        rows = zip(answer.one.chunk.places, part.layout.tokens, part.layout.offsets, part.scores, strict=True)
+        rows = zip(answer.encoded.chunk.places, part.layout.tokens, part.layout.offsets, part.scores, strict=True)
         for place, token, offset, score in rows:
-            seen.setdefault(place, (token, offset, []))[2].append(float(score))
-    order = sorted(seen)
-    assert found[0].one.chunk is not None
+            tokens.setdefault(place, (token, offset, []))[2].append(float(score))
+    order = sorted(tokens)
+    assert by_chunk[0].encoded.chunk is not None
     joined = WordPieces(
-        texts=found[0].one.chunk.layout.texts,
-        tokens=tuple(seen[place][0] for place in order),
+        texts=by_chunk[0].encoded.chunk.layout.texts,
+        tokens=tuple(tokens[place][0] for place in order),
         segments=tuple(segment for segment, _ in order),
-        offsets=tuple(seen[place][1] for place in order),
+        offsets=tuple(tokens[place][1] for place in order),
     )
-    return Part(joined, np.array([np.mean(seen[place][2]) for place in order], dtype=np.float32))
+    return Part(joined, np.array([np.mean(tokens[place][2]) for place in order], dtype=np.float32))
 
 
-def _probability(found: Sequence[Answer], model: nn.Module) -> float | None:
+def _probability(by_chunk: Sequence[Answer], model: nn.Module) -> float | None:
     """What the model gives the label asked about; None for regression and scores of one's own."""
-    index = found[0].index
-    rows = [one.logits for one in found if one.logits is not None]
+    index = by_chunk[0].index
+    rows = [answer.logits for answer in by_chunk if answer.logits is not None]
     problem = getattr(getattr(model, "config", None), "problem_type", None)
     if index is None or len(rows[0]) == 1 or problem == "regression":
         return None
     logits = torch.stack(rows).mean(dim=0)
-    is_sole = found[0].is_sole or problem == "multi_label_classification"
+    is_sole = by_chunk[0].is_sole or problem == "multi_label_classification"
     return float(logits.sigmoid()[index] if is_sole else logits.softmax(dim=0)[index])

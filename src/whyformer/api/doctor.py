@@ -24,8 +24,10 @@ from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import config_of, labels_of, layers_of, main_input, patch_grid, prefix_length
 from whyformer.targets.scores import all_logits
+from whyformer.tracing.build import trace
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.trace import Trace, trace
+from whyformer.tracing.trace import Trace
 
 SENTENCE = "The story starts slowly, but its ending is a great surprise."
 TOLERANCE = 1e-3  # of the largest logit, between the recorded run and the plain one
@@ -58,7 +60,7 @@ def checkup(loaded_model: LoadedModel) -> Checkup:
     """Put one neutral example through the model, plain and recorded, and through every method."""
     model, one = loaded_model.model, _neutral(loaded_model)
     inputs = model_inputs(loaded_model, [one])
-    probe = trace(model, inputs, reads="last map")
+    probe = trace(model, inputs, reads=Reads(maps="last"))
     with torch.no_grad():
         plain = _answer(model(**inputs))
     recorder = Recorder(1)
@@ -73,8 +75,8 @@ def checkup(loaded_model: LoadedModel) -> Checkup:
         model=loaded_model.name,
         architecture=type(model).__name__,
         family=_family_name(model, inputs),
-        answers=_kind_of_answer(loaded_model),
-        labels=() if loaded_model.writes or loaded_model.compares else tuple(labels_of(model).values()),
+        answers=loaded_model.task.description,
+        labels=() if loaded_model.task.writes or loaded_model.task.compares else tuple(labels_of(model).values()),
         precision=str(plain.dtype).removeprefix("torch."),
         attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
         layers=layers_of(model),
@@ -102,7 +104,7 @@ def _neutral(loaded_model: LoadedModel) -> EncodedExample:
     """Noise of the size the model is shown, a plain sentence, or both."""
     if loaded_model.processor is None:
         raise WhyformerError(f"{loaded_model.name} came without a processor: pass its tokenizer or image processor.")
-    picture: list[Any] = [_noise(loaded_model)] if loaded_model.sees_pictures or loaded_model.sees_regions else []
+    picture: list[Any] = [_noise(loaded_model)] if loaded_model.task.sees is not None else []
     parts = [*picture, SENTENCE] if loaded_model.tokenizer is not None else picture
     example = tuple(parts) if len(parts) == 2 else parts[0]
     return encode(loaded_model, [example], truncate=True)[0]
@@ -110,7 +112,7 @@ def _neutral(loaded_model: LoadedModel) -> EncodedExample:
 
 def _noise(loaded_model: LoadedModel) -> Image.Image | Regions:
     rng = np.random.default_rng(0)
-    if loaded_model.sees_regions:
+    if loaded_model.task.sees_regions:
         config = config_of(loaded_model.model)
         width = getattr(config, "visual_feat_dim", None) or config.visual_embedding_dim
         boxes = np.array([[0, 0, 16, 16], [16, 0, 32, 16], [0, 16, 16, 32], [16, 16, 32, 32]])
@@ -135,11 +137,10 @@ def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], d
     failures: dict[str, list[str]] = {}  # methods that went wrong, by the reason
     for name, method in METHODS.items():
         try:
-            question = trace(model, inputs, reads=method.reads)
-            scores = method.scores(question)
+            scores = method(trace(model, inputs, reads=method.reads))
             reasons[name] = None
-            if question.findings.completeness is not None:
-                completeness[name] = float(question.findings.completeness.max())
+            if scores.completeness is not None:
+                completeness[name] = float(scores.completeness.max())
             if not all(bool(torch.isfinite(values).all()) for values in scores.values()):
                 reasons[name] = INFINITE
                 failures.setdefault(INFINITE, []).append(name)
@@ -227,14 +228,6 @@ def _family_name(model: nn.Module, inputs: Inputs) -> str:
     if FAMILIES.get(kind) is family_of(model, inputs):
         return kind
     return f"{kind or 'unknown'}, which needs no row of its own: one stream, read where the gradient says"
-
-
-def _kind_of_answer(loaded_model: LoadedModel) -> str:
-    if loaded_model.writes:
-        return "the next token of a text"
-    if loaded_model.compares:
-        return "how alike a picture and a text are"
-    return "a label of a detected object" if hasattr(config_of(loaded_model.model), "num_queries") else "a label"
 
 
 def _readout_name(probe: Trace) -> str:

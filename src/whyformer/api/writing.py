@@ -11,7 +11,7 @@ import torch
 from torch import nn
 from transformers import MaxLengthCriteria, StoppingCriteriaList
 
-from whyformer.api.attribution import explain_encoded
+from whyformer.api.explain import explain_encoded
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk, spelt
 from whyformer.inputs.collate import model_inputs
@@ -38,7 +38,7 @@ def continuation(
     with. `settings` are those of `explain_batch`, and the options of the method.
     """
     loaded_model = resolve_model(model, processor)
-    if not loaded_model.writes:
+    if not loaded_model.task.writes:
         raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
     if tokens < 1:
         raise WhyformerError(f"tokens={tokens}: at least 1.")
@@ -70,7 +70,7 @@ def _check_room(loaded_model: LoadedModel, one: EncodedExample, room: int) -> No
 def _written(loaded_model: LoadedModel, one: EncodedExample, tokens: int) -> list[int]:
     """The likeliest next tokens, up to the end of the text."""
     inputs = model_inputs(loaded_model, [one])
-    before = inputs["decoder_input_ids" if loaded_model.has_decoder else "input_ids"].shape[1]
+    before = inputs["decoder_input_ids" if loaded_model.task.has_decoder else "input_ids"].shape[1]
     # Stopped one token before its own end, it is not made to end its text there (forced_eos_token_id).
     enough = StoppingCriteriaList([MaxLengthCriteria(before + tokens)])
     model = cast(Any, loaded_model.model)
@@ -93,7 +93,7 @@ def _before(one: EncodedExample) -> list[int]:
 
 def _after(loaded_model: LoadedModel, one: EncodedExample, number: int, ids: Sequence[int]) -> EncodedExample:
     """The example when these tokens have been written."""
-    if loaded_model.has_decoder:
+    if loaded_model.task.has_decoder:
         assert one.written is not None
         given = one.written.encoding["input_ids"]
         before = given[len(given) - one.written.layout.size :]

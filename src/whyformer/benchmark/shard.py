@@ -28,7 +28,8 @@ from whyformer.metrics.removal import Removable, removable_tokens
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import labels_of, patch_grid
 from whyformer.targets.scores import Target, label_name
-from whyformer.tracing.trace import trace
+from whyformer.tracing.build import trace
+from whyformer.tracing.reads import Reads
 
 Maps = dict[str, Tensor]  # the scores of each part: image [sample row column], regions and text [sample place]
 Gone = Callable[[], Tensor]  # makes a Removal or PixelRemoval
@@ -154,7 +155,9 @@ class Shard:
 
         def asked(part: slice) -> StreamScores:
             settings = {"inputs_at_once": self.pace.size, **options}
-            return attribute(loaded_model.model, as_taken(sliced(inputs, part)), target(part), method, **settings)
+            return attribute(
+                loaded_model.model, as_taken(sliced(inputs, part)), target(part), method, **settings
+            ).scores
 
         found = self.pace.parts(len(inputs[SAMPLE]), asked)
         streams = {stream: torch.cat([part[stream] for part in found]) for stream in found[0]}
@@ -198,7 +201,9 @@ class Shard:
         plain = as_taken(inputs)
 
         def asked(part: slice) -> TokenMask:
-            readout = trace(self.loaded_model.model, sliced(plain, part), target(part), reads="last gradient").readout
+            readout = trace(
+                self.loaded_model.model, sliced(plain, part), target(part), reads=Reads(maps="last", gradients="last")
+            ).readout
             return readout.weights[:, : plain["input_ids"].shape[1]] == 1
 
         return torch.cat(self.pace.parts(len(self), asked))

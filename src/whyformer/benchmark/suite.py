@@ -10,7 +10,7 @@ from pathlib import Path
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
-from whyformer.api.attribution import chosen_method
+from whyformer.api.attribution import choose_method
 from whyformer.benchmark.protocols import protocol_named
 from whyformer.benchmark.samples import READERS
 from whyformer.benchmark.shard import CONTROL
@@ -178,7 +178,7 @@ def _methods(entry: Any) -> list[Choice]:
     if entry == ALL:
         return [Choice(name, {}) for name in METHODS]
     choice = _choice(entry, "method")
-    method, _ = chosen_method(choice.name, choice.options.get("backward"))
+    method, _ = choose_method(choice.name, choice.options.get("backward"))
     check_options(method, {name: value for name, value in choice.options.items() if name != "backward"})
     return [choice]
 

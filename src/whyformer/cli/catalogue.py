@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyformer.plugins import has_plugins, load_plugins
+from whyformer.tracing.reads import Reads
 
 if TYPE_CHECKING:
     from whyformer.methods.registry import Method
@@ -48,9 +49,17 @@ def _methods_in(file: Path) -> Iterator[dict[str, Any]]:
                     yield {
                         "name": name,
                         "summary": (ast.get_docstring(function) or "").partition("\n")[0],
-                        "reads": str(_value(reads)),
+                        "reads": _reads(reads),
                         "options": _options(function.args),
                     }
+
+
+def _reads(expression: ast.expr) -> str:
+    """What a method reads, in words: `Reads(maps="all")` is "maps"."""
+    match expression:
+        case ast.Call(func=ast.Name("Reads"), args=[], keywords=keywords):
+            return str(Reads(**{str(keyword.arg): _value(keyword.value) for keyword in keywords}))
+    return ast.unparse(expression)
 
 
 def _options(arguments: ast.arguments) -> dict[str, Any]:

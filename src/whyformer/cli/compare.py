@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from whyformer.api.progress import track
 from whyformer.cli import options
 from whyformer.cli.inputs import example_of, read_inputs
 from whyformer.cli.options import METHOD, OUTPUT, QUESTION
@@ -27,13 +28,39 @@ from whyformer.cli.questions import (
 from whyformer.cli.screen import announce, safe
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.plugins import load_plugins
-from whyformer.progress import track
 
 if TYPE_CHECKING:
     from whyformer.models.loading import LoadedModel
     from whyformer.results.explanation import Explanation
 
 COMPARISON = Path("comparison.html")
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option(help="A bundled model, a folder, or a Hugging Face id; several are rows. mini-vit if none."),
+]
+Targets = Annotated[list[str] | None, typer.Option(help=f"A row each. {options.TARGET}.", rich_help_panel=QUESTION)]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"Methods side by side, default among them; if none, the {options.DEFAULT}, then all that apply.",
+        rich_help_panel=METHOD,
+    ),
+]
+SharedOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="For every method that has this option; can be repeated.", rich_help_panel=METHOD
+    ),
+]
+SharedBackward = Annotated[
+    str | None,
+    typer.Option(help="gradient or libra, for every method that reads gradients.", rich_help_panel=METHOD),
+]
+OutPicture = Annotated[
+    Path | None,
+    typer.Option(help=f"A .html or .png file; {COMPARISON}, unless --json is given.", rich_help_panel=OUTPUT),
+]
 
 
 @dataclass(frozen=True)
@@ -54,37 +81,16 @@ class Grid:
 
 def compare(
     input: Annotated[str, typer.Argument(metavar="INPUT", help=f"{options.INPUT.capitalize()}.")],
-    model: Annotated[
-        list[str] | None,
-        typer.Option(help="A bundled model, a folder, or a Hugging Face id; several are rows. mini-vit if none."),
-    ] = None,
-    target: Annotated[
-        list[str] | None, typer.Option(help=f"A row each. {options.TARGET}.", rich_help_panel=QUESTION)
-    ] = None,
+    model: Models = None,
+    target: Targets = None,
     pair: options.PairText = None,
     text: options.Texts = None,
-    method: Annotated[
-        list[str] | None,
-        typer.Option(
-            help=f"Methods side by side, default among them; if none, the {options.DEFAULT}, then all that apply.",
-            rich_help_panel=METHOD,
-        ),
-    ] = None,
-    option: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME=VALUE", help="For every method that has this option; can be repeated.", rich_help_panel=METHOD
-        ),
-    ] = None,
-    backward: Annotated[
-        str | None,
-        typer.Option(help="gradient or libra, for every method that reads gradients.", rich_help_panel=METHOD),
-    ] = None,
+    method: Methods = None,
+    option: SharedOptions = None,
+    backward: SharedBackward = None,
     plugin: options.Plugins = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(help=f"A .html or .png file; {COMPARISON}, unless --json is given.", rich_help_panel=OUTPUT),
-    ] = None,
+    out: OutPicture = None,
+    units: options.UnitName = "word",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     device: options.DeviceName = None,
@@ -108,7 +114,7 @@ def compare(
     if not grid.calls:
         raise UnsupportedModel(grid.left_out[0])
     if place is not None:
-        write_grid(grid, place, source.title, len(models))
+        write_grid(grid, place, source.title, len(models), units=units)
     if as_json:
         print_documents(grid, source.argument)
     for note in dict.fromkeys(grid.left_out):
@@ -122,10 +128,10 @@ def method_calls(names: Sequence[str], texts: Sequence[str], backward: str | Non
 
     The default stays what `explain` gives without a method, whatever the options of the others.
     """
-    from whyformer.api.attribution import chosen_method
+    from whyformer.api.attribution import choose_method
     from whyformer.methods.registry import METHODS
 
-    methods = [chosen_method(name)[0] for name in names or METHODS if name != DEFAULT_NAME]
+    methods = [choose_method(name)[0] for name in names or METHODS if name != DEFAULT_NAME]
     for name in dict.fromkeys(split_option(text)[0] for text in texts):
         if not any(name in method.options for method in methods):
             compared = ", ".join(method.name for method in methods) or DEFAULT_NAME
@@ -137,17 +143,17 @@ def method_calls(names: Sequence[str], texts: Sequence[str], backward: str | Non
             method.name, method.name, parse_options(method, own), _backward_of(method.name, backward)
         )
     if backward is not None and all(call.backward is None for call in calls.values()):
-        chosen_method(methods[0].name if methods else None, backward)  # says why it has nothing to do
+        choose_method(methods[0].name if methods else None, backward)  # says why it has nothing to do
         raise WhyformerError(f"--backward {backward!r} changes nothing: the {DEFAULT_NAME} stays as it is.")
     return [calls[name] for name in dict.fromkeys(names or [DEFAULT_NAME, *METHODS])]
 
 
 def _backward_of(name: str, backward: str | None) -> str | None:
     """How the method's gradients are taken, if it reads any."""
-    from whyformer.api.attribution import chosen_method
+    from whyformer.api.attribution import choose_method
 
     try:
-        chosen_method(name, backward)
+        choose_method(name, backward)
     except WhyformerError:
         return None
     return backward
@@ -157,11 +163,11 @@ def explanation_grid(
     rows: Sequence[tuple[LoadedModel, Any, Any]], calls: list[MethodCall], *, are_named: bool, is_tracked: bool
 ) -> Grid:
     """Each row's model asked about its example and target by each method, and why cells were left out."""
-    from whyformer.api.attribution import explain
+    from whyformer.api.explain import explain
 
     cells: list[Explanation | None] = []
     left_out: list[str] = []
-    for (loaded_model, example, target), call in track(list(product(rows, calls)), "Explaining", is_shown=is_tracked):
+    for (loaded_model, example, target), call in track(list(product(rows, calls)), "Explaining", progress=is_tracked):
         try:
             cells.append(explain(example, loaded_model, target, **call.arguments))
         except UnsupportedModel as reason:
@@ -174,19 +180,19 @@ def explanation_grid(
     return Grid(table, calls, left_out).without_gaps
 
 
-def write_grid(grid: Grid, out: Path, title: str, models: int) -> None:
+def write_grid(grid: Grid, out: Path, title: str, models: int, *, units: options.UnitsName) -> None:
     """The comparison as a page or a picture."""
     from whyformer.cli.output import writing
+    from whyformer.files import whole_file
     from whyformer.render import html, image
-    from whyformer.results.storage import whole_file
 
     titles = [_row_title(row, models) for row in grid.rows]
     headings = [call.title for call in grid.calls]
     with writing(out), whole_file(out) as unfinished:
         if out.suffix.lower() == ".html":
-            unfinished.write_text(html.comparison(grid.rows, titles, headings, title), encoding="utf-8")
+            unfinished.write_text(html.comparison(grid.rows, titles, headings, title, units=units), encoding="utf-8")
         else:
-            image.grid(grid.rows, titles, headings).save(unfinished, "PNG")
+            image.grid(grid.rows, titles, headings, units=units).save(unfinished, "PNG")
 
 
 def print_documents(grid: Grid, argument: str) -> None:

@@ -8,16 +8,16 @@ from typing import Any
 
 from rich.console import Console
 
-from whyformer.api.attribution import explain
+from whyformer.api.explain import explain
+from whyformer.api.progress import track
 from whyformer.cli.questions import DEFAULT_NAME
 from whyformer.errors import UnsupportedModel
+from whyformer.files import whole_file
 from whyformer.methods.registry import METHODS
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.zoo import ZOO
-from whyformer.progress import track
 from whyformer.render import html
 from whyformer.results.explanation import Explanation
-from whyformer.results.storage import whole_file
 from whyformer.scenes import example
 from whyformer.targets.scores import Target, contrast
 
@@ -55,7 +55,7 @@ def write_demo(folder: Path, *, quiet: bool = False) -> Path:
     rows: list[list[Explanation | None]] = []
     titles: list[str] = []
     examples = list(demo_examples())
-    for name, content, target in track(examples, "Explaining", is_shown=is_terminal and not quiet):
+    for name, content, target in track(examples, "Explaining", progress=is_terminal and not quiet):
         model = resolve_model(name)
         row = [_explanation(content, model, target, method) for method in columns.values()]
         rows.append(row)

@@ -3,53 +3,41 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
-from pathlib import Path
-from typing import Annotated, Any, cast
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whyformer.cli import options
-from whyformer.cli.inputs import example_of, has_folder, numbered_stems, open_folders, read_inputs
-from whyformer.cli.options import OUTPUT, QUESTION
+from whyformer.cli.inputs import Input, example_of, has_folder, numbered_stems, open_folders, read_inputs
+from whyformer.cli.options import QUESTION
 from whyformer.cli.questions import load_model, method_call, question_of
 from whyformer.cli.screen import announce, safe
 from whyformer.errors import WhyformerError
 from whyformer.plugins import load_plugins
 
+if TYPE_CHECKING:
+    from whyformer.results.explanation import Explanation
+
 
 def explain(
     inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help=f"Each {options.INPUT}.")],
     model: options.ModelName = "mini-vit",
-    target: Annotated[str, typer.Option(help=f"{options.TARGET}.", rich_help_panel=QUESTION)] = "predicted",
-    rather_than: Annotated[
-        str | None,
-        typer.Option(
-            metavar="OTHER", help="Explain the target against this label, word or text.", rich_help_panel=QUESTION
-        ),
-    ] = None,
+    target: options.TargetName = "predicted",
+    rather_than: options.OtherTarget = None,
     pair: options.PairText = None,
     text: options.Texts = None,
-    query: Annotated[
-        int | None,
-        typer.Option(help="For a detector: the object query whose find is explained.", rich_help_panel=QUESTION),
-    ] = None,
+    query: options.Query = None,
     truncate: options.Truncate = False,
     method: options.MethodName = None,
     option: options.MethodOptions = None,
     backward: options.BackwardName = None,
     plugin: options.Plugins = None,
-    out: Annotated[
-        Path | None,
-        typer.Option(
-            help="A .html, .png, .json or .npz file; for several inputs an .html report, or a folder with a file each.",
-            rich_help_panel=OUTPUT,
-        ),
-    ] = None,
-    format: Annotated[
-        options.Format | None,
-        typer.Option(help="Of the files in a folder; html if not given.", rich_help_panel=OUTPUT),
-    ] = None,
+    out: options.OutPlace = None,
+    format: options.FormatName = None,
+    units: options.UnitName = "word",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     device: options.DeviceName = None,
@@ -57,13 +45,12 @@ def explain(
     batch_size: options.BatchSize = None,
 ) -> None:
     """Show which parts of an image or a text the answer rests on."""
-    from whyformer.api.attribution import explain_batch
+    from whyformer.api.explain import explain_batch
     from whyformer.cli.output import destination_of
-    from whyformer.results.documents import explanation_document
 
     load_plugins(plugin or ())
     call = method_call(method, option or [], backward)
-    if not any(Path(argument).is_dir() for argument in inputs if len(argument) < 256):
+    if not any(map(os.path.isdir, inputs)):
         destination_of(out, format, len(inputs))  # refused before any work is done for it
     sources = read_inputs(inputs)
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
@@ -80,24 +67,37 @@ def explain(
         **call.arguments,
     )
     if destination is not None:
-        destination.write(explanations, list(numbered_stems(sources)))
+        destination.write(explanations, list(numbered_stems(sources)), units=units)
+    print_explanations(sources, explanations, units=units, as_json=as_json, quiet=quiet)
+    if destination is not None:
+        announce(f"Written to {safe(destination.path)}", quiet=quiet, err=as_json)
+
+
+def print_explanations(
+    sources: Sequence[Input],
+    explanations: Sequence[Explanation],
+    *,
+    units: options.UnitsName,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Each explanation under the name of its input, or as an object in a line."""
+    from whyformer.render.terminal import explanation_text
+    from whyformer.results.documents import explanation_document
+
     for source, explanation in zip(sources, explanations, strict=True):
         if as_json:
             typer.echo(json.dumps(explanation_document(explanation, source.argument)))
         elif not quiet:
             if len(sources) > 1:
                 typer.echo(source.title)
-            typer.echo(explanation)
-    if destination is not None:
-        announce(f"Written to {safe(destination.path)}", quiet=quiet, err=as_json)
+            typer.echo(explanation_text(explanation, units=units))
 
 
 def continue_(
     input: Annotated[
         str,
-        typer.Argument(
-            metavar="INPUT", help="The text, or text file, that the model goes on from; - for standard input."
-        ),
+        typer.Argument(metavar="INPUT", help="The text or text file that the model goes on from, or - for stdin."),
     ],
     model: options.ModelName = "mini-gpt",
     tokens: Annotated[int, typer.Option(help="How many tokens it is to write at most.", rich_help_panel=QUESTION)] = 8,
@@ -107,7 +107,8 @@ def continue_(
     option: options.MethodOptions = None,
     backward: options.BackwardName = None,
     plugin: options.Plugins = None,
-    out: Annotated[Path | None, typer.Option(help="A .html, .png, .json or .npz file.", rich_help_panel=OUTPUT)] = None,
+    out: options.OutFile = None,
+    units: options.UnitName = "word",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     device: options.DeviceName = None,
@@ -125,17 +126,17 @@ def continue_(
         check_file(out, ONE_FILE)
     (source,) = read_inputs([input])
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
-    if not loaded_model.writes:
+    if not loaded_model.task.writes:
         raise WhyformerError(
             f"{loaded_model.name} writes nothing: use `whyformer explain`, or choose another with --model."
         )
-    settings: dict[str, Any] = call.arguments | {"tokens": tokens, "truncate": truncate}
+    settings: dict[str, Any] = {**call.arguments, "tokens": tokens, "truncate": truncate}
     if batch_size is not None:
         settings["batch_size"] = batch_size
-    result = continuation(cast(Any, example_of(source, pair, [], loaded_model)), loaded_model, **settings)
+    result = continuation(example_of(source, pair, [], loaded_model), loaded_model, **settings)
     if out is not None:
         with writing(out):
-            result.save(out)
+            result.save(out, units=units)
     if as_json:
         typer.echo(json.dumps(continuation_document(result, input)))
     elif not quiet:

@@ -69,18 +69,18 @@ def has_folder(inputs: Sequence[Input]) -> bool:
 
 def example_of(given: Input, pair: str | None, texts: Sequence[str], model: LoadedModel) -> Any:
     """The input with the text that goes with it, where the model takes one."""
-    has_two_senses = model.sees_regions or (model.sees_pictures and model.tokenizer is not None)
+    has_two_senses = model.task.sees_regions or (model.task.sees_pictures and model.tokenizer is not None)
     if has_two_senses and not texts:
-        wanted = "its question" if model.sees_regions else "the text it is compared with"
-        example = "what colour is it?" if model.sees_regions else "a photo of a cat"
+        wanted = "its question" if model.task.sees_regions else "the text it is compared with"
+        example = "what colour is it?" if model.task.sees_regions else "a photo of a cat"
         raise WhyformerError(f"{model.name} sees and reads: add {wanted} by --text, such as --text {example!r}.")
     if texts and not has_two_senses:
         raise WhyformerError(f"--text goes with a picture, and {model.name} takes no such pair: leave it out.")
-    if pair is not None and (model.sees_pictures or model.sees_regions):
+    if pair is not None and (model.task.sees_pictures or model.task.sees_regions):
         raise WhyformerError(
             f"--pair is a second text, and {model.name} reads pictures: choose a text model, such as --model mini-bert."
         )
-    if model.sees_regions:
+    if model.task.sees_regions:
         if len(texts) > 1:
             raise WhyformerError(f"{model.name} answers one question at a time: give --text once.")
         return _regions(given, model), texts[0]
@@ -95,7 +95,7 @@ def _files(given: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
     folder = given.argument
     if given.content is not None or not os.path.isdir(folder):
         return []
-    kind = "files of regions" if model.sees_regions else "pictures" if model.sees_pictures else "texts"
+    kind = "files of regions" if model.task.sees_regions else "pictures" if model.task.sees_pictures else "texts"
     suffixes = {"files of regions": {".npz"}, "pictures": PICTURES, "texts": {".txt"}}[kind]
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name[0] != ".")
     chosen = [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
@@ -168,14 +168,14 @@ def _picture_or_text(given: Input, model: LoadedModel) -> Any:
         re.search(r"[/\\]", argument) and not re.search(r"\s", argument)
     )
     if os.path.isfile(argument):
-        if suffix in PICTURES and not model.sees_pictures:
+        if suffix in PICTURES and not model.task.sees_pictures:
             raise WhyformerError(
                 f"{argument!r} is a picture, and {model.name} reads texts: choose another with --model."
             )
         return Path(argument)
-    if looks_like_a_path or (model.sees_pictures and os.path.isdir(argument)):
+    if looks_like_a_path or (model.task.sees_pictures and os.path.isdir(argument)):
         return Path(argument)  # refused with the reason when it is read
-    if model.sees_pictures:
+    if model.task.sees_pictures:
         raise WhyformerError(
             f"No file {argument!r}, and {model.name} reads pictures: for a text choose a text model, such as "
             "--model mini-bert."
@@ -187,7 +187,7 @@ def _piped_example(given: Input, content: bytes, model: LoadedModel) -> Any:
     """A picture or a text, told by its first bytes."""
     from whyformer.inputs.read import is_image, read_image
 
-    if model.sees_pictures:
+    if model.task.sees_pictures:
         return read_image(BytesIO(content), given.title)
     if is_image(content):
         raise WhyformerError(

@@ -24,6 +24,7 @@ DEFAULT = "default (bi_token with --backward libra, the best we measured)"
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 Format = Literal["html", "png", "json", "npz"]
+UnitsName = Literal["word", "token"]
 
 ModelName = Annotated[str, typer.Option(help="A bundled model (`whyformer models`), a folder, or a Hugging Face id.")]
 MethodName = Annotated[
@@ -53,6 +54,17 @@ Plugins = Annotated[
         rich_help_panel=METHOD,
     ),
 ]
+TargetName = Annotated[str, typer.Option(help=f"{TARGET}.", rich_help_panel=QUESTION)]
+OtherTarget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="OTHER", help="Explain the target against this label, word or text.", rich_help_panel=QUESTION
+    ),
+]
+Query = Annotated[
+    int | None,
+    typer.Option(help="For a detector: the object query whose find is explained.", rich_help_panel=QUESTION),
+]
 PairText = Annotated[str | None, typer.Option(help=PAIR, rich_help_panel=QUESTION)]
 Texts = Annotated[list[str] | None, typer.Option(help=TEXT, rich_help_panel=QUESTION)]
 Truncate = Annotated[
@@ -63,6 +75,10 @@ Truncate = Annotated[
         rich_help_panel=QUESTION,
     ),
 ]
+UnitName = Annotated[
+    UnitsName,
+    typer.Option(help="What is coloured in texts: words, or the tokens that the model reads.", rich_help_panel=OUTPUT),
+]
 AsJson = Annotated[
     bool,
     typer.Option(
@@ -70,6 +86,17 @@ AsJson = Annotated[
         help="Print JSON for scripts and nothing else: one object a line.",
         rich_help_panel=OUTPUT,
     ),
+]
+OutFile = Annotated[Path | None, typer.Option(help="A .html, .png, .json or .npz file.", rich_help_panel=OUTPUT)]
+OutPlace = Annotated[
+    Path | None,
+    typer.Option(
+        help="A .html, .png, .json or .npz file; for several inputs an .html report, or a folder with a file each.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+FormatName = Annotated[
+    Format | None, typer.Option(help="Of the files in a folder; html if not given.", rich_help_panel=OUTPUT)
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print nothing but errors and --json.", rich_help_panel=OUTPUT)

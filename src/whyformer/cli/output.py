@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whyformer.errors import WhyformerError
+from whyformer.files import whole_file
 from whyformer.render import html
+from whyformer.render.text import Units
 from whyformer.results.explanation import Explanation
-from whyformer.results.storage import whole_file
 
 ONE_FILE = (".html", ".png", ".json", ".npz")
 
@@ -23,20 +24,18 @@ class Destination:
     path: Path
     suffix: str | None = None
 
-    def write(self, explanations: Sequence[Explanation], names: Sequence[str]) -> None:
-        """Write them all, each under its name where they go to a folder."""
+    def write(self, explanations: Sequence[Explanation], names: Sequence[str], *, units: Units) -> None:
+        """Write them all, each under its name where they go to a folder; in texts words are coloured, or tokens."""
         with writing(self.path):
             if self.suffix is not None:
                 self.path.mkdir(parents=True, exist_ok=True)
                 for name, explanation in zip(_distinct(names), explanations, strict=True):
-                    explanation.save(self.path / f"{name}{self.suffix}")
+                    explanation.save(self.path / f"{name}{self.suffix}", units=units)
             elif len(explanations) == 1:
-                explanations[0].save(self.path)
+                explanations[0].save(self.path, units=units)
             else:
                 with whole_file(self.path) as unfinished:
-                    first = explanations[0]
-                    title = f"{len(explanations)} explanations by {first.manner} on {first.model}"
-                    unfinished.write_text(html.page(explanations, title, names=names), encoding="utf-8")
+                    unfinished.write_text(html.page(explanations, names=names, units=units), encoding="utf-8")
 
 
 def destination_of(out: Path | None, format: str | None, count: int) -> Destination | None:

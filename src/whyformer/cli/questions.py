@@ -39,10 +39,10 @@ class MethodCall:
 
 def method_call(name: str | None, options: Sequence[str], backward: str | None) -> MethodCall:
     """The method as it was named, its options checked."""
-    from whyformer.api.attribution import chosen_method
+    from whyformer.api.attribution import choose_method
 
     name = None if name == DEFAULT_NAME else name
-    method, _ = chosen_method(name, backward)
+    method, _ = choose_method(name, backward)
     return MethodCall(name or DEFAULT_NAME, name, parse_options(method, options), backward)
 
 
@@ -67,7 +67,7 @@ def split_option(text: str) -> tuple[str, str]:
 
 def _value(method: Method, name: str, text: str) -> Any:
     """A number, a switch or nothing where the option takes one; check_options says what is wrong with the rest."""
-    hint = get_type_hints(method.scores).get(name)
+    hint = get_type_hints(method.formula).get(name)
     default = method.options[name].default if name in method.options else None
     kinds = {hint, *get_args(hint), type(default)}
     if kinds & {int, float, bool} or (type(None) in kinds and text.lower() == "none"):
@@ -106,11 +106,11 @@ def target_of(text: str, model: LoadedModel) -> str | int:
     """A label's name if there is one of that name, else its index if it is a number."""
     from whyformer.models.structure import labels_of
 
-    labels = {} if model.writes else labels_of(model.model)
+    labels = {} if model.task.writes else labels_of(model.model)
     is_name = text.casefold() in {name.casefold() for name in labels.values()}
     if is_name or not re.fullmatch(r"-?[0-9]{1,18}", text):
         return text
-    if model.writes and 0 <= int(text) < len(model.tokenizer):
+    if model.task.writes and 0 <= int(text) < len(model.tokenizer):
         token = model.tokenizer.decode([int(text)])
         typer.echo(f"{text} is taken as the id of a token: {token!r}.", err=True)
     return int(text)

@@ -15,22 +15,23 @@ from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.read import Regions
+from whyformer.models.families import FAMILIES
 from whyformer.models.loading import LoadedModel
-from whyformer.models.structure import config_of
+from whyformer.models.structure import config_of, device_of, dtype_of
 
 LONGEST = 16  # times as long as wide, a picture is handed over whole
 
 
 def model_inputs(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
     """Pieces as the model takes them, on its device and in its dtype."""
-    place = next(loaded_model.model.parameters())
+    device, dtype = device_of(loaded_model.model), dtype_of(loaded_model.model)
     return {
-        name: value.to(place.device, place.dtype if value.is_floating_point() else value.dtype)
-        for name, value in collated(loaded_model, encoded).items()
+        name: value.to(device, dtype if value.is_floating_point() else value.dtype)
+        for name, value in collate(loaded_model, encoded).items()
     }
 
 
-def collated(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
+def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
     """Pieces as the model takes them."""
     inputs: Inputs = {}
     chunks = [one.chunk for one in encoded if one.chunk is not None]
@@ -39,24 +40,24 @@ def collated(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> In
         inputs |= _padded(encodings, loaded_model.tokenizer, _fixed_length(loaded_model.model))
     pictures = [_shortened(one.picture.image, loaded_model.image_processor) for one in encoded if one.picture]
     if pictures:
-        made = loaded_model.image_processor(images=pictures, return_tensors="pt")
+        batch = loaded_model.image_processor(images=pictures, return_tensors="pt")
         takes = inspect.signature(loaded_model.model.forward).parameters
-        inputs |= {name: made[name] for name in ("pixel_values", "pixel_mask") if name in made and name in takes}
+        inputs |= {name: batch[name] for name in ("pixel_values", "pixel_mask") if name in batch and name in takes}
     regions = [one.regions for one in encoded if one.regions is not None]
     if regions:
         inputs |= _region_inputs(regions, loaded_model.model)
     written = [one.written.encoding for one in encoded if one.written is not None]
     if written:
-        made = _padded(written, loaded_model.tokenizer)
-        inputs |= {f"decoder_{name}": made[name] for name in ("input_ids", "attention_mask")}
+        padded = _padded(written, loaded_model.tokenizer)
+        inputs |= {f"decoder_{name}": padded[name] for name in ("input_ids", "attention_mask")}
     return inputs
 
 
 def _fixed_length(model: nn.Module) -> int | None:
-    """The length that every text is padded to, for SigLIP, which reads its last position, padding or not."""
+    """The length that every text is padded to, where the model's family says so."""
     config = config_of(model)
-    is_fixed = getattr(config, "model_type", "") in ("siglip", "siglip2")
-    return config.text_config.max_position_embeddings if is_fixed else None
+    row = FAMILIES.get(getattr(config, "model_type", ""))
+    return config.text_config.max_position_embeddings if row is not None and row.pads_to_limit else None
 
 
 def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any, length: int | None = None) -> Inputs:

@@ -57,23 +57,23 @@ def encode(
 def _encode_one(
     number: int, example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int
 ) -> Iterator[EncodedExample]:
-    if loaded_model.sees_regions:
+    if loaded_model.task.sees_regions:
         regions, text = two_of(example, "regions and a text: (whyformer.Regions(…), 'what colour is the circle?')")
         yield EncodedExample(
             number, regions=regions_of(regions), chunk=whole_text(text, loaded_model, truncate=truncate)
         )
-    elif loaded_model.sees_pictures and loaded_model.tokenizer is not None:
+    elif loaded_model.task.sees_pictures and loaded_model.tokenizer is not None:
         picture, text = two_of(example, "a picture and a text: ('street.jpg', 'a red bus')")
         yield EncodedExample(
             number, picture_of(picture, loaded_model), chunk=whole_text(text, loaded_model, truncate=truncate)
         )
-    elif loaded_model.sees_pictures:
+    elif loaded_model.task.sees_pictures:
         yield EncodedExample(number, picture_of(example, loaded_model))
-    elif loaded_model.has_decoder:
+    elif loaded_model.task.has_decoder:
         source, so_far = two_of(example, "a text, and what was written so far") if _is_pair(example) else (example, "")
         chunk = whole_text(source, loaded_model, truncate=truncate)
         yield EncodedExample(number, chunk=chunk, written=written_of(_ids(so_far, loaded_model), loaded_model))
-    elif loaded_model.writes:
+    elif loaded_model.task.writes:
         yield EncodedExample(number, chunk=whole_text(example, loaded_model, truncate=truncate, room=room))
     else:
         limit = length_limit(loaded_model.model, loaded_model.tokenizer)

@@ -15,10 +15,24 @@ Box = tuple[float, float, float, float]
 
 @dataclass(frozen=True)
 class Patches:
-    """Scores lie row by row on a grid that covers `box` (left, top, right, bottom) of the image.
+    """A grid of patches of a picture, whose scores lie row by row.
 
-    The box may be fractional, and may reach beyond an image that preprocessing padded. `outline` is a box of the image
-    that the answer is about, such as a detection's.
+    Args:
+        image: The picture as it was given.
+        rows: How many rows of patches.
+        columns: How many patches in a row.
+        box: What the grid covers of the picture: left, top, right, bottom in its pixels. It may be fractional, and may
+            reach beyond a picture that preprocessing padded.
+        outline: A box of the picture that the answer is about, such as a detection's.
+
+    Raises:
+        WhyformerError: If the grid has no patch, or a box no area.
+
+    Example:
+        >>> from PIL import Image
+        >>> from whyformer.inputs.layouts import Patches
+        >>> Patches(Image.new("RGB", (64, 32)), rows=1, columns=2, box=(0, 0, 64, 32)).tokens
+        ('row 1, column 1', 'row 1, column 2')
     """
 
     image: Image.Image
@@ -36,6 +50,7 @@ class Patches:
 
     @property
     def size(self) -> int:
+        """How many patches there are."""
         return self.rows * self.columns
 
     @property
@@ -46,6 +61,7 @@ class Patches:
 
     @property
     def summary(self) -> str:
+        """What the layout is, in two words."""
         return f"{self.rows}×{self.columns} patches"
 
     def __eq__(self, other: object) -> bool:
@@ -57,7 +73,21 @@ class Patches:
 
 @dataclass(frozen=True)
 class Boxes:
-    """Scores are of regions of the image, each a box (left, top, right, bottom) in its pixels."""
+    """Regions of a picture, which may overlap.
+
+    Args:
+        image: The picture as it was given.
+        boxes: For each region left, top, right, bottom in the picture's pixels.
+
+    Raises:
+        WhyformerError: If a box has no area.
+
+    Example:
+        >>> from PIL import Image
+        >>> from whyformer.inputs.layouts import Boxes
+        >>> Boxes(Image.new("RGB", (64, 32)), boxes=((0, 0, 20, 20), (10, 0, 64, 32))).tokens
+        ('region 1', 'region 2')
+    """
 
     image: Image.Image
     boxes: tuple[Box, ...]
@@ -68,6 +98,7 @@ class Boxes:
 
     @property
     def size(self) -> int:
+        """How many regions there are."""
         return len(self.boxes)
 
     @property
@@ -77,6 +108,7 @@ class Boxes:
 
     @property
     def summary(self) -> str:
+        """What the layout is, in two words."""
         return f"{len(self.boxes)} regions"
 
     def __eq__(self, other: object) -> bool:
@@ -98,7 +130,22 @@ def _same_picture(first: Image.Image, second: Image.Image) -> bool:
 
 @dataclass(frozen=True)
 class WordPieces:
-    """Each token is characters `offsets[token]` of text `segments[token]` (a pair of texts has two)."""
+    """The tokens of a text, or of a pair of texts.
+
+    Args:
+        texts: The text, or both.
+        tokens: Each token as the tokenizer writes it.
+        segments: For each token which text it is of: 0 or 1.
+        offsets: For each token its first character in that text, and the one after its last.
+
+    Raises:
+        WhyformerError: If these differ in length, or a token lies outside its text.
+
+    Example:
+        >>> from whyformer.inputs.layouts import WordPieces
+        >>> WordPieces(("a film",), ("a", "film"), segments=(0, 0), offsets=((0, 1), (2, 6))).size
+        2
+    """
 
     texts: tuple[str, ...]
     tokens: tuple[str, ...]
@@ -118,10 +165,12 @@ class WordPieces:
 
     @property
     def size(self) -> int:
+        """How many tokens there are."""
         return len(self.tokens)
 
     @property
     def summary(self) -> str:
+        """What the layout is, in two words."""
         return f"{len(self.tokens)} word pieces"
 
 

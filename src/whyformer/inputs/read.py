@@ -5,10 +5,12 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -67,7 +69,7 @@ class Regions:
         return cls.read(Path(path), str(path))
 
     @classmethod
-    def read(cls, source: Path | BytesIO, name: str) -> Regions:
+    def read(cls, source: Path | BinaryIO, name: str) -> Regions:
         """Regions from a file, or from the bytes of one, that errors call by this name."""
         try:
             with open_npz(source) as stored:
@@ -166,20 +168,30 @@ def _pixels(array: np.ndarray) -> np.ndarray:
     return array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array
 
 
-def read_image(source: Path | BytesIO, name: str) -> Image.Image:
+def read_image(source: Path | BinaryIO, name: str) -> Image.Image:
     """An upright RGB picture from a file, or from the bytes of one, that errors call by this name."""
+    with open_image(source, name=name) as image:
+        return _rgb(ImageOps.exif_transpose(image))
+
+
+@contextmanager
+def open_image(
+    source: Path | BinaryIO, *, formats: tuple[str, ...] | None = None, name: str = ""
+) -> Iterator[Image.Image]:
+    """A picture, to be decoded inside the block: one that is too large, damaged or no picture is refused."""
+    title = f" {str(name or source)!r}" if name or isinstance(source, Path) else ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what can be read in spite of damaged metadata is read
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(source) as image:
-                return _rgb(ImageOps.exif_transpose(image))
+            with Image.open(source, formats=formats) as image:
+                yield image
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise WhyformerError(f"The image {name!r} is too large to be safe, shrink it first: {error}") from error
+        raise WhyformerError(f"The image{title} is too large to be safe, shrink it first: {error}") from error
     except UnidentifiedImageError as error:
-        raise WhyformerError(f"The file {name!r} is not an image that can be read.") from error
+        raise WhyformerError(f"The file{title} is not an image that can be read.") from error
     except Exception as error:  # A damaged image can fail anywhere in the decoders.
-        raise WhyformerError(f"The image {name!r} cannot be read, save it anew: {error}") from error
+        raise WhyformerError(f"The image{title} cannot be read, save it anew: {error}") from error
 
 
 def _read_text(path: Path) -> str:

@@ -9,36 +9,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.axes import Inputs, Mixing, StreamScores
+from whyformer.axes import Inputs, Mixing, StreamScores, head_mean
 from whyformer.errors import WhyformerError
 from whyformer.methods.crossing import joined_by_the_last
 from whyformer.methods.registry import method
+from whyformer.models.modalities import MODALITIES
 from whyformer.models.structure import main_input
 from whyformer.tracing.flow import flow
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.streams import summed
-from whyformer.tracing.trace import Trace, head_mean
-
-# What an example is given, each with the mask that says which of it is padding.
-PADDED = {
-    "pixel_values": "pixel_mask",
-    "input_ids": "attention_mask",
-    "inputs_embeds": "attention_mask",
-    "input_features": "none",
-    "decoder_input_ids": "decoder_attention_mask",
-    "visual_feats": "visual_attention_mask",
-    "visual_embeds": "visual_attention_mask",
-}
+from whyformer.tracing.trace import Trace
 
 
-@method("raw_attention", reads="last map")
+@method("raw_attention", reads=Reads(maps="last"))
 def raw_attention(trace: Trace) -> StreamScores:
     """The read-out's row of the last block's attention, head mean."""
     rows = ((r.key_stream, readout.weights[:, None, :] @ head_mean(r.map)) for readout, r in trace.last_rows)
     return summed((stream, row[:, 0]) for stream, row in rows)
 
 
-@method("rollout", reads="maps")
+@method("rollout", reads=Reads(maps="all"))
 def rollout(
     trace: Trace, *, first_block: int = 0, normalise_rows: bool = False, cross: Literal["flow", "last"] = "flow"
 ) -> StreamScores:
@@ -59,30 +50,31 @@ def _head_mean(record: AttentionRecord) -> Mixing:
     return head_mean(record.map)
 
 
-@method("random", reads="last map")
+@method("random", reads=Reads(maps="last"))
 def random(trace: Trace, *, seed: int = 0) -> StreamScores:
     """A control: noise that knows nothing of the model, drawn for each example by its own bytes and the seed."""
     if seed < 0:
         raise WhyformerError(f"random: seed={seed}. A seed is 0 or more.")
-    found = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.masks.items()}
-    contents = _contents(trace.question.inputs)
-    for stream, scores in found.items():
+    by_stream = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.masks.items()}
+    checksums = _checksums(trace.question.inputs)
+    for stream, scores in by_stream.items():
         name = zlib.crc32(stream.encode())
-        for content, real, row in zip(contents, trace.masks[stream], scores, strict=True):
-            drawn = np.random.default_rng((seed, name, content))
-            row[real] = torch.from_numpy(drawn.random(int(real.sum()))).to(row)
-    return found
+        for checksum, real, row in zip(checksums, trace.masks[stream], scores, strict=True):
+            generator = np.random.default_rng((seed, name, checksum))
+            row[real] = torch.from_numpy(generator.random(int(real.sum()))).to(row)
+    return by_stream
 
 
-def _contents(inputs: Inputs) -> list[int]:
+def _checksums(inputs: Inputs) -> list[int]:
     """A number of each example's own, made from all it is given but padding: its company changes nothing."""
     main, examples = main_input(inputs)
-    found = [0] * len(examples)
-    for name, mask in ({main: "none"} | PADDED).items():
+    masks = {main: None} | {name: modality.mask for name, modality in MODALITIES.items()}
+    checksums = [0] * len(examples)
+    for name, mask in masks.items():
         for number, example in enumerate(inputs.get(name, ())):
             kept = _without_padding(example, inputs[mask][number].bool() if mask in inputs else None)
-            found[number] = zlib.crc32(kept.double().cpu().numpy().tobytes(), found[number])
-    return found
+            checksums[number] = zlib.crc32(kept.double().cpu().numpy().tobytes(), checksums[number])
+    return checksums
 
 
 def _without_padding(example: Tensor, real: Tensor | None) -> Tensor:

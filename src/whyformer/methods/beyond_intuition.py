@@ -7,17 +7,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whyformer.axes import KEY, QUERY, Mixing, Rows, StreamScores, TokenScores
+from whyformer.axes import KEY, QUERY, Mixing, Rows, StreamScores, TokenScores, head_mean
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import method
-from whyformer.tracing.path import Baseline, Quadrature
+from whyformer.tracing.feedback import Reading, integrated_feedback, perceive
+from whyformer.tracing.path import Quadrature
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.trace import Reading, Trace, head_mean
+from whyformer.tracing.scaling import Baseline
+from whyformer.tracing.trace import Trace
 
 Feedback = Literal["integrated", "gradient", "none"]
 
 
-@method("bi_head", reads="gradients")
+@method("bi_head", reads=Reads(maps="all", gradients="all", path=True))
 def bi_head(
     trace: Trace,
     *,
@@ -32,17 +35,17 @@ def bi_head(
     """Heads weighed by their importance to the answer, then feedback (BI Eq. 15-18)."""
 
     def by_importance(record: AttentionRecord) -> Mixing:
-        share = head_theta(record, importance)
-        return torch.einsum("bhqk,bh->bqk", record.map.to(share.dtype), share)
+        theta = head_theta(record, importance)
+        return torch.einsum("bhqk,bh->bqk", record.map.to(theta.dtype), theta)
 
     mixing = by_importance if perception == "head" else lambda record: head_mean(record.map)
-    perceived = trace.readings(trace.steps_from(first_block), mixing)
+    rows = perceive(trace, trace.steps_from(first_block), mixing)
     if perception in ("last", "none"):
-        perceived = [(reading, _unmixed(reading, perception)) for reading, _ in perceived]
-    return _times_feedback(trace, perceived, feedback, quadrature, steps, baseline)
+        rows = [(reading, _last_rows(reading, perception)) for reading, _ in rows]
+    return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
 
 
-@method("bi_token", reads="states")
+@method("bi_token", reads=Reads(maps="all", states=True, path=True))
 def bi_token(
     trace: Trace,
     *,
@@ -58,8 +61,8 @@ def bi_token(
     def by_token(record: AttentionRecord) -> Mixing:
         return head_mean(record.map) * token_alpha(record, alpha)[:, None, :]
 
-    perceived = trace.readings(trace.steps_from(first_block), by_token)
-    return _times_feedback(trace, perceived, feedback, quadrature, steps, baseline)
+    rows = perceive(trace, trace.steps_from(first_block), by_token)
+    return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
 
 
 def head_theta(record: AttentionRecord, importance: str) -> Tensor:
@@ -71,11 +74,11 @@ def head_theta(record: AttentionRecord, importance: str) -> Tensor:
     assert gradient is not None
     dtype = torch.promote_types(attention.dtype, torch.float32)
     if importance == "inner":
-        found = (attention * gradient).sum(dim=(QUERY, KEY), dtype=dtype).abs()
+        weight = (attention * gradient).sum(dim=(QUERY, KEY), dtype=dtype).abs()
     else:
-        found = (attention.transpose(QUERY, KEY) @ gradient).abs().mean(dim=(QUERY, KEY), dtype=dtype)
-    total = found.sum(dim=1, keepdim=True)
-    return torch.where(total > 0, found / total.where(total > 0, 1.0), 1.0 / found.shape[1])
+        weight = (attention.transpose(QUERY, KEY) @ gradient).abs().mean(dim=(QUERY, KEY), dtype=dtype)
+    total = weight.sum(dim=1, keepdim=True)
+    return torch.where(total > 0, weight / total.where(total > 0, 1.0), 1.0 / weight.shape[1])
 
 
 def token_alpha(record: AttentionRecord, alpha: str) -> TokenScores:
@@ -109,7 +112,7 @@ def _wide(part: Tensor) -> Tensor:
     return part.float() if part.dtype == torch.float16 else part
 
 
-def _unmixed(reading: Reading, perception: str) -> Rows:
+def _last_rows(reading: Reading, perception: str) -> Rows:
     positions, _ = reading.queries.rows
     last = head_mean(reading.record.map).take_along_dim(positions[:, :, None], dim=1)
     return last if perception == "last" else torch.ones_like(last)
@@ -117,7 +120,7 @@ def _unmixed(reading: Reading, perception: str) -> Rows:
 
 def _times_feedback(
     trace: Trace,
-    perceived: list[tuple[Reading, Rows]],
+    perception: list[tuple[Reading, Rows]],
     feedback: Feedback,
     quadrature: Quadrature,
     steps: int,
@@ -126,9 +129,9 @@ def _times_feedback(
     """P ⊙ F, row by row, before the rows are summed."""
     if feedback == "gradient":
         quadrature, steps = "uniform", 1
-    readings = [reading for reading, _ in perceived]
-    answered = {} if feedback == "none" else trace.feedback(readings, quadrature, steps, baseline)
+    readings = [reading for reading, _ in perception]
+    factors = {} if feedback == "none" else integrated_feedback(trace, readings, quadrature, steps, baseline)
     return {
-        reading.stream: torch.einsum("brk,br->bk", rows * answered.get(reading.stream, 1.0), reading.queries.rows[1])
-        for reading, rows in perceived
+        reading.stream: torch.einsum("brk,br->bk", rows * factors.get(reading.stream, 1.0), reading.queries.rows[1])
+        for reading, rows in perception
     }

@@ -21,7 +21,7 @@ def joined_by_the_last(
 
     M_sq is the last attention from s to q, R_ss and R_qq are composed of what ran before it; `alone` leaves these out.
     """
-    found = flow(_within(steps), mixing, trace.start(), normalise_rows=normalise_rows)
+    by_stream = flow(_within(steps), mixing, trace.start(), normalise_rows=normalise_rows)
     last = {(record.query_stream, record.key_stream): record for step in steps for record in step}
     for readout, record in ((readout, record) for readout in trace.readouts for record in last.values()):
         if record.query_stream != readout.stream or record.key_stream == readout.stream:
@@ -36,8 +36,8 @@ def joined_by_the_last(
                 for stream in (readout.stream, record.key_stream)
             )
             row = row @ own.mT @ mixing(record) @ other
-        found[record.key_stream] = found.get(record.key_stream, 0.0) + row
-    return found
+        by_stream[record.key_stream] = by_stream.get(record.key_stream, 0.0) + row
+    return by_stream
 
 
 def composed(steps: list[Step], mixing: Mix, stream: str, trace: Trace, *, normalise_rows: bool = False) -> Mixing:

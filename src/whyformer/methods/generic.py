@@ -7,17 +7,22 @@ from typing import Literal
 
 import torch
 
-from whyformer.axes import Mixing, StreamScores
+from whyformer.axes import Mixing, head_mean
 from whyformer.methods.registry import method
+from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.flow import Step, flow
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.streams import summed
-from whyformer.tracing.trace import Trace, head_mean
+from whyformer.tracing.trace import Trace
 
+WITH_RELEVANCES = Reads(maps="all", gradients="all", relevances="all")
 Relevance = dict[tuple[str, str], Mixing]  # R_sq: how much each token of s has taken in of each token of q
 
 
-@method("generic_attention", reads="gradients", reads_if={("maps", "relevance"): "relevances"})
+@method(
+    "generic_attention", reads=Reads(maps="all", gradients="all"), reads_if={("maps", "relevance"): WITH_RELEVANCES}
+)
 def generic_attention(
     trace: Trace,
     *,
@@ -27,7 +32,7 @@ def generic_attention(
     aggregate: bool = True,
     self_factors: bool = True,
     maps: Literal["attention", "relevance"] = "attention",
-) -> StreamScores:
+) -> Attribution:
     """Attention weighted by its gradient, composed through the blocks (GA Eq. 5-11).
 
     `clamp` says whether negative products are dropped before the head mean, as published, or after it. The next three
@@ -35,17 +40,19 @@ def generic_attention(
     and attention between streams (Eq. 10) without the factors of their own. `maps` "relevance" puts each map's
     relevance by TA's rules in its place, as the authors' code can.
     """
-    relevances = trace.relevances("dtd", strict=True) if maps == "relevance" else {}
+    relevances = trace.relevances("dtd", strict=True) if maps == "relevance" else None
+    remarks = () if relevances is None else relevances.remarks
 
     def weighted(record: AttentionRecord) -> Mixing:
         gradient = record.gradient
         assert gradient is not None
-        product = gradient * relevances.get(record.operation, record.map)
+        product = gradient * (record.map if relevances is None else relevances[record])
         return head_mean(product.clamp(min=0)) if clamp == "before" else head_mean(product).clamp(min=0)
 
     steps = trace.steps_from(first_block)
     if not trace.question.family.attention:
-        return {stream: row[:, 0] for stream, row in flow(steps, weighted, trace.start()).items()}
+        rows = flow(steps, weighted, trace.start())
+        return Attribution({stream: row[:, 0] for stream, row in rows.items()}, remarks=remarks)
     relevance = start = _unrelated(trace)
     for step in steps:
         added = _added(step, weighted, relevance, normalise=normalise, self_factors=self_factors)
@@ -54,20 +61,21 @@ def generic_attention(
         relevance = {pair: matrix - start[pair] for pair, matrix in relevance.items()}
     by_stream = {readout.stream: readout.weights[:, None, :] for readout in trace.readouts}
     read = ((query, key) for query, key in relevance if query in by_stream)
-    return summed((key, (by_stream[query] @ relevance[query, key])[:, 0]) for query, key in read)
+    scores = summed((key, (by_stream[query] @ relevance[query, key])[:, 0]) for query, key in read)
+    return Attribution(scores, remarks=remarks)
 
 
 def _unrelated(trace: Trace) -> Relevance:
     """R before any attention: each token is its own, and between streams that attend to each other there is nothing."""
     dtype = trace.readout.weights.dtype
-    found = {}
+    relevance = {}
     for record in trace.records:
         for pair in ((record.query_stream,) * 2, (record.key_stream,) * 2, (record.query_stream, record.key_stream)):
             first, second = (trace.masks[stream] for stream in pair)
-            found[pair] = torch.zeros(*first.shape, second.shape[1], dtype=dtype, device=first.device)
+            relevance[pair] = torch.zeros(*first.shape, second.shape[1], dtype=dtype, device=first.device)
             if pair[0] == pair[1]:
-                found[pair].diagonal(dim1=1, dim2=2).fill_(1.0)
-    return found
+                relevance[pair].diagonal(dim1=1, dim2=2).fill_(1.0)
+    return relevance
 
 
 def _added(

@@ -9,18 +9,21 @@ from torch import Tensor
 
 from whyformer.axes import HEAD, KEY, QUERY, StreamScores
 from whyformer.methods.registry import method
-from whyformer.tracing.path import Baseline, Quadrature
+from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.path import Quadrature
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.scaling import Baseline
 from whyformer.tracing.streams import summed
 from whyformer.tracing.trace import Trace
 
 
-@method("grad_cam", reads="last gradient")
+@method("grad_cam", reads=Reads(maps="last", gradients="last"))
 def grad_cam(trace: Trace) -> StreamScores:
     """GradCAM on the last map: (mean_h w_h A_h)⁺, w_h the mean gradient of the read-out's row (TA Sec. 4).
 
     The mean is over the keys that are real tokens and not the query itself, so that padding changes nothing.
     """
-    found = []
+    rows_of_streams = []
     for readout, record in trace.last_rows:
         positions, weights = readout.rows
         rows = positions[:, None, :, None]
@@ -32,11 +35,11 @@ def grad_cam(trace: Trace) -> StreamScores:
             content = content & (torch.arange(attention.shape[KEY], device=positions.device) != rows)
         by_head = (gradient * content).sum(KEY, keepdim=True) / content.sum(KEY, keepdim=True).clamp(min=1)
         heat = (by_head * attention).mean(HEAD)
-        found.append((record.key_stream, torch.einsum("brk,br->bk", heat, weights).clamp(min=0)))
-    return summed(found)
+        rows_of_streams.append((record.key_stream, torch.einsum("brk,br->bk", heat, weights).clamp(min=0)))
+    return summed(rows_of_streams)
 
 
-@method("attention_gradient", reads="gradients")
+@method("attention_gradient", reads=Reads(maps="all", gradients="all"))
 def attention_gradient(trace: Trace, *, rows: Literal["readout", "mean"] = "readout") -> StreamScores:
     """Mean over blocks and heads of the maps' positive gradient, (∇A)⁺, after LeGrad (ICCV 2025).
 
@@ -46,31 +49,31 @@ def attention_gradient(trace: Trace, *, rows: Literal["readout", "mean"] = "read
     weights = {readout.stream: readout.weights for readout in trace.readouts}
     if rows == "mean":
         weights = {stream: mask / mask.sum(dim=1, keepdim=True) for stream, mask in trace.masks.items()}
-    found: dict[str, list[Tensor]] = {}
+    by_stream: dict[str, list[Tensor]] = {}
     for record in (record for step in trace.steps_from(0) for record in step):
         assert record.gradient is not None
         if record.query_stream in weights:
             is_read = record.map > 0  # not padding, nor a token still to come
             positive = (record.gradient.clamp(min=0) * is_read).mean(HEAD).to(trace.readout.weights.dtype)
             row = torch.einsum("bqk,bq->bk", positive, weights[record.query_stream].to(positive.dtype))
-            found.setdefault(record.key_stream, []).append(row)
-    return {stream: torch.stack(parts).mean(dim=0) for stream, parts in found.items()}
+            by_stream.setdefault(record.key_stream, []).append(row)
+    return {stream: torch.stack(parts).mean(dim=0) for stream, parts in by_stream.items()}
 
 
-@method("input_x_gradient", reads="inputs")
-def input_x_gradient(trace: Trace) -> StreamScores:
+@method("input_x_gradient", reads=Reads(inputs="gradients"))
+def input_x_gradient(trace: Trace) -> Attribution:
     """Input times gradient, at the pixels or the embeddings, summed over channels."""
     return trace.inputs_times_gradients()
 
 
-@method("integrated_gradients", reads="inputs")
+@method("integrated_gradients", reads=Reads(inputs="gradients", path=True))
 def integrated_gradients(
     trace: Trace,
     *,
     steps: int | None = None,
     quadrature: Quadrature = "midpoint",
     baseline: Baseline | Tensor | None = None,
-) -> StreamScores:
+) -> Attribution:
     """Input less baseline times the gradient integrated between them, (x − x₀) ⊙ ∫∇s (Sundararajan et al. 2017).
 
     The scores add up to the score less that of the baseline; the explanation says how nearly these do. The baseline

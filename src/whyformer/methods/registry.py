@@ -1,4 +1,4 @@
-"""The methods: each a formula over a trace, registered by its name."""
+"""The methods by name: what each reads of a trace, which options it takes, and how it is called."""
 
 from __future__ import annotations
 
@@ -7,50 +7,117 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
+import torch
 from torch import Tensor
 
-from whyformer.axes import StreamScores
+from whyformer.axes import StreamScores, at_least_float32
 from whyformer.errors import WhyformerError, nearest
-from whyformer.tracing.trace import Reads
+from whyformer.models.modalities import MODALITIES
+from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.trace import Trace
+
+Formula = Callable[..., StreamScores | Attribution]
 
 
 @dataclass(frozen=True)
 class Method:
-    """A named formula, and what it reads of a trace."""
+    """A named formula, and what it reads of a trace.
+
+    Attributes:
+        name: What it is called in `explain(..., method=…)`, on the command line and in tables.
+        formula: The function (trace, *, options) that gives scores by stream, or an Attribution.
+        reads: What it reads of a trace.
+        reads_if: What it reads instead if an option has some value.
+    """
 
     name: str
-    scores: Callable[..., StreamScores]
+    formula: Formula
     reads: Reads
     reads_if: Mapping[tuple[str, Any], Reads] = field(default_factory=dict)
 
-    def reading(self, options: Mapping[str, Any]) -> Reads:
+    def reads_with(self, options: Mapping[str, Any]) -> Reads:
         """What it reads of a trace when it is given these options."""
         return next((reads for (name, value), reads in self.reads_if.items() if options.get(name) == value), self.reads)
+
+    def __call__(self, trace: Trace, **options: Any) -> Attribution:
+        """The scores of a trace, in float32 at least; whatever gradient mode the caller is in."""
+        with torch.inference_mode(False):
+            result = self.formula(trace, **options)
+        attribution = result if isinstance(result, Attribution) else Attribution(result)
+        self._check_scores(attribution, trace)
+        scores = {stream: at_least_float32(values.detach()) for stream, values in attribution.items()}
+        return Attribution(scores, attribution.completeness, attribution.remarks)
+
+    def _check_scores(self, attribution: Attribution, trace: Trace) -> None:
+        lengths = {stream: mask.shape[1] for stream, mask in trace.masks.items()}
+        of_inputs = {modality.stream for modality in MODALITIES.values()}
+        for stream, values in attribution.items():
+            if stream not in lengths and stream not in of_inputs:
+                raise WhyformerError(
+                    f"{self.name} gave scores of {stream!r}, which is no stream of this model. "
+                    f"{nearest(stream, list(lengths))}"
+                )
+            expected = (trace.question.batch, lengths.get(stream, values.shape[-1] if values.dim() else 0))
+            if tuple(values.shape) != expected:
+                raise WhyformerError(
+                    f"{self.name} gave scores of shape {tuple(values.shape)} for the stream {stream!r}: one per "
+                    f"example and token, {expected}."
+                )
 
     @property
     def options(self) -> Mapping[str, inspect.Parameter]:
         """The keyword options the formula takes."""
-        parameters = inspect.signature(self.scores).parameters
+        parameters = inspect.signature(self.formula).parameters
         return {name: parameter for name, parameter in parameters.items() if parameter.kind == parameter.KEYWORD_ONLY}
 
     @property
     def summary(self) -> str:
         """The first line of its description."""
-        return (inspect.getdoc(self.scores) or "").partition("\n")[0]
+        return (inspect.getdoc(self.formula) or "").partition("\n")[0]
 
 
 METHODS: dict[str, Method] = {}
 
 
 def method(
-    name: str, *, reads: Reads, reads_if: Mapping[tuple[str, Any], Reads] | None = None
-) -> Callable[[Callable[..., StreamScores]], Callable[..., StreamScores]]:
-    """Register a function (trace, *, options) -> scores per stream under a name, and what it reads of the trace.
+    name: str, *, reads: Reads, reads_if: Mapping[tuple[str, Any], Reads] | None = None, replace: bool = False
+) -> Callable[[Formula], Formula]:
+    """Register a function (trace, *, options) as a method.
 
-    `reads_if` names what it reads instead if an option has some value.
+    The function gives a score per token for each stream, {stream: [example, token]}, or an Attribution where it has
+    more to tell. It is then a method like any other: in `explain`, on the command line, in evaluations.
+
+    Args:
+        name: The name of the method.
+        reads: What it reads of the trace; only that is computed.
+        reads_if: What it reads instead if an option has some value: {(option, value): Reads(…)}.
+        replace: Take the place of a method that has this name already.
+
+    Returns:
+        A decorator that gives the function back as it is.
+
+    Raises:
+        WhyformerError: If the name is taken, or `reads` is no `Reads`.
+
+    Example:
+        >>> @whyformer.method("last_row", reads=whyformer.Reads(maps="last"))
+        ... def last_row(trace):
+        ...     row = trace.readout.weights[:, None, :] @ whyformer.head_mean(trace.last.map)
+        ...     return {trace.last.key_stream: row[:, 0]}
+        >>> whyformer.explain("A wonderful film.", model="mini-bert", method="last_row").method
+        'last_row'
+        >>> del whyformer.METHODS["last_row"]
     """
+    if not isinstance(name, str) or not name.isidentifier():
+        raise WhyformerError(f"A method's name is a Python identifier, not {name!r}.")
+    for value in (reads, *(reads_if or {}).values()):
+        if not isinstance(value, Reads):
+            raise WhyformerError(f'{name}: reads={value!r} is no Reads, such as whyformer.Reads(maps="all").')
+    if name in METHODS and not replace:
+        raise WhyformerError(f"There is a method named {name!r} already: choose another name, or say replace=True.")
 
-    def register(function: Callable[..., StreamScores]) -> Callable[..., StreamScores]:
+    def register(function: Formula) -> Formula:
         METHODS[name] = Method(name, function, reads, reads_if or {})
         return function
 
@@ -59,6 +126,10 @@ def method(
 
 def method_named(name: str) -> Method:
     """The method registered under a name."""
+    if not isinstance(name, str):
+        raise WhyformerError(
+            f"A method is given by its name, not as {name!r:.40}. Known: {', '.join(sorted(METHODS))}."
+        )
     if name not in METHODS:
         raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS))}")
     return METHODS[name]
@@ -70,22 +141,24 @@ def check_options(method: Method, options: Mapping[str, Any]) -> None:
     if unknown:
         known = ", ".join(f"{name}={parameter.default!r}" for name, parameter in method.options.items())
         raise WhyformerError(f"{method.name} has no option {unknown[0]!r}. It takes: {known or 'none'}.")
-    hints = get_type_hints(method.scores)
+    hints = get_type_hints(method.formula)
     for name, value in options.items():
-        choices = [c for part in _members(hints[name]) if get_origin(part) is Literal for c in get_args(part)]
-        if isinstance(value, str) and choices and value not in choices:
-            raise WhyformerError(f"{method.name}: {name}={value!r}. Choose from: {', '.join(map(str, choices))}.")
-        if (
-            Tensor in _members(hints[name])
-            and not isinstance(value, (str, Tensor))
-            and value is not method.options[name].default
-        ):
-            raise WhyformerError(
-                f"{method.name}: {name}={value!r:.40}. Choose from: {', '.join(choices)}, or a tensor."
-            )
-        plain = next((kind for kind in (bool, int) if kind in _members(hints[name])), None)
-        if plain and type(value) is not plain and not (value is None and type(None) in _members(hints[name])):
-            raise WhyformerError(f"{method.name}: {name}={value!r} is no {plain.__name__}.")
+        if name in hints:  # an option without an annotation takes anything
+            _check_value(method, name, value, _members(hints[name]))
+
+
+def _check_value(method: Method, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+    choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
+    if isinstance(value, str) and choices and value not in choices:
+        raise WhyformerError(f"{method.name}: {name}={value!r}. Choose from: {', '.join(map(str, choices))}.")
+    is_default = value is method.options[name].default
+    if Tensor in kinds and not isinstance(value, (str, Tensor)) and not is_default:
+        raise WhyformerError(f"{method.name}: {name}={value!r:.40}. Choose from: {', '.join(choices)}, or a tensor.")
+    plain = next((kind for kind in (bool, int, float) if kind in kinds), None)
+    if plain is float and type(value) is int:
+        return
+    if plain and type(value) is not plain and not (value is None and type(None) in kinds):
+        raise WhyformerError(f"{method.name}: {name}={value!r} is no {plain.__name__}.")
 
 
 def _members(hint: Any) -> tuple[Any, ...]:

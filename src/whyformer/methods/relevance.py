@@ -6,18 +6,20 @@ from typing import Literal
 
 import torch
 
-from whyformer.axes import HEAD, QUERY, Mixing, StreamScores
+from whyformer.axes import HEAD, QUERY, Mixing, head_mean
 from whyformer.methods.crossing import joined_by_the_last
 from whyformer.methods.registry import method
 from whyformer.propagation.rules import MapRules, Rules
+from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.flow import flow
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.streams import summed
-from whyformer.tracing.trace import Trace, head_mean
+from whyformer.tracing.trace import Trace
 
 
-@method("lrp", reads="input relevance")
-def lrp(trace: Trace, *, rules: Rules = "z_plus", strict: bool = True) -> StreamScores:
+@method("lrp", reads=Reads(inputs="relevances"))
+def lrp(trace: Trace, *, rules: Rules = "z_plus", strict: bool = True) -> Attribution:
     """Relevance propagated to the input: the pixels, or the embeddings of word pieces and regions (TA Eq. 4).
 
     `rules` "dtd" is TA's own, "lrp" the papers' code, "attn_lrp" and "cp_lrp" the later rules for attention. `strict`
@@ -26,19 +28,19 @@ def lrp(trace: Trace, *, rules: Rules = "z_plus", strict: bool = True) -> Stream
     return trace.input_relevances(rules, strict=strict)
 
 
-@method("partial_lrp", reads="last relevance")
-def partial_lrp(trace: Trace, *, rules: MapRules = "z_plus", strict: bool = True) -> StreamScores:
+@method("partial_lrp", reads=Reads(maps="last", relevances="last"))
+def partial_lrp(trace: Trace, *, rules: MapRules = "z_plus", strict: bool = True) -> Attribution:
     """Relevance of the last map: mean_h (R_A)⁺ at the read-out's row (TA Sec. 4)."""
     relevances = trace.relevances(rules, strict=strict)
-    found = []
+    rows_of_streams = []
     for readout, record in trace.last_rows:
         positions, weights = readout.rows
-        rows = relevances[record.operation].take_along_dim(positions[:, None, :, None], dim=QUERY).clamp(min=0)
-        found.append((record.key_stream, torch.einsum("brk,br->bk", rows.mean(HEAD), weights)))
-    return summed(found)
+        rows = relevances[record].take_along_dim(positions[:, None, :, None], dim=QUERY).clamp(min=0)
+        rows_of_streams.append((record.key_stream, torch.einsum("brk,br->bk", rows.mean(HEAD), weights)))
+    return Attribution(summed(rows_of_streams), remarks=relevances.remarks)
 
 
-@method("transformer_attribution", reads="relevances")
+@method("transformer_attribution", reads=Reads(maps="all", gradients="all", relevances="all"))
 def transformer_attribution(
     trace: Trace,
     *,
@@ -49,7 +51,7 @@ def transformer_attribution(
     weight: Literal["gradient", "attention"] = "gradient",
     cross: Literal["flow", "last"] = "flow",
     strict: bool = True,
-) -> StreamScores:
+) -> Attribution:
     """Relevance weighted by gradient, mean_h (∇A ⊙ R_A)⁺, composed through the blocks (TA Eq. 13-14).
 
     `weight` "attention" puts A in the gradient's place, and `last_block` leaves out the blocks after it (TA Table 3).
@@ -61,11 +63,11 @@ def transformer_attribution(
     def weighted(record: AttentionRecord) -> Mixing:
         assert record.gradient is not None
         factor = record.gradient if weight == "gradient" else record.map
-        return head_mean((factor * relevances[record.operation]).clamp(min=0))
+        return head_mean((factor * relevances[record]).clamp(min=0))
 
     steps = trace.steps_from(first_block, last_block)
     if cross == "last":
         moved = joined_by_the_last(steps, weighted, trace, normalise_rows=normalise_rows, alone=True)
     else:
         moved = flow(steps, weighted, trace.start(), normalise_rows=normalise_rows)
-    return {stream: row[:, 0] for stream, row in moved.items()}
+    return Attribution({stream: row[:, 0] for stream, row in moved.items()}, remarks=relevances.remarks)

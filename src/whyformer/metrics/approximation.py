@@ -12,12 +12,15 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from whyformer.axes import BlockErrors, Channels, ExampleScores, Inputs, Mixing, State, TokenMask
+from whyformer.axes import BlockErrors, Channels, ExampleScores, Inputs, Mixing, State, TokenMask, head_mean
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.beyond_intuition import head_theta, token_alpha
 from whyformer.targets.scores import Target
+from whyformer.tracing.build import trace
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.trace import head_mean, trace
+
+STATES, GRADIENTS = Reads(maps="all", states=True), Reads(maps="all", gradients="all")
 
 
 def approximation_errors(model: nn.Module, inputs: Inputs, target: Target = "predicted") -> dict[str, BlockErrors]:
@@ -27,7 +30,7 @@ def approximation_errors(model: nn.Module, inputs: Inputs, target: Target = "pre
     figure.
     """
     model = getattr(model, "_orig_mod", model)
-    states, gradients = (trace(model, inputs, target, reads=reads) for reads in ("states", "gradients"))
+    states, gradients = (trace(model, inputs, target, reads=reads) for reads in (STATES, GRADIENTS))
     streams = {stream for record in states.records for stream in (record.query_stream, record.key_stream)}
     if len(streams) > 1 or any(record.key_state is None for record in states.records):
         raise UnsupportedModel(f"{type(model).__name__} has no single residual stream to follow from block to block.")

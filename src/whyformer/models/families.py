@@ -19,24 +19,43 @@ Readout = str | Callable[[nn.Module], str] | None
 
 @dataclass(frozen=True)
 class Stream:
-    """A sequence of tokens inside a model: its name, where the answer is read in it, and what the path scales.
+    """A sequence of tokens inside a model.
 
-    `readout` None is found from the gradient. `scaled` is a module of the base model whose output the path of the
-    integrated gradient scales, None the pixels themselves, NOTHING nothing.
+    Args:
+        name: What it is called in scores: "text", "image", "source", "target", "audio", "queries".
+        readout: Where the answer is read in it, by the kinds of `readout.KINDS`; None is found from the gradient.
+        scaled: The module of the base model whose output the path of integrated gradients scales; None for the pixels
+            themselves, NOTHING for a stream that is no input.
+        is_read: Whether the answer is read in it.
+        mask: The input that says which of its tokens are real; None where padding shows in the attention alone.
+
+    Example:
+        >>> whyformer.Stream("image", scaled="encoder.visn_fc", mask="visual_attention_mask").name
+        'image'
     """
 
     name: str
     readout: Readout = None
     scaled: str | None = None
     is_read: bool = False
+    mask: str | None = None
 
 
 @dataclass(frozen=True)
 class Family:
-    """A row: the stream the answer is read from, as in `Stream`; the others; and which attention is whose.
+    """What the package must know of an architecture that its forward pass does not show.
 
-    `attention` names, for a part of a record's path, the streams of its queries and of its keys; the first row that
-    fits counts. Rows for the same part are taken in turn, and are one step: they read the same state.
+    Args:
+        stream: The stream the answer is read from, with its `readout`, `scaled` and `mask` as in `Stream`.
+        others: The other streams.
+        attention: For a part of an attention's path, the streams of its queries and of its keys; the first row that
+            fits counts. Rows for the same part are taken in turn, and are one step: they read the same state.
+        pads_to_limit: Whether every text is padded to the model's limit, without a mask (SigLIP reads its last
+            position, padding or not).
+
+    Example:
+        >>> whyformer.FAMILIES["my_bert"] = whyformer.Family("text", readout="first", scaled="embeddings")
+        >>> del whyformer.FAMILIES["my_bert"]
     """
 
     stream: str
@@ -44,10 +63,13 @@ class Family:
     scaled: str | None = None
     others: tuple[Stream, ...] = ()
     attention: tuple[tuple[str, str, str], ...] = ()
+    mask: str | None = "attention_mask"
+    pads_to_limit: bool = False
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        return Stream(self.stream, self.readout, self.scaled, is_read=True), *self.others
+        """All its streams, the one that is read from first."""
+        return Stream(self.stream, self.readout, self.scaled, is_read=True, mask=self.mask), *self.others
 
 
 def _pooling(attribute: str, mean: Any) -> Callable[[nn.Module], str]:
@@ -58,28 +80,47 @@ def _class_tokens(model: nn.Module) -> str:
     return "both class tokens" if type(model).__name__.endswith("WithTeacher") else "first"
 
 
+def _image_encoder(readout: Readout) -> Family:
+    return Family("image", readout, mask=None)
+
+
 def _encoder_decoder(source: str, cross: str, embeddings: str = "embed_tokens") -> Family:
     return Family(
         "target",
         scaled=f"decoder.{embeddings}",
-        others=(Stream(source, scaled=f"encoder.{embeddings}" if source == "source" else None),),
+        mask="decoder_attention_mask",
+        others=(
+            Stream(source, scaled=f"encoder.{embeddings}", mask="attention_mask")
+            if source == "source"
+            else Stream(source),
+        ),
         attention=((cross, "target", source), ("decoder", "target", "target"), ("encoder", source, source)),
     )
 
 
 _CLASS_TOKEN_TEXT = Family("text", "first", "embeddings")
-_CLASS_TOKEN_IMAGE = Family("image", "first")
-_TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True)
+_CLASS_TOKEN_IMAGE = _image_encoder("first")
+_TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True, mask="attention_mask")
 _TOWERS = (("vision_model", "image", "image"), ("text_model", "text", "text"))
 _DETECTOR = Family(
     "queries",
     scaled=NOTHING,
+    mask=None,
     others=(Stream("image"),),
     attention=(
         ("encoder_attn", "queries", "image"),
         ("decoder", "queries", "queries"),
         ("encoder", "image", "image"),
     ),
+)
+
+_SIGLIP = Family(
+    "pool",
+    scaled=NOTHING,
+    mask=None,
+    others=(Stream("image"), _TEXT_TOWER),
+    attention=(("vision_model.head", "pool", "image"), *_TOWERS),
+    pads_to_limit=True,
 )
 
 FAMILIES: dict[str, Family] = {
@@ -92,20 +133,19 @@ FAMILIES: dict[str, Family] = {
     "modernbert": Family("text", _pooling("classifier_pooling", "mean"), "embeddings"),
     "roberta": _CLASS_TOKEN_TEXT,
     "xlm-roberta": _CLASS_TOKEN_TEXT,
-    "beit": Family("image", _pooling("use_mean_pooling", True)),
-    "deit": Family("image", _class_tokens),
-    "dinov2": Family("image", "first+mean"),
-    "dinov2_with_registers": Family("image", "first+mean"),
+    "beit": _image_encoder(_pooling("use_mean_pooling", True)),
+    "deit": _image_encoder(_class_tokens),
+    "dinov2": _image_encoder("first+mean"),
+    "dinov2_with_registers": _image_encoder("first+mean"),
     "vit": _CLASS_TOKEN_IMAGE,
     "vit_msn": _CLASS_TOKEN_IMAGE,
-    "clip": Family("image", others=(_TEXT_TOWER,), attention=_TOWERS),
-    "siglip": Family(
-        "pool", None, NOTHING, (Stream("image"), _TEXT_TOWER), (("vision_model.head", "pool", "image"), *_TOWERS)
-    ),
+    "clip": Family("image", mask=None, others=(_TEXT_TOWER,), attention=_TOWERS),
+    "siglip": _SIGLIP,
+    "siglip2": _SIGLIP,
     "lxmert": Family(
         "text",
         scaled="embeddings",
-        others=(Stream("image", scaled="encoder.visn_fc"),),
+        others=(Stream("image", scaled="encoder.visn_fc", mask="visual_attention_mask"),),
         attention=(
             ("visual_attention", "text", "image"),
             ("visual_attention", "image", "text"),
@@ -147,7 +187,7 @@ def family_of(model: nn.Module, inputs: Inputs) -> Family:
     name, _ = main_input(inputs)
     if name == "input_ids":
         return Family("text", None, _embedding_path(base_model(model)))
-    return Family("image")
+    return _image_encoder(None)
 
 
 def scaled_module(model: nn.Module, path: str) -> nn.Module:

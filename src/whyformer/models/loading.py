@@ -21,6 +21,7 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 from torch import nn
 
 from whyformer.errors import WhyformerError, nearest, with_article
+from whyformer.models.task import Task, task_of
 from whyformer.models.zoo import bundled, bundled_folder
 
 _SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
@@ -35,7 +36,17 @@ HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, f
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model, what turns examples into its inputs, and the name it is spoken of by."""
+    """A model, what turns examples into its inputs, and the name it is spoken of by.
+
+    Attributes:
+        model: The module, on its device and in evaluation mode.
+        processor: Its tokenizer, image processor, or both in one.
+        name: What results call it.
+
+    Example:
+        >>> whyformer.load("mini-bert").task.answer
+        'label'
+    """
 
     model: nn.Module
     processor: Any
@@ -54,29 +65,14 @@ class LoadedModel:
         return part if hasattr(part, "model_max_length") else None
 
     @property
-    def sees_pictures(self) -> bool:
-        return self.image_processor is not None
+    def task(self) -> Task:
+        """What the model takes and what it answers with."""
+        return task_of(self.model, image_processor=self.image_processor, tokenizer=self.tokenizer)
 
-    @property
-    def sees_regions(self) -> bool:
-        """Whether it is shown regions of a picture that a detector has found, not the picture."""
-        return bool({"visual_feats", "visual_embeds"} & set(inspect.signature(self.model.forward).parameters))
-
-    @property
-    def writes(self) -> bool:
-        """Whether its answer is the next token of a text."""
-        can_generate = getattr(self.model, "can_generate", None)
-        return bool(can_generate is not None and can_generate())
-
-    @property
-    def has_decoder(self) -> bool:
-        """Whether a decoder writes about what an encoder has read."""
-        return self.writes and bool(getattr(self.model.config, "is_encoder_decoder", False))
-
-    @property
-    def compares(self) -> bool:
-        """Whether its answer is how alike a picture and a text are."""
-        return self.sees_pictures and hasattr(self.model, "logit_scale")
+    sees_pictures = property(lambda self: self.task.sees_pictures)  # TEMPORARY
+    sees_regions = property(lambda self: self.task.sees_regions)
+    writes = property(lambda self: self.task.writes)
+    compares = property(lambda self: self.task.compares)
 
 
 @dataclass(frozen=True)
@@ -94,9 +90,24 @@ class _Source:
 def load(
     name: str | Path, *, device: str | torch.device | None = None, dtype: torch.dtype = torch.float32
 ) -> LoadedModel:
-    """A model by the name of a bundled one, a local folder, or a Hugging Face id, ready to be explained.
+    """Load a model with its processor, ready to be explained.
 
     Only safetensors weights are read, and no code that comes with a model is ever run.
+
+    Args:
+        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, or a hub id.
+        device: Where it is to compute; a GPU where there is one, unless given.
+        dtype: What it is to compute in.
+
+    Returns:
+        The LoadedModel.
+
+    Raises:
+        WhyformerError: If there is no such model, its files are damaged, or it answers in no way that can be explained.
+
+    Example:
+        >>> whyformer.load("mini-vit", device="cpu").name
+        'mini-vit'
     """
     text = str(name)
     with quiet():
@@ -116,12 +127,14 @@ def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = 
     """The model as given in any of the ways `explain` takes one. Models given by name are kept for the next call."""
     if isinstance(model, (str, Path)):
         model = _remembered(str(model), _stamp(str(model)))
+    if processor is not None:
+        _check_processor(processor)
     if isinstance(model, LoadedModel):
         return model if processor is None else replace(model, processor=processor)
     if not isinstance(model, nn.Module):
         raise WhyformerError(
-            f"model={model!r:.40} is {with_article(type(model).__name__)}: give the name of a bundled model "
-            f"({', '.join(bundled()[:3])} …), a folder, a Hugging Face id, a torch module, or what load returns."
+            "A model is a name, a folder, a Hugging Face id, or a torch.nn.Module you have loaded, not "
+            f"{model!r:.40}.{_bundled_names('')}"
         )
     place = getattr(getattr(model, "config", None), "_name_or_path", "")
     is_folder = os.path.isdir(place)
@@ -132,6 +145,15 @@ def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = 
         except (OSError, ValueError):
             processor = None
     return LoadedModel(model, processor, Path(place).name if place else type(model).__name__)
+
+
+def _check_processor(processor: Any) -> None:
+    is_image_processor, is_tokenizer = hasattr(processor, "image_mean"), hasattr(processor, "model_max_length")
+    if not (is_image_processor or is_tokenizer or hasattr(processor, "tokenizer")):
+        raise WhyformerError(
+            f"processor={processor!r:.40} is no tokenizer and no image processor: "
+            "transformers.AutoProcessor.from_pretrained gives a model's own."
+        )
 
 
 @contextmanager

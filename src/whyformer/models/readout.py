@@ -47,11 +47,7 @@ def read_out_weights(kind: str | int | Tensor, mask: TokenMask, prefix: int) -> 
             raise WhyformerError(f"The read-out has {kind.shape[-1]} weights, the stream {length} tokens.")
         return kind.to(real).expand(batch, length)
     if not isinstance(kind, str):
-        kind = operator.index(kind)
-        if not -length <= kind < length:
-            raise WhyformerError(f"Read-out position {kind} is outside a stream of {length} tokens.")
-        weights[:, kind] = 1.0
-        return weights
+        return _one_position(operator.index(kind), mask)
     content = real.clone()
     content[:, :prefix] = 0.0
     positions = torch.arange(length, device=real.device)
@@ -69,6 +65,21 @@ def read_out_weights(kind: str | int | Tensor, mask: TokenMask, prefix: int) -> 
             weights[:, :2] = 0.5
         case _:
             raise WhyformerError(f"No read-out named {kind!r}. Known: {', '.join(KINDS)}, a position, or weights.")
+    return weights
+
+
+def _one_position(position: int, mask: TokenMask) -> TokenScores:
+    """All weight on one position; negative ones count from the last real token, whatever padding follows it."""
+    length = mask.shape[1]
+    if position >= 0:
+        if position >= length:
+            raise WhyformerError(f"Read-out position {position} is outside a stream of {length} tokens.")
+        return (torch.arange(length, device=mask.device) == position).float().expand(mask.shape)
+    from_the_end = mask.flip(1).cumsum(dim=1).flip(1)  # 1 at the last real token, 2 at the one before it
+    weights = (mask & (from_the_end == -position)).float()
+    shortest = int(mask.sum(dim=1).min())
+    if shortest < -position:
+        raise WhyformerError(f"Read-out position {position} is outside a text of {shortest} tokens in this batch.")
     return weights
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from whyformer.axes import Inputs
@@ -13,6 +14,22 @@ from whyformer.errors import UnsupportedModel
 def config_of(model: nn.Module) -> Any:
     """The configuration of the model, or of the first part of it that has one; None for a plain module."""
     return next((module.config for module in model.modules() if hasattr(module, "config")), None)
+
+
+def device_of(model: nn.Module) -> torch.device:
+    """Where the model computes: the device of its first parameter that has data, or of a buffer."""
+    tensors = (tensor for part in (model.parameters(), model.buffers()) for tensor in part)
+    return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
+
+
+def dtype_of(model: nn.Module) -> torch.dtype:
+    """What the model computes in: the dtype of its first floating-point parameter; float32 where it has none."""
+    return next((parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), torch.float32)
+
+
+def is_detector(model: nn.Module) -> bool:
+    """Whether the model finds objects in a picture, each by an object query."""
+    return type(model).__name__.endswith("ForObjectDetection")
 
 
 def base_model(model: nn.Module) -> nn.Module:

@@ -1,1 +1,1 @@
-"""Backward passes by other rules than the gradient's: relevance propagation and LibraGrad. Knows nothing of attention records."""
+"""Backward passes by other rules than the gradient's: relevance propagation and LibraGrad. Attention is no concern."""

@@ -25,6 +25,13 @@ KINDS: dict[str, str] = (
     | {"softmax": "softmax", "scaled_dot_product_attention": "attention"}
     | dict.fromkeys("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm".split(), "denominator")
 )
+# Operations that only move entries about, that leave every entry in its place, and that pick some.
+MOVING = frozenset(
+    "view view_as reshape reshape_as transpose permute flatten unflatten squeeze unsqueeze expand expand_as repeat "
+    "repeat_interleave split tensor_split chunk unbind __getitem__ narrow select movedim swapaxes swapdims t "
+    "contiguous clone".split()
+)
+KEEPING = frozenset("to type type_as float half bfloat16 double dropout dropout_ masked_fill masked_fill_".split())
 PICKING = frozenset(
     "cat concat concatenate stack hstack vstack gather index_select take_along_dim where roll flip pad tril triu "
     "__setitem__ masked_select max_pool2d max_pool1d amax detach requires_grad_ item numpy cpu cuda unfold "
@@ -48,7 +55,7 @@ class TensorFacts:
         self._roots = WeakIdKeyDictionary()  # what a tensor is an elementwise function of, and whether a linear one
 
     def forget(self) -> None:
-        """Know nothing any more: of what is known the graph would be kept."""
+        """Forget the operation kinds: they would keep the graph alive."""
         for known in (self._widened, self._scales, self._maps, self._makers, self._origins, self._roots):
             known.clear()
 

@@ -13,10 +13,10 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.propagation.kinds import KINDS, PICKING, TensorFacts
+from whyformer.models.structure import device_of
+from whyformer.propagation.kinds import KEEPING, KINDS, MOVING, PICKING, TensorFacts
 from whyformer.propagation.operation import Function, Operation
-from whyformer.propagation.rules import LIBRA, Rule, nothing, unchanged
-from whyformer.tracing.tags import KEEPING, MOVING
+from whyformer.propagation.rules import LIBRA, Rule, identity, zero
 
 Backward = Literal["gradient", "libra"]
 
@@ -35,18 +35,18 @@ class PropagationMode(TorchFunctionMode):
 
     def __init__(self, model: nn.Module, batch: int, *, precise: bool = True):
         super().__init__()
-        self.passed: set[str] = set()
-        found = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
-        self.half = None if found is None else str(found).removeprefix("torch.")
+        self.without_rule: set[str] = set()
+        half = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
+        self.half = None if half is None else str(half).removeprefix("torch.")
         self._batch, self.precise = batch, precise
-        device = next(model.parameters()).device.type
-        self._autocast = torch.autocast(device, enabled=False) if precise else nullcontext()
+        device = device_of(model)
+        self._autocast = torch.autocast(device.type, enabled=False) if precise else nullcontext()
         self._rules: Mapping[str, Rule] = {}
-        self._strict = self.frees = self.is_unclear = False
+        self._strict = self.frees = self.has_ambiguous_axis = False
         self._example: int | None = None
-        self._known = TensorFacts(model)
+        self._facts = TensorFacts(model)
         self._paths = {id(module): path for path, module in model.named_modules()}
-        if precise and torch.backends.cuda.matmul.allow_tf32 and next(model.parameters()).is_cuda:
+        if precise and torch.backends.cuda.matmul.allow_tf32 and device.type == "cuda":
             raise WhyformerError(
                 "TF32 is on, too coarse for relevance: torch.backends.cuda.matmul.allow_tf32 = False turns it off."
             )
@@ -59,10 +59,10 @@ class PropagationMode(TorchFunctionMode):
     def __exit__(self, *raised: Any) -> None:
         self._autocast.__exit__(*raised)
         super().__exit__(*raised)
-        self._known.forget()  # it is of use in here alone, and would keep a graph that keeps this mode
+        self._facts.forget()  # it is of use in here alone, and would keep a graph that keeps this mode
 
     @contextmanager
-    def following(self, rules: Mapping[str, Rule], *, strict: bool = False, keep: bool = True) -> Iterator[None]:
+    def using(self, rules: Mapping[str, Rule], *, strict: bool = False, keep: bool = True) -> Iterator[None]:
         """Backward passes in here obey these rules; strict ones refuse an operation that has none.
 
         Unless they are to `keep` the graph, they free what an operation has kept as soon as they are past it.
@@ -75,7 +75,7 @@ class PropagationMode(TorchFunctionMode):
             self._rules, self._strict, self.frees = {}, False, False
 
     @contextmanager
-    def settling(self, example: int) -> Iterator[None]:
+    def using_gradient_of(self, example: int) -> Iterator[None]:
         """Backward passes in here are the gradient of one example's score: sums learn by it where examples are."""
         self._example = example
         try:
@@ -85,14 +85,14 @@ class PropagationMode(TorchFunctionMode):
 
     def grad_inputs(self, operation: Operation, grad_output: Tensor) -> Any:
         """What the operation hands back to its inputs, by the rules that are being followed."""
-        if self._example is not None and operation.kind == "add" and operation.is_unclear:
-            operation.settle(grad_output, self._example)
+        if self._example is not None and operation.kind == "add" and operation.has_ambiguous_axis:
+            operation.settle_example_axis(grad_output, self._example)
         rule = self._rules.get(operation.kind)
-        if rule not in (None, unchanged, nothing):  # autograd looks after gradients
+        if rule not in (None, identity, zero):  # autograd looks after gradients
             operation.check_unchanged()
         return operation.gradient(grad_output) if rule is None else rule(grad_output, operation)
 
-    def reached(self, name: str) -> None:
+    def report_missing_rule(self, name: str) -> None:
         """Something arrived at an operation without a rule."""
         if self._strict:
             raise NoRule(
@@ -101,7 +101,7 @@ class PropagationMode(TorchFunctionMode):
                 "gives it one."
             )
         if self._rules:
-            self.passed.add(name)
+            self.without_rule.add(name)
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -110,24 +110,24 @@ class PropagationMode(TorchFunctionMode):
         if name == "__get__":
             return func(*args, **(kwargs or {}))
         args, kwargs = self._wide((args, kwargs or {}))
-        if _is_in_place(name) and (maker := self._known.maker(args[0])) is not None:
+        if _is_in_place(name) and (maker := self._facts.maker(args[0])) is not None:
             maker.keep_output()
         if name in MOVING or name in KEEPING or name in PICKING or not _in_graph(args, kwargs):
             result = func(*args, **kwargs)
             if name in KEEPING and self.precise and isinstance(result, Tensor) and result.dtype in HALF:
                 return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
-            self._known.carry(args, result)
+            self._facts.carry(args, result)
             return self._wide(result)
         if name in KINDS:
-            return self._ruled(name, func, args, kwargs)
-        return self._watched(name, func(*args, **kwargs), args)
+            return self._run_with_rule(name, func, args, kwargs)
+        return self._run_without_rule(name, func(*args, **kwargs), args)
 
     def _wide(self, values: Any) -> Any:
         if not self.precise:
             return values
-        return tree_map(lambda x: self._known.widen(x) if isinstance(x, Tensor) and x.dtype in HALF else x, values)
+        return tree_map(lambda x: self._facts.widen(x) if isinstance(x, Tensor) and x.dtype in HALF else x, values)
 
-    def _ruled(self, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+    def _run_with_rule(self, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
         leaves, shape = tree_flatten((args, kwargs))
         places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
@@ -137,7 +137,7 @@ class PropagationMode(TorchFunctionMode):
         kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(given)]
         inputs = tuple(x.detach().requires_grad_(x.requires_grad) for x in kept)
 
-        def placed(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        def with_inputs(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
             filled = list(leaves)
             for place, tensor in zip(places, tensors, strict=True):
                 filled[place] = tensor
@@ -145,32 +145,33 @@ class PropagationMode(TorchFunctionMode):
             return both
 
         with torch.enable_grad():
-            own_args, own_kwargs = placed(inputs)
+            own_args, own_kwargs = with_inputs(inputs)
             output = _exact(name, function, own_args, own_kwargs)
-        kind, details = self._known.kind(name, given, args, kwargs)
-        operation = Operation(kind, function, placed, inputs, output, self._batch, **details)
-        result: Tensor = _Step.apply(self, operation, changes, *given)
-        self.is_unclear |= kind == "add" and operation.is_unclear
-        self._known.note(name, given, result, operation)
+        kind, details = self._facts.kind(name, given, args, kwargs)
+        operation = Operation(kind, function, with_inputs, inputs, output, self._batch, **details)
+        result: Tensor = _RuledOperation.apply(self, operation, changes, *given)
+        self.has_ambiguous_axis |= kind == "add" and operation.has_ambiguous_axis
+        self._facts.note(name, given, result, operation)
         return result
 
-    def _watched(self, name: str, result: Any, args: tuple[Any, ...]) -> Any:
+    def _run_without_rule(self, name: str, result: Any, args: tuple[Any, ...]) -> Any:
         """The result of an operation without a rule, which says so if anything but a gradient arrives at it."""
         where = f"{name} in {_module_here(self._paths)}"
         watched = tree_map(
-            lambda x: _Watch.apply(self, where, x) if isinstance(x, Tensor) and x.requires_grad else x, result
+            lambda x: _UnruledOperation.apply(self, where, x) if isinstance(x, Tensor) and x.requires_grad else x,
+            result,
         )
         if isinstance(watched, Tensor):
-            self._known.note_unruled(name, args, watched)
+            self._facts.note_unruled(name, args, watched)
         return watched
 
 
-def following(ruled: PropagationMode | None, backward: Backward) -> AbstractContextManager[None]:
+def using_backward(mode: PropagationMode | None, backward: Backward) -> AbstractContextManager[None]:
     """Gradients in here are plain ones, or LibraGrad's."""
-    return nullcontext() if ruled is None or backward == "gradient" else ruled.following(LIBRA)
+    return nullcontext() if mode is None or backward == "gradient" else mode.using(LIBRA)
 
 
-class _Step(torch.autograd.Function):
+class _RuledOperation(torch.autograd.Function):
     """An operation in the graph, whose backward pass asks the mode which rule is followed.
 
     It asks the mode it was made in, not a global: on a GPU backward passes run in threads of their own.
@@ -199,7 +200,7 @@ class _Step(torch.autograd.Function):
         return None, None, None, *grad_inputs
 
 
-class _Watch(torch.autograd.Function):
+class _UnruledOperation(torch.autograd.Function):
     """Tells the mode when something arrives here."""
 
     @staticmethod
@@ -211,7 +212,7 @@ class _Watch(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, grad_output: Tensor | None) -> Any:
         if grad_output is not None:
-            ctx.mode.reached(ctx.name)
+            ctx.mode.report_missing_rule(ctx.name)
         return None, None, grad_output
 
 

@@ -18,12 +18,12 @@ GradInputs = Sequence[Tensor | None]
 
 @dataclass(frozen=True)
 class Linear:
-    """A linear operation without its bias: which inputs are x and W, z = push(x, W), and z's gradient pulled to x."""
+    """A linear operation without its bias: which inputs are x and W, z = apply(x, W), and z's gradient pulled to x."""
 
     x: int
     weight: int
-    push: Callable[[Tensor, Tensor], Tensor]
-    pull: Callable[[Tensor, Tensor, torch.Size], Tensor]
+    apply: Callable[[Tensor, Tensor], Tensor]
+    apply_transposed: Callable[[Tensor, Tensor, torch.Size], Tensor]
     bias: int | None = None
     bias_axis: int = -1
 
@@ -32,12 +32,12 @@ class Linear:
 class Operation:
     """What an operation read and gave. `source` is the input that counts where only one does, `map` the attention.
 
-    `placed` puts other tensors in the inputs' places among the arguments.
+    `with_inputs` puts other tensors in the inputs' places among the arguments.
     """
 
     kind: str
     function: Function
-    placed: Callable[[Sequence[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
+    with_inputs: Callable[[Sequence[Tensor]], tuple[tuple[Any, ...], dict[str, Any]]]
     inputs: tuple[Tensor, ...]
     output: Tensor
     batch: int
@@ -75,7 +75,7 @@ class Operation:
         """The gradient at the source of another function of the same arguments."""
         inputs = [x.detach() for x in self.inputs]
         inputs[self.source].requires_grad_()
-        args, kwargs = self.placed(inputs)
+        args, kwargs = self.with_inputs(inputs)
         with torch.enable_grad():
             output = function(*args, **kwargs)
         return torch.autograd.grad(output, inputs[self.source], grad_output)[0]
@@ -108,13 +108,13 @@ class Operation:
         axes[self.linear.bias_axis] = -1
         return self.output.detach() - bias.reshape(axes)
 
-    def push(self, x: Tensor, weight: Tensor) -> Tensor:
+    def apply(self, x: Tensor, weight: Tensor) -> Tensor:
         """The linear operation, without bias, on another input and another weight."""
-        return self.linear.push(x, weight)
+        return self.linear.apply(x, weight)
 
-    def pull(self, factor: Tensor, weight: Tensor) -> Tensor:
+    def apply_transposed(self, factor: Tensor, weight: Tensor) -> Tensor:
         """What `factor` at the output weighs x with."""
-        return self.linear.pull(factor, weight, self.x.shape)
+        return self.linear.apply_transposed(factor, weight, self.x.shape)
 
     def to_x(self, grad_inputs: Tensor) -> GradInputs:
         return self.to(self.linear.x, grad_inputs)
@@ -137,12 +137,12 @@ class Operation:
         return sums.repeat_interleave(len(x) // self.batch).reshape(-1, *[1] * (x.dim() - 1))
 
     @property
-    def is_unclear(self) -> bool:
+    def has_ambiguous_axis(self) -> bool:
         """Whether its shape leaves open which axis the examples are on: as many tokens as examples."""
         shape = self.output.shape
         return self.batch > 1 and len(shape) == 3 and shape[1] == self.batch and shape[0] % self.batch == 0
 
-    def settle(self, grad_output: Tensor, example: int) -> None:
+    def settle_example_axis(self, grad_output: Tensor, example: int) -> None:
         """Tell by a gradient that is one example's, and touches no other, on which axis examples are."""
         first = grad_output.reshape(self.batch, -1).abs().sum(dim=1)
         second = grad_output.abs().sum(dim=(0, 2))
@@ -158,7 +158,7 @@ class Operation:
             return False
         return len(shape) == 3 or bool(shape[0] % self.batch)
 
-    def reduced(self, grad_inputs: Iterable[Tensor]) -> GradInputs:
+    def sum_to_inputs(self, grad_inputs: Iterable[Tensor]) -> GradInputs:
         """To each input its own, summed over where it was broadcast."""
         return [part.sum_to_size(x.shape) for part, x in zip(grad_inputs, self.inputs, strict=True)]
 
@@ -183,11 +183,11 @@ def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[s
 def _convolution(name: str, is_biased: bool, how: dict[str, Any]) -> Linear:
     function = getattr(F, name)
 
-    def push(x: Tensor, weight: Tensor) -> Tensor:
+    def apply(x: Tensor, weight: Tensor) -> Tensor:
         z: Tensor = function(x, weight, **how)
         return z
 
-    return Linear(0, 1, push, _pulled_by_gradient(push), 2 if is_biased else None, bias_axis=1)
+    return Linear(0, 1, apply, _transposed_by_gradient(apply), 2 if is_biased else None, bias_axis=1)
 
 
 def _einsum(weight: int, equation: str) -> Linear:
@@ -195,17 +195,19 @@ def _einsum(weight: int, equation: str) -> Linear:
 
 
 def _multiplied(weight: int, product: Callable[[Tensor, Tensor], Tensor]) -> Linear:
-    def push(x: Tensor, w: Tensor) -> Tensor:
+    def apply(x: Tensor, w: Tensor) -> Tensor:
         return product(w, x) if weight == 0 else product(x, w)
 
-    return Linear(1 - weight, weight, push, _pulled_by_gradient(push))
+    return Linear(1 - weight, weight, apply, _transposed_by_gradient(apply))
 
 
-def _pulled_by_gradient(push: Callable[[Tensor, Tensor], Tensor]) -> Callable[[Tensor, Tensor, torch.Size], Tensor]:
-    def pull(factor: Tensor, weight: Tensor, size: torch.Size) -> Tensor:
+def _transposed_by_gradient(
+    apply: Callable[[Tensor, Tensor], Tensor],
+) -> Callable[[Tensor, Tensor, torch.Size], Tensor]:
+    def apply_transposed(factor: Tensor, weight: Tensor, size: torch.Size) -> Tensor:
         x = factor.new_zeros(size).requires_grad_()
         with torch.enable_grad():
-            z = push(x, weight)
+            z = apply(x, weight)
         return torch.autograd.grad(z, x, factor)[0]
 
-    return pull
+    return apply_transposed

@@ -29,12 +29,12 @@ def ratio(a: Tensor, b: Tensor) -> Tensor:
     return (a / (b + STABILISER)).masked_fill_(b == 0, 0.0)
 
 
-def unchanged(grad_output: Tensor, operation: Operation) -> GradInputs:
+def identity(grad_output: Tensor, operation: Operation) -> GradInputs:
     """All of it to the one input that carries relevance."""
     return operation.to(operation.source, grad_output)
 
 
-def nothing(grad_output: Tensor, operation: Operation) -> GradInputs:
+def zero(grad_output: Tensor, operation: Operation) -> GradInputs:
     """None of it: the operation only says how much something else counts."""
     return [None] * len(operation.inputs)
 
@@ -44,12 +44,12 @@ def proportional(grad_output: Tensor, operation: Operation) -> GradInputs:
     return _times_input(ratio(grad_output, operation.output), operation)
 
 
-def halved(grad_output: Tensor, operation: Operation) -> GradInputs:
+def half_each(grad_output: Tensor, operation: Operation) -> GradInputs:
     """Of a product of two activations each gets half: its share (TA Eq. 6), which alone would already be all."""
     return [None if part is None else part / 2 for part in proportional(grad_output, operation)]
 
 
-def balanced(grad_output: Tensor, operation: Operation) -> GradInputs:
+def balanced_sum(grad_output: Tensor, operation: Operation) -> GradInputs:
     """TA Sec. 3.2: the shares of a sum, each rescaled per example, so that large shares of opposite sign are not."""
     factor = ratio(grad_output, operation.output)
     shares = [factor * addend for addend in operation.addends]
@@ -59,25 +59,27 @@ def balanced(grad_output: Tensor, operation: Operation) -> GradInputs:
     scaled = (
         share * ratio(ratio(total.abs(), size) * whole, total) for share, total in zip(shares, totals, strict=True)
     )
-    return operation.reduced(scaled)
+    return operation.sum_to_inputs(scaled)
 
 
 def z_plus(grad_output: Tensor, operation: Operation) -> GradInputs:
     """TA Eq. 4, the z⁺ rule: shares of x⁺W⁺ alone."""
     x, weight = operation.x.clamp(min=0), operation.weight.clamp(min=0)
-    return operation.to_x(x * operation.pull(ratio(grad_output, operation.push(x, weight)), weight))
+    return operation.to_x(x * operation.apply_transposed(ratio(grad_output, operation.apply(x, weight)), weight))
 
 
 def alpha1_beta0(grad_output: Tensor, operation: Operation) -> GradInputs:
     """TA Eq. 5: shares of the terms x·w that are positive; x⁺W⁺ + x⁻W⁻ = (xW + |x||W|) / 2."""
     x, weight = operation.x, operation.weight
     size, weight_size = x.abs(), weight.abs()
-    whole = operation.push(size, weight_size)
+    whole = operation.apply(size, weight_size)
     terms = (operation.unbiased + whole) / 2
     # Where no term is positive, what is left of the difference is rounding: shared out, it would be noise.
     rounding = operation.output.detach().abs().add_(whole).mul_(32 * torch.finfo(x.dtype).eps)
     factor = (grad_output / (terms + STABILISER)).masked_fill_(terms <= rounding, 0.0)
-    return operation.to_x((x * operation.pull(factor, weight) + size * operation.pull(factor, weight_size)) / 2)
+    return operation.to_x(
+        (x * operation.apply_transposed(factor, weight) + size * operation.apply_transposed(factor, weight_size)) / 2
+    )
 
 
 def sign_by_sign(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -85,7 +87,7 @@ def sign_by_sign(grad_output: Tensor, operation: Operation) -> GradInputs:
     parts = []
     for bound in ({"min": 0}, {"max": 0}):
         x, weight = operation.x.clamp(**bound), operation.weight.clamp(**bound)
-        parts.append(x * operation.pull(ratio(grad_output, operation.push(x, weight)), weight))
+        parts.append(x * operation.apply_transposed(ratio(grad_output, operation.apply(x, weight)), weight))
     return operation.to_x(parts[0] + parts[1])
 
 
@@ -95,9 +97,9 @@ def z_box(grad_output: Tensor, operation: Operation) -> GradInputs:
     axes = tuple(range(1, x.dim()))
     low, high = (bound(dim=axes, keepdim=True).expand_as(x) for bound in (x.amin, x.amax))
     rising, falling = weight.clamp(min=0), weight.clamp(max=0)
-    reach = operation.unbiased - operation.push(low, rising) - operation.push(high, falling)
+    reach = operation.unbiased - operation.apply(low, rising) - operation.apply(high, falling)
     factor = grad_output / (reach + STABILISER)
-    pulled, lowered, raised = (operation.pull(factor, part) for part in (weight, rising, falling))
+    pulled, lowered, raised = (operation.apply_transposed(factor, part) for part in (weight, rising, falling))
     return operation.to_x(x * pulled - low * lowered - high * raised)
 
 
@@ -106,26 +108,26 @@ def epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
     return _times_input(_away_from_zero(grad_output, operation.output), operation)
 
 
-def halved_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
+def half_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
     """AttnLRP Prop. 3.3: of a product of two activations each gets half."""
     return [None if part is None else part / 2 for part in epsilon(grad_output, operation)]
 
 
-def expanded(grad_output: Tensor, operation: Operation) -> GradInputs:
+def softmax_expansion(grad_output: Tensor, operation: Operation) -> GradInputs:
     """AttnLRP Prop. 3.1, the softmax s of x expanded at x: x ⊙ (R − s ΣR); masked entries are no input."""
     scores, weights = operation.inputs[operation.source], operation.output
     grad_inputs = scores * (grad_output - weights * grad_output.sum(dim=operation.axis, keepdim=True))
     return operation.to(operation.source, grad_inputs.masked_fill(scores == -math.inf, 0.0))
 
 
-def to_values(grad_output: Tensor, operation: Operation) -> GradInputs:
+def values_only(grad_output: Tensor, operation: Operation) -> GradInputs:
     """CP-LRP: the attention map is a constant, and the values get all."""
     grad_inputs = list(epsilon(grad_output, operation))
     grad_inputs[operation.map] = None
     return grad_inputs
 
 
-def fixed_denominator(grad_output: Tensor, operation: Operation) -> GradInputs:
+def norm_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
     """A normalisation is linear, its denominator a constant: division by it is the identity (AttnLRP Prop. 3.4)."""
     factor = _away_from_zero(grad_output, operation.output)
     pulled = operation.gradient_of(libra.with_constant_denominator(operation.function), factor)
@@ -167,37 +169,37 @@ def _away_from_zero(grad_output: Tensor, z: Tensor) -> Tensor:
 
 
 _RELEVANCE: Mapping[str, Rule] = {
-    "norm": unchanged,
-    "activation": unchanged,
-    "curve": unchanged,
-    "softmax": unchanged,
-    "scale": unchanged,
-    "denominator": nothing,
+    "norm": identity,
+    "activation": identity,
+    "curve": identity,
+    "softmax": identity,
+    "scale": identity,
+    "denominator": zero,
     "share": proportional,
     "add": proportional,
     "rotation": proportional,
-    "product": halved,
-    "mixing": halved,
-    "gate": halved,
+    "product": half_each,
+    "mixing": half_each,
+    "gate": half_each,
     "pixels": z_box,
 }
 _EPSILON: Mapping[str, Rule] = {
-    "norm": fixed_denominator,
+    "norm": norm_epsilon,
     **dict.fromkeys(("linear", "pixels", "share", "add", "rotation"), epsilon),
-    **dict.fromkeys(("product", "mixing", "gate"), halved_epsilon),
+    **dict.fromkeys(("product", "mixing", "gate"), half_epsilon),
 }
 RULES: dict[str, Mapping[str, Rule]] = {
     "z_plus": {**_RELEVANCE, "linear": z_plus},
-    "dtd": {**_RELEVANCE, "linear": alpha1_beta0, "add": balanced},
+    "dtd": {**_RELEVANCE, "linear": alpha1_beta0, "add": balanced_sum},
     "lrp": {**_RELEVANCE, "linear": sign_by_sign},
-    "attn_lrp": {**_RELEVANCE, **_EPSILON, "softmax": expanded},
-    "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": nothing, "mixing": to_values},
+    "attn_lrp": {**_RELEVANCE, **_EPSILON, "softmax": softmax_expansion},
+    "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": zero, "mixing": values_only},
 }
 LIBRA: Mapping[str, Rule] = {
     "scale": constant_factor,
-    "softmax": nothing,
+    "softmax": zero,
     "attention": constant_factor,
-    "denominator": nothing,
+    "denominator": zero,
     "norm": constant_spread,
     "activation": constant_gate,
     "gate": half_gradient,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from PIL import Image, ImageDraw
@@ -11,11 +11,22 @@ from rich.text import Text
 
 from whyformer.inputs.layouts import Boxes, Patches
 from whyformer.render.canvas import WHITE
-from whyformer.render.colour import RGB, ink, scale
-from whyformer.render.heat import Pictured, displayed, heated, numbered, pictured, resized, spread, strongest_first
+from whyformer.render.colour import RGB, ink, score_scale
+from whyformer.render.heat import (
+    PictureLayout,
+    display_layout,
+    heat_picture,
+    leading_regions,
+    picture_layout,
+    resize_layout,
+    spread_scores,
+    strongest_first,
+)
 from whyformer.render.marks import Edges, edges
 from whyformer.render.text import number
-from whyformer.results.part import Part
+
+if TYPE_CHECKING:
+    from whyformer.results.part import Part
 
 PLAIN_WIDTH, MOST_REGIONS, BAR = 48, 5, 20
 FOR, AGAINST = " ░▒▓█", " --=="
@@ -24,10 +35,10 @@ WEAK = "·"  # where a region is, however weak
 
 def half_blocks(part: Part, width: int) -> list[Text]:
     """Two rows of pixels a line: the upper in the character's colour, the lower in its background."""
-    layout = pictured(part)
+    layout = picture_layout(part)
     rows = max(1, round(width * layout.image.height / layout.image.width / 2))
-    small = resized(layout, (width, 2 * rows))
-    picture = heated(displayed(layout), part.scores).resize(small.image.size, Image.Resampling.LANCZOS)
+    small = resize_layout(layout, (width, 2 * rows))
+    picture = heat_picture(display_layout(layout), part.scores).resize(small.image.size, Image.Resampling.LANCZOS)
     if isinstance(small, Patches) and small.outline and (around := edges(small.outline, picture.size)):
         ImageDraw.Draw(picture).rectangle(around, outline=WHITE)
     numbers = {(row // 2, column): digit for (row, column), digit in _numbers(part, small).items()}
@@ -57,14 +68,14 @@ def shades(part: Part) -> list[str]:
 
 def shade_key(part: Part) -> str:
     """What the characters of `shades` stand for."""
-    shown = scale(part.scores)
-    against = f"{AGAINST.strip()} {number(shown.low)} · " if shown.is_diverging else ""
-    return f"{against}0 · {FOR.strip()} {number(shown.high)}"
+    scale = score_scale(part.scores)
+    against = f"{AGAINST.strip()} {number(scale.low)} · " if scale.is_diverging else ""
+    return f"{against}0 · {FOR.strip()} {number(scale.high)}"
 
 
 def region_list(part: Part) -> list[str]:
     """The strongest regions with bars as long as their scores, and the numbers they have on the picture."""
-    strength, with_number = scale(part.scores).strength(part.scores), len(numbered(part))
+    strength, with_number = score_scale(part.scores).strength(part.scores), len(leading_regions(part))
     order = strongest_first(part.scores)[:MOST_REGIONS]
     width = max((len(part.tokens[region]) for region in order), default=0)
     return [
@@ -90,7 +101,7 @@ def _patch_rows(part: Part, layout: Patches) -> list[list[str]]:
     """The box of the patches, with what the answer is about in a frame."""
     left, top, right, bottom = layout.box
     size = _size(right - left, bottom - top)
-    strength = scale(part.scores).strength(part.scores).reshape(layout.rows, layout.columns)
+    strength = score_scale(part.scores).strength(part.scores).reshape(layout.rows, layout.columns)
     picture = Image.fromarray(strength.astype(np.float32)).resize(size, Image.Resampling.BILINEAR)
     rows = [list(map(_shade, row)) for row in np.asarray(picture).tolist()]
     if layout.outline is not None:
@@ -112,8 +123,8 @@ def _frame(rows: list[list[str]], around: Edges | None) -> None:
 
 def _region_rows(part: Part, layout: Boxes) -> list[list[str]]:
     """The picture with its regions, the strongest ones numbered."""
-    small = resized(layout, _size(*layout.image.size))
-    strength, inside = spread(small, scale(part.scores).strength(part.scores))
+    small = resize_layout(layout, _size(*layout.image.size))
+    strength, inside = spread_scores(small, score_scale(part.scores).strength(part.scores))
     rows = [list(map(_shade, row)) for row in strength.tolist()]
     for row, column in np.argwhere(inside).tolist():
         rows[row][column] = rows[row][column].replace(" ", WEAK)
@@ -122,14 +133,14 @@ def _region_rows(part: Part, layout: Boxes) -> list[list[str]]:
     return rows
 
 
-def _numbers(part: Part, layout: Pictured) -> dict[tuple[int, int], str]:
+def _numbers(part: Part, layout: PictureLayout) -> dict[tuple[int, int], str]:
     """The digits of the numbered regions by row and column, each in the middle of its region."""
     match layout:
         case Patches():
             return {}
         case Boxes(boxes=boxes):
-            found = [edges(boxes[region], layout.image.size) for region in numbered(part)]
-            places = [(str(rank), around) for rank, around in enumerate(found, start=1) if around is not None]
+            around = [edges(boxes[region], layout.image.size) for region in leading_regions(part)]
+            places = [(str(rank), edge) for rank, edge in enumerate(around, start=1) if edge]
             # The strongest last: it stays where two are in the same place.
             return {((a[1] + a[3]) // 2, (a[0] + a[2]) // 2): digit for digit, a in reversed(places)}
         case unknown:

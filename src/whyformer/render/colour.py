@@ -40,13 +40,6 @@ def srgb(lab: np.ndarray) -> np.ndarray:
     return np.where(linear <= 0.0031308, 12.92 * linear, encoded)
 
 
-def oklab(colours: np.ndarray) -> np.ndarray:
-    """OKLab of gamma-encoded sRGB colours."""
-    cones = np.cbrt(linear_light(colours) @ np.linalg.inv(_TO_LINEAR).T)
-    lab: np.ndarray = cones @ np.linalg.inv(_TO_CONE).T
-    return lab
-
-
 def linear_light(colours: np.ndarray) -> np.ndarray:
     """sRGB in 0..1 without its gamma curve."""
     return np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
@@ -120,7 +113,7 @@ def _at(table: np.ndarray, strength: np.ndarray) -> np.ndarray:
     return np.stack([np.interp(strength, np.linspace(0, 1, STEPS), table[:, axis]) for axis in range(3)], axis=-1)
 
 
-def scale(scores: np.ndarray) -> Scale:
+def score_scale(scores: np.ndarray) -> Scale:
     """The range in which these scores are shown: of pixels, so that a few strong ones leave the others visible."""
     size = np.abs(scores)
     high = float(np.quantile(size, MOST_PIXELS) if size.size > PIXELS else 0) or float(size.max(initial=0))

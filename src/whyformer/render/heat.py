@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from dataclasses import replace
 from math import ceil
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from PIL import Image
 
 from whyformer.inputs.layouts import Box, Boxes, Patches, WordPieces
-from whyformer.render.colour import Scale, scale
+from whyformer.render.colour import Scale, score_scale
 from whyformer.render.marks import draw_frame, draw_line, draw_numbers, edges
-from whyformer.results.part import Part
+
+if TYPE_CHECKING:
+    from whyformer.results.part import Part
 
 SMALLEST_SIDE = 320
 OPACITY = 0.9
@@ -23,10 +25,10 @@ CUT_OFF, BETWEEN_REGIONS, THIN_LINE = 0.4, 0.6, 0.5
 GREY_LUMA = np.array([0.2126, 0.7152, 0.0722])
 # Regions that are numbered: so many at most, none weaker than this share of the strongest.
 MOST_NUMBERED, LEAST_NUMBERED = 3, 0.1
-Pictured = Patches | Boxes
+PictureLayout = Patches | Boxes
 
 
-def photograph(image: Image.Image) -> Image.Image:
+def rgb_picture(image: Image.Image) -> Image.Image:
     """The image as RGB, transparency on white."""
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         solid = Image.new("RGBA", image.size, "white")
@@ -34,42 +36,42 @@ def photograph(image: Image.Image) -> Image.Image:
     return image.convert("RGB")
 
 
-def displayed(layout: Pictured, longest_side: int | None = None) -> Pictured:
+def display_layout(layout: PictureLayout, longest_side: int | None = None) -> PictureLayout:
     """The same layout on a picture of another size: the size asked for, else its own if that is not tiny."""
     ratio = (longest_side or max(*layout.image.size, SMALLEST_SIDE)) / max(layout.image.size)
     width, height = (max(1, round(side * ratio)) for side in layout.image.size)
-    return resized(layout, (width, height))
+    return resize_layout(layout, (width, height))
 
 
-def resized(layout: Pictured, size: tuple[int, int]) -> Pictured:
+def resize_layout(layout: PictureLayout, size: tuple[int, int]) -> PictureLayout:
     """The same layout on a picture of `size` (width, height)."""
     image, (across, down) = layout.image, (size[0] / layout.image.width, size[1] / layout.image.height)
 
-    def scaled(box: Box) -> Box:
+    def scale_box(box: Box) -> Box:
         left, top, right, bottom = box
         return left * across, top * down, right * across, bottom * down
 
-    picture = _resampled(photograph(image), size)
+    picture = _resample(rgb_picture(image), size)
     match layout:
         case Patches(box=box, outline=outline):
-            return replace(layout, image=picture, box=scaled(box), outline=outline and scaled(outline))
+            return replace(layout, image=picture, box=scale_box(box), outline=outline and scale_box(outline))
         case Boxes(boxes=boxes):
-            return replace(layout, image=picture, boxes=tuple(map(scaled, boxes)))
+            return replace(layout, image=picture, boxes=tuple(map(scale_box, boxes)))
         case unknown:
             assert_never(unknown)
 
 
-def shown_side(layout: Pictured, largest: int) -> int:
+def display_side(layout: PictureLayout, largest: int) -> int:
     """Longest side at which the picture is shown: its own, but neither tiny nor over `largest`."""
     return min(largest, max(SMALLEST_SIDE, *layout.image.size))
 
 
-def original(layout: Pictured, longest_side: int | None = None) -> Image.Image:
+def original(layout: PictureLayout, longest_side: int | None = None) -> Image.Image:
     """The picture itself, with the box that the answer is about."""
-    shown = displayed(layout, longest_side)
-    if isinstance(shown, Patches) and shown.outline is not None:
-        draw_frame(shown.image, shown.outline)
-    return shown.image
+    layout = display_layout(layout, longest_side)
+    if isinstance(layout, Patches) and layout.outline is not None:
+        draw_frame(layout.image, layout.outline)
+    return layout.image
 
 
 def bilinear_weights(pixels: int, cells: int, start: float, end: float) -> np.ndarray:
@@ -80,7 +82,7 @@ def bilinear_weights(pixels: int, cells: int, start: float, end: float) -> np.nd
     return weights
 
 
-def upsampled(grid: np.ndarray, box: Box, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
+def upsample(grid: np.ndarray, box: Box, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
     """The grid at every pixel of an image of `size` (width, height), and which pixels lie in the box."""
     (width, height), (rows, columns) = size, grid.shape
     left, top, right, bottom = box
@@ -90,14 +92,14 @@ def upsampled(grid: np.ndarray, box: Box, size: tuple[int, int]) -> tuple[np.nda
     return values, inside
 
 
-def blended(grey: np.ndarray, strength: np.ndarray, shown: Scale, most_opaque: float = OPACITY) -> np.ndarray:
+def blend(grey: np.ndarray, strength: np.ndarray, scale: Scale, most_opaque: float = OPACITY) -> np.ndarray:
     """Heat over grey, more opaque where the score is larger."""
     opacity: np.ndarray = most_opaque * np.clip(np.abs(strength), 0, 1)[..., None] ** 0.7
-    colours: np.ndarray = (1 - opacity) * grey[..., None] + opacity * shown.colours(strength, "photo")
+    colours: np.ndarray = (1 - opacity) * grey[..., None] + opacity * scale.colours(strength, "photo")
     return colours
 
 
-def pictured(part: Part) -> Pictured:
+def picture_layout(part: Part) -> PictureLayout:
     """The layout of a part that lies on a picture."""
     if isinstance(part.layout, WordPieces):
         raise ValueError(f"Only patches and regions lie on a picture; this part is {part.layout.summary}.")
@@ -106,8 +108,8 @@ def pictured(part: Part) -> Pictured:
 
 def overlay(part: Part, *, longest_side: int | None = None) -> Image.Image:
     """The heated picture with its lines: around what preprocessing left, what the answer is about, each region."""
-    layout = displayed(pictured(part), longest_side)
-    picture = heated(layout, part.scores)
+    layout = display_layout(picture_layout(part), longest_side)
+    picture = heat_picture(layout, part.scores)
     match layout:
         case Patches(box=box, outline=outline):
             if edges(box, picture.size) != (0, 0, picture.width - 1, picture.height - 1):
@@ -115,7 +117,7 @@ def overlay(part: Part, *, longest_side: int | None = None) -> Image.Image:
             if outline is not None:
                 draw_frame(picture, outline)
         case Boxes(boxes=boxes):
-            leading = numbered(part)
+            leading = leading_regions(part)
             for region in reversed(strongest_first(part.scores)):
                 if region in leading:
                     draw_frame(picture, boxes[region])
@@ -127,29 +129,35 @@ def overlay(part: Part, *, longest_side: int | None = None) -> Image.Image:
     return picture
 
 
-def heated(layout: Pictured, scores: np.ndarray) -> Image.Image:
+def heat_picture(layout: PictureLayout, scores: np.ndarray) -> Image.Image:
     """The picture in grey with the scores as heat; what no score is about is darker."""
-    shown = scale(scores)
-    strength, inside = spread(layout, shown.strength(scores))
+    scale = score_scale(scores)
+    strength, inside = spread_scores(layout, scale.strength(scores))
     grey = 0.05 + 0.78 * (np.asarray(layout.image, np.float64) / 255 @ GREY_LUMA)
     opacity, outside = (REGION_OPACITY, BETWEEN_REGIONS) if isinstance(layout, Boxes) else (OPACITY, CUT_OFF)
-    colours = np.where(inside[..., None], blended(grey, strength, shown, opacity), outside * grey[..., None])
+    colours = np.where(inside[..., None], blend(grey, strength, scale, opacity), outside * grey[..., None])
     return Image.fromarray(np.rint(np.clip(colours, 0, 1) * 255).astype(np.uint8))
 
 
-def spread(layout: Pictured, strength: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The strength at every pixel, of regions that overlap the strongest; and which pixels have one."""
+def pixel_scores(layout: PictureLayout, scores: np.ndarray) -> np.ndarray:
+    """The score at every pixel of the picture; NaN where no score is about it."""
+    values, inside = spread_scores(layout, np.asarray(scores, np.float64))
+    return np.where(inside, values, np.nan)
+
+
+def spread_scores(layout: PictureLayout, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The score at every pixel, of regions that overlap the strongest; and which pixels have one."""
     match layout:
         case Patches(rows=rows, columns=columns, box=box):
-            return upsampled(strength.reshape(rows, columns), box, layout.image.size)
+            return upsample(scores.reshape(rows, columns), box, layout.image.size)
         case Boxes(boxes=boxes):
             shape = layout.image.height, layout.image.width
             values, inside = np.zeros(shape), np.zeros(shape, bool)
-            for region in reversed(strongest_first(strength)):
+            for region in reversed(strongest_first(scores)):
                 if (around := edges(boxes[region], layout.image.size)) is not None:
                     left, top, right, bottom = around
                     within = slice(top, bottom + 1), slice(left, right + 1)
-                    values[within], inside[within] = strength[region], True
+                    values[within], inside[within] = scores[region], True
             return values, inside
         case unknown:
             assert_never(unknown)
@@ -161,19 +169,19 @@ def strongest_first(scores: np.ndarray) -> list[int]:
     return order
 
 
-def numbered(part: Part) -> list[int]:
+def leading_regions(part: Part) -> list[int]:
     """The regions that are numbered on the picture, from 1: the strongest, unless they are hardly seen."""
-    strength = np.abs(scale(part.scores).strength(part.scores))
+    strength = np.abs(score_scale(part.scores).strength(part.scores))
     return [region for region in strongest_first(strength)[:MOST_NUMBERED] if strength[region] >= LEAST_NUMBERED]
 
 
-def heat_bar(shown: Scale, width: int, most_opaque: float = OPACITY) -> np.ndarray:
+def heat_bar(scale: Scale, width: int, most_opaque: float = OPACITY) -> np.ndarray:
     """[width 3] colours from the low to the high end of the scale, as they look over middle grey."""
-    strength = np.linspace(-1 if shown.is_diverging else 0, 1, width) * (shown.high > 0)
-    return blended(np.full(width, 0.42), strength, shown, most_opaque)
+    strength = np.linspace(-1 if scale.is_diverging else 0, 1, width) * (scale.high > 0)
+    return blend(np.full(width, 0.42), strength, scale, most_opaque)
 
 
-def _resampled(image: Image.Image, size: tuple[int, int]) -> Image.Image:
+def _resample(image: Image.Image, size: tuple[int, int]) -> Image.Image:
     """The image at another size; a tiny one keeps its pixels as squares, which smoothing would turn into detail."""
     times = max(side / own for side, own in zip(size, image.size, strict=True))
     if times < 3:

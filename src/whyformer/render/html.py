@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from whyformer.render.image import Rows, check_grid, row_original
+from whyformer.render.image import check_grid, row_original
 from whyformer.render.shades import declarations
-from whyformer.render.text import readable, visible
+from whyformer.render.text import Units, readable, visible
 from whyformer.render.view import ExplanationView, MatrixView, data_uri, explanation_view, matrix_view, used_shades
-from whyformer.results.continuation import Continuation
-from whyformer.results.explanation import Explanation
+
+if TYPE_CHECKING:
+    from whyformer.render.image import Rows
+    from whyformer.results.continuation import Continuation
+    from whyformer.results.explanation import Explanation
 
 CELL_SIDE = 320
 
@@ -25,21 +28,48 @@ _TEMPLATES = Environment(
 )
 
 
-Result = Explanation | Continuation
+def page(
+    explanations: Sequence[Explanation],
+    title: str | None = None,
+    names: Sequence[str] | None = None,
+    *,
+    units: Units = "word",
+) -> str:
+    """One page with the explanations one under the other, each with the name of its input where names are given.
+
+    Without a title it says what the explanations share. `units` says what is coloured in texts: words, or tokens.
+    """
+    views = [explanation_view(explanation, units=units) for explanation in explanations]
+    named = list(zip([readable(name) for name in names or [""] * len(views)], views, strict=True))
+    heading = readable(page_title(explanations) if title is None else title)
+    return _render("page.html.j2", views, title=heading, explanations=named, grid=None)
 
 
-def page(results: Sequence[Result], title: str = "Whyformer", names: Sequence[str] | None = None) -> str:
-    """One page with the explanations one under the other, each with the name of its input where names are given."""
-    views = [_view(result) for result in results]
-    shown = [readable(name) for name in names] if names is not None else [""] * len(views)
-    named = list(zip(shown, views, strict=True))
-    return _rendered("page.html.j2", views, title=readable(title), explanations=named, grid=None)
+def continuation_page(continuation: Continuation) -> str:
+    """One page with the continuation as a table of tokens."""
+    view = matrix_view(continuation)
+    return _render("page.html.j2", [view], title=continuation.headline, explanations=[("", view)], grid=None)
 
 
-def fragment(result: Result) -> str:
+def page_title(explanations: Sequence[Explanation]) -> str:
+    """What several explanations share, and how many they are: `3 explanations by bi_token on mini-vit`."""
+    if len(explanations) == 1:
+        return explanations[0].headline
+    methods = list(dict.fromkeys(explanation.manner for explanation in explanations))
+    models = list(dict.fromkeys(visible(explanation.model) for explanation in explanations))
+    return f"{len(explanations)} explanations by {_enumerate(methods)} on {_enumerate(models)}"
+
+
+def explanation_fragment(explanation: Explanation, *, units: Units = "word") -> str:
     """One explanation to put into another page, such as a notebook; its styles reach nothing outside it."""
-    view = _view(result)
-    return _rendered("fragment.html.j2", [view], view=view)
+    view = explanation_view(explanation, units=units)
+    return _render("fragment.html.j2", [view], view=view)
+
+
+def continuation_fragment(continuation: Continuation) -> str:
+    """One continuation to put into another page; its styles reach nothing outside it."""
+    view = matrix_view(continuation)
+    return _render("fragment.html.j2", [view], view=view)
 
 
 def report_page(
@@ -54,14 +84,21 @@ def report_page(
         columns = [readable(column) for column in gallery.columns]
         heading = {"title": readable(gallery.title), "note": gallery.note, "has_truth": gallery.has_truth}
         grids.append({**heading, "columns": columns, "rows": rows})
-    shown = {"title": readable(title), "about": about, "sections": sections, "grids": grids, "notes": notes}
-    return _rendered("report.html.j2", views, **shown)
+    context = {"title": readable(title), "about": about, "sections": sections, "grids": grids, "notes": notes}
+    return _render("report.html.j2", views, **context)
 
 
-def comparison(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str], title: str = "Whyformer") -> str:
+def comparison(
+    rows: Rows,
+    row_titles: Sequence[str],
+    column_titles: Sequence[str],
+    title: str = "Whyformer",
+    *,
+    units: Units = "word",
+) -> str:
     """One page with a table of explanations; the original once per row, and None for an empty cell."""
     check_grid(rows, row_titles, column_titles)
-    cells = [[explanation_view(cell, CELL_SIDE) if cell else None for cell in row] for row in rows]
+    cells = [[explanation_view(cell, CELL_SIDE, units=units) if cell else None for cell in row] for row in rows]
     views = [cell for row in cells for cell in row if cell]
     originals = [row_original(row, CELL_SIDE) for row in rows]
     grid = {
@@ -77,13 +114,13 @@ def comparison(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[st
             for name, picture, row in zip(row_titles, originals, cells, strict=True)
         ],
     }
-    return _rendered("page.html.j2", views, title=readable(title), explanations=[], grid=grid)
+    return _render("page.html.j2", views, title=readable(title), explanations=[], grid=grid)
 
 
-def _view(result: Result) -> ExplanationView | MatrixView:
-    return matrix_view(result) if isinstance(result, Continuation) else explanation_view(result)
+def _enumerate(names: Sequence[str]) -> str:
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _rendered(template: str, views: Iterable[ExplanationView | MatrixView], **context: Any) -> str:
+def _render(template: str, views: Iterable[ExplanationView | MatrixView], **context: Any) -> str:
     shades = {name: declarations(name) for name in used_shades(views)}
     return _TEMPLATES.get_template(template).render(shades=shades, **context)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from math import ceil
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from PIL import Image
@@ -13,64 +13,80 @@ from PIL import Image
 from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.render import canvas
 from whyformer.render.canvas import Chip
-from whyformer.render.colour import RGB, rgb, scale
-from whyformer.render.heat import REGION_OPACITY, heat_bar, original, overlay, shown_side
-from whyformer.render.text import captioned, number, ranking, readable, strongest_words, visible
-from whyformer.results.continuation import Continuation
-from whyformer.results.explanation import Explanation
-from whyformer.results.part import Part
+from whyformer.render.colour import rgb, score_scale
+from whyformer.render.fonts import missing_characters, text_width
+from whyformer.render.heat import REGION_OPACITY, display_side, heat_bar, original, overlay
+from whyformer.render.text import (
+    Span,
+    Units,
+    captioned_parts,
+    number,
+    offset_remark,
+    readable,
+    region_ranking,
+    spans,
+    visible,
+)
 
-__all__ = ["figure", "grid", "legend", "overlay"]
+if TYPE_CHECKING:
+    from whyformer.results.continuation import Continuation
+    from whyformer.results.explanation import Explanation
+    from whyformer.results.part import Part
+
+    Rows = Sequence[Sequence[Explanation | None]]
+
+__all__ = ["continuation_figure", "explanation_figure", "grid", "legend", "overlay"]
 
 WIDTH, LARGEST_SIDE, CELL, ROW_TITLE, MARGIN = 1280, 628, 400, 180, 32
+CELLS_PER_LINE = 4  # of a comparison, which is then narrow enough for a screen and a page
 # Parts side by side: smaller pictures, and words only where a column is wide enough to read.
 SIDE_BESIDE, LEAST_COLUMN, GUTTER = 400, 280, 48
-Rows = Sequence[Sequence[Explanation | None]]
 
 
 def legend(part: Part, *, width: int = 300) -> Image.Image:
     """A colour bar with the values at its ends (and 0 in the middle where scores have both signs)."""
-    shown = scale(part.scores)
+    scale = score_scale(part.scores)
     colours = np.rint(np.clip(_bar(part, width), 0, 1) * 255).astype(np.uint8)
     bar = Image.fromarray(np.repeat(colours[None], 14, axis=0))
-    if shown.high == 0:
-        return canvas.stacked([bar, canvas.label("all scores are 0", width, 16)], gap=4)
-    values = [shown.low, 0, shown.high] if shown.is_diverging else [0, shown.high]
-    return canvas.stacked([bar, _spread([number(value) for value in values], width)], gap=4)
+    if scale.high == 0:
+        return canvas.stack([bar, canvas.label("all scores are 0", width, 16)], gap=4)
+    values = [scale.low, 0, scale.high] if scale.is_diverging else [0, scale.high]
+    remarks = [canvas.label(remark, width, 14)] if (remark := offset_remark(part)) else []
+    return canvas.stack([bar, _spread_out([number(value) for value in values], width), *remarks], gap=4)
 
 
-def figure(explanation: Explanation | Continuation) -> Image.Image:
-    """The whole explanation on a white sheet: title, the original beside the overlay or the coloured text, legend.
-
-    Of a continuation, each token that was written beside the coloured text before it.
-    """
-    if isinstance(explanation, Continuation):
-        title = canvas.label(explanation.headline, WIDTH, 26, colour=canvas.INK, bold=True)
-        return canvas.framed(canvas.stacked([title, *map(_token_row, explanation.explanations)], gap=20), margin=MARGIN)
-    parts = _parts_figure(captioned(explanation))
+def explanation_figure(explanation: Explanation, *, units: Units = "word") -> Image.Image:
+    """The whole explanation on a white sheet: title, the original beside the overlay or the coloured text, legend."""
+    parts = _parts_figure(captioned_parts(explanation), units)
     width = max(640, parts.width)
     headline = canvas.label(explanation.headline, width, 26, colour=canvas.INK, bold=True)
-    notes = [canvas.label(readable(note), width, 17) for note in explanation.notes]
-    return canvas.framed(canvas.stacked([headline, parts, *notes], gap=20), margin=MARGIN)
+    notes = [readable(note) for note in explanation.notes] + _font_advice(explanation)
+    return canvas.on_sheet(
+        canvas.stack([headline, parts, *(canvas.label(note, width, 17) for note in notes)], gap=20), margin=MARGIN
+    )
 
 
-def _token_row(explanation: Explanation) -> Image.Image:
-    width = WIDTH - ROW_TITLE - 24
-    texts = [_text(part, width, 20, most_lines=12) for _, part in captioned(explanation)]
-    return canvas.beside([_heading(explanation.answer, ROW_TITLE), canvas.stacked(texts)])
+def continuation_figure(continuation: Continuation, *, units: Units = "word") -> Image.Image:
+    """Each token that was written beside the coloured text before it."""
+    title = canvas.label(continuation.headline, WIDTH, 26, colour=canvas.INK, bold=True)
+    rows = [_token_row(explanation, units) for explanation in continuation.explanations]
+    notes = [canvas.label(note, WIDTH, 17) for note in _font_advice(continuation.explanations[-1])]
+    return canvas.on_sheet(canvas.stack([title, *rows, *notes], gap=20), margin=MARGIN)
 
 
-def grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str]) -> Image.Image:
-    """Explanations side by side, a row and a column title for each; None leaves a cell empty."""
+def grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str], *, units: Units = "word") -> Image.Image:
+    """Explanations side by side under their column titles, the row's title on the left; None leaves a cell empty.
+
+    Where a row has more cells than fit, they go on below.
+    """
     check_grid(rows, row_titles, column_titles)
-    originals = [row_original(row, CELL) for row in rows]
-    shows_originals = any(originals)
-    headings = [_heading("", ROW_TITLE), *[_heading("original")] * shows_originals, *map(_heading, column_titles)]
-    sheet = [canvas.beside(headings)]
-    for name, row, picture in zip(row_titles, rows, originals, strict=True):
-        before = [_heading(visible(name), ROW_TITLE), *[_in_cell(picture)] * shows_originals]
-        sheet.append(canvas.beside([*before, *map(_cell, row)]))
-    return canvas.framed(canvas.stacked(sheet, gap=28), margin=MARGIN)
+    sheet = []
+    for name, row in zip(row_titles, rows, strict=True):
+        picture = row_original(row, CELL)
+        cells = [_with_heading("original", _in_cell(picture))] if picture else []
+        cells += [_with_heading(*pair) for pair in zip(column_titles, (_cell(one, units) for one in row), strict=True)]
+        sheet.append(canvas.side_by_side([_heading(visible(name), ROW_TITLE), _wrap(cells)]))
+    return canvas.on_sheet(canvas.stack(sheet, gap=44), margin=MARGIN)
 
 
 def check_grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str]) -> None:
@@ -90,40 +106,53 @@ def row_original(row: Sequence[Explanation | None], longest_side: int) -> Image.
     return next((original(layout, longest_side) for layout in layouts if not isinstance(layout, WordPieces)), None)
 
 
-def _parts_figure(parts: Sequence[tuple[str, Part]]) -> Image.Image:
+def _wrap(cells: Sequence[Image.Image]) -> Image.Image:
+    """Cells in as few lines as fit, each with about as many."""
+    count = ceil(len(cells) / ceil(len(cells) / CELLS_PER_LINE))
+    lines = [canvas.side_by_side(cells[start : start + count]) for start in range(0, len(cells), count)]
+    return canvas.stack(lines, gap=28)
+
+
+def _token_row(explanation: Explanation, units: Units) -> Image.Image:
+    width = WIDTH - ROW_TITLE - 24
+    texts = [_text(part, width, 20, units, most_lines=12) for _, part in captioned_parts(explanation)]
+    return canvas.side_by_side([_heading(explanation.answer, ROW_TITLE), canvas.stack(texts)])
+
+
+def _parts_figure(parts: Sequence[tuple[str, Part]], units: Units) -> Image.Image:
     """The parts one under the other or side by side, whichever is lower."""
-    under = canvas.stacked([_part_figure(*part, WIDTH, LARGEST_SIDE) for part in parts], gap=28)
+    under = canvas.stack([_part_figure(*part, WIDTH, LARGEST_SIDE, units) for part in parts], gap=28)
     texts = sum(isinstance(part.layout, WordPieces) for _, part in parts)
     pictures = sum(2 * SIDE_BESIDE + 24 for _, part in parts if not isinstance(part.layout, WordPieces))
     column = (WIDTH - pictures - GUTTER * (len(parts) - 1)) // max(1, texts)
     if len(parts) == 1 or column < LEAST_COLUMN:
         return under
-    beside = canvas.beside([_part_figure(*part, column, SIDE_BESIDE) for part in parts], gap=GUTTER)
+    beside = canvas.side_by_side([_part_figure(*part, column, SIDE_BESIDE, units) for part in parts], gap=GUTTER)
     return min(beside, under, key=lambda picture: picture.height)
 
 
-def _part_figure(caption: str, part: Part, width: int, largest_side: int) -> Image.Image:
+def _part_figure(caption: str, part: Part, width: int, largest_side: int, units: Units) -> Image.Image:
     match part.layout:
         case Patches() | Boxes():
-            side = shown_side(part.layout, largest_side)
-            shown = canvas.beside([original(part.layout, side), overlay(part, longest_side=side)])
+            side = display_side(part.layout, largest_side)
+            body = canvas.side_by_side([original(part.layout, side), overlay(part, longest_side=side)])
         case WordPieces():
-            shown = _text(part, width, 24, most_lines=400)
+            body = _text(part, width, 24, units, most_lines=400)
         case unknown:
             assert_never(unknown)
-    body = canvas.stacked([shown, *_ranking(part, shown.width), legend(part)], gap=18)
-    return canvas.stacked([*_caption(caption), body], gap=10)
+    body = canvas.stack([body, *_ranking(part, body.width), legend(part)], gap=18)
+    return canvas.stack([*_caption(caption), body], gap=10)
 
 
-def _part_cell(caption: str, part: Part) -> Image.Image:
+def _part_cell(caption: str, part: Part, units: Units) -> Image.Image:
     match part.layout:
         case Patches() | Boxes():
-            shown = overlay(part, longest_side=CELL)
+            body = overlay(part, longest_side=CELL)
         case WordPieces():
-            shown = _text(part, CELL, 17, most_lines=40)
+            body = _text(part, CELL, 17, units, most_lines=40)
         case unknown:
             assert_never(unknown)
-    return canvas.stacked([*_caption(caption), shown, *_ranking(part, CELL), legend(part, width=200)], gap=10)
+    return canvas.stack([*_caption(caption), body, *_ranking(part, CELL), legend(part, width=200)], gap=10)
 
 
 def _caption(text: str) -> list[Image.Image]:
@@ -131,65 +160,78 @@ def _caption(text: str) -> list[Image.Image]:
 
 
 def _ranking(part: Part, width: int) -> list[Image.Image]:
-    return [canvas.label(text, width, 17)] if (text := ranking(part)) else []
+    return [canvas.label(text, width, 17)] if (text := region_ranking(part)) else []
+
+
+def _font_advice(explanation: Explanation) -> list[str]:
+    """One line where the machine has no font for some characters, which are then drawn as boxes."""
+    texts = [text for _, part in captioned_parts(explanation) for text in getattr(part.layout, "texts", ())]
+    if not missing_characters(readable("".join([*texts, explanation.headline]))):
+        return []
+    return ["No font of this machine has some of these characters, drawn as boxes: saved as .html they can be read."]
 
 
 def _bar(part: Part, width: int) -> np.ndarray:
-    shown = scale(part.scores)
+    scale = score_scale(part.scores)
     match part.layout:
         case Patches():
-            return heat_bar(shown, width)
+            return heat_bar(scale, width)
         case Boxes():
-            return heat_bar(shown, width, REGION_OPACITY)
+            return heat_bar(scale, width, REGION_OPACITY)
         case WordPieces():
-            strength = np.linspace(-1 if shown.is_diverging else 0, 1, width) * (shown.high > 0)
-            return shown.colours(strength, "light")
+            strength = np.linspace(-1 if scale.is_diverging else 0, 1, width) * (scale.high > 0)
+            return scale.colours(strength, "light")
         case unknown:
             assert_never(unknown)
 
 
-def _text(part: Part, width: int, size: int, *, most_lines: int) -> Image.Image:
-    """Each text as a paragraph, its words on the colour of their strongest piece."""
+def _text(part: Part, width: int, size: int, units: Units, *, most_lines: int) -> Image.Image:
+    """Each text as a paragraph, its words on the colour of their strongest token."""
     assert isinstance(part.layout, WordPieces)
-    words, shown = strongest_words(part), scale(part.scores)
-    colours = shown.colours(shown.strength(np.array([word.score for word in words])), "light")
-    backgrounds = {(word.segment, word.start): rgb(colour) for word, colour in zip(words, colours, strict=True)}
     paragraphs = [
-        canvas.paragraph(_chips(text, segment, backgrounds), width, size, most_lines=most_lines)
-        for segment, text in enumerate(part.layout.texts)
+        canvas.paragraph(_chips(part, spans(part, segment, units)), width, size, most_lines=most_lines)
+        for segment in range(len(part.layout.texts))
     ]
-    return canvas.framed(canvas.stacked(paragraphs, gap=size), width=width)
+    return canvas.on_sheet(canvas.stack(paragraphs, gap=size), width=width)
 
 
-def _chips(text: str, segment: int, backgrounds: Mapping[tuple[int, int], RGB]) -> list[Chip]:
-    chips, position = [], 0
-    for word in re.finditer(r"\S+", text):
-        starts_line = "\n" in text[position : word.start()]
-        chips.append(Chip(readable(word.group()), backgrounds.get((segment, word.start())), starts_line))
-        position = word.end()
+def _chips(part: Part, text: Sequence[Span]) -> list[Chip]:
+    scale = score_scale(part.scores)
+    chips, white_space = list[Chip](), " "
+    for span in text:
+        colour = None if span.score is None else rgb(scale.colours(scale.strength(np.array(span.score)), "light"))
+        for match in re.finditer(r"(\s*)(\S+)", span.text):
+            white_space += match[1]
+            chips.append(Chip(match[2], colour, "\n" in white_space, bool(white_space)))
+            white_space = ""
+        white_space += span.text[len(span.text.rstrip()) :]
     return chips
 
 
-def _spread(texts: Sequence[str], width: int) -> Image.Image:
+def _spread_out(texts: Sequence[str], width: int) -> Image.Image:
     """Short texts from the left edge to the right edge."""
-    pictures = [canvas.label(text, ceil(canvas.font(16).getlength(text)) + 1, 16) for text in texts]
-    sheet = canvas.framed(pictures[0], width=width)
+    pictures = [canvas.label(text, ceil(text_width(text, 16)) + 1, 16) for text in texts]
+    sheet = canvas.on_sheet(pictures[0], width=width)
     for index, picture in enumerate(pictures[1:], start=1):
         sheet.paste(picture, (round((width - picture.width) * index / (len(texts) - 1)), 0))
     return sheet
 
 
 def _heading(text: str, width: int = CELL) -> Image.Image:
-    return canvas.framed(canvas.label(readable(text), width, 20, colour=canvas.INK, bold=True), width=width)
+    return canvas.on_sheet(canvas.label(readable(text), width, 20, colour=canvas.INK, bold=True), width=width)
 
 
-def _in_cell(picture: Image.Image | None) -> Image.Image:
-    return canvas.framed(picture or canvas.label("", CELL), width=CELL)
+def _with_heading(text: str, body: Image.Image) -> Image.Image:
+    return canvas.stack([_heading(text), body], gap=8)
 
 
-def _cell(explanation: Explanation | None) -> Image.Image:
+def _in_cell(picture: Image.Image) -> Image.Image:
+    return canvas.on_sheet(picture, width=CELL)
+
+
+def _cell(explanation: Explanation | None, units: Units) -> Image.Image:
     if explanation is None:
         return _in_cell(canvas.label("–", CELL))
     answer = canvas.label(explanation.answer, CELL, 17)
-    parts = [_part_cell(*part) for part in captioned(explanation)]
-    return _in_cell(canvas.stacked([*parts, answer], gap=8))
+    parts = [_part_cell(*part, units) for part in captioned_parts(explanation)]
+    return _in_cell(canvas.stack([*parts, answer], gap=8))

@@ -8,8 +8,9 @@ from math import ceil
 from PIL import Image, ImageDraw
 
 from whyformer.inputs.layouts import Box
-from whyformer.render.canvas import INK, WHITE, font
+from whyformer.render.canvas import INK, WHITE
 from whyformer.render.colour import RGB
+from whyformer.render.fonts import font
 
 FRAME: RGB = (235, 235, 235)
 Edges = tuple[int, int, int, int]

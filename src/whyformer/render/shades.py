@@ -14,17 +14,17 @@ BarGround = Literal["page", "photo", "regions"]
 BAR_OPACITY = {"photo": OPACITY, "regions": REGION_OPACITY}
 
 
-def token_shade(score: float, shown: Scale) -> str:
+def token_shade(score: float, scale: Scale) -> str:
     """The class of a score, such as `only-73`; none for a level of 0, which looks like the page."""
-    strength = float(shown.strength(np.array(score)))
+    strength = float(scale.strength(np.array(score)))
     level = round(abs(strength) * (STEPS - 1))
-    kind: LevelKind = "only" if not shown.is_diverging else "for" if strength > 0 else "against"
+    kind: LevelKind = "only" if not scale.is_diverging else "for" if strength > 0 else "against"
     return f"{kind}-{level}" if level else ""
 
 
-def bar_shade(shown: Scale, ground: BarGround) -> str:
+def bar_shade(scale: Scale, ground: BarGround) -> str:
     """The class of a legend's bar, such as `photo-both`."""
-    return f"{ground}-flat" if shown.high == 0 else f"{ground}-both" if shown.is_diverging else f"{ground}-rising"
+    return f"{ground}-flat" if scale.high == 0 else f"{ground}-both" if scale.is_diverging else f"{ground}-rising"
 
 
 def declarations(name: str) -> str:
@@ -32,13 +32,13 @@ def declarations(name: str) -> str:
     kind, _, what = name.partition("-")
     if kind in get_args(LevelKind):
         return _level(next(known for known in get_args(LevelKind) if known == kind), int(what))
-    shown = {"flat": Scale(0, 0), "rising": Scale(0, 1), "both": Scale(-1, 1)}[what]
+    scale = {"flat": Scale(0, 0), "rising": Scale(0, 1), "both": Scale(-1, 1)}[what]
     if kind in BAR_OPACITY:
-        return _gradient([hex_colour(colour) for colour in heat_bar(shown, BAR_STOPS, BAR_OPACITY[kind])])
-    strength = np.linspace(shown.low, shown.high, BAR_STOPS)
+        return _gradient([hex_colour(colour) for colour in heat_bar(scale, BAR_STOPS, BAR_OPACITY[kind])])
+    strength = np.linspace(scale.low, scale.high, BAR_STOPS)
     light, dark = (
-        [hex_colour(colour) for colour in shown.colours(strength, "light")],
-        [hex_colour(colour) for colour in shown.colours(strength, "dark")],
+        [hex_colour(colour) for colour in scale.colours(strength, "light")],
+        [hex_colour(colour) for colour in scale.colours(strength, "dark")],
     )
     pairs = [f"light-dark({one}, {other})" for one, other in zip(light, dark, strict=True)]
     return f"{_gradient(light)} {_gradient(pairs)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from rich.cells import cell_len
@@ -15,55 +15,75 @@ from rich.text import Text
 
 from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.render.cells import half_blocks, region_list, shade_key, shades, style
-from whyformer.render.colour import ink, rgb, scale
+from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.heat import strongest_first
-from whyformer.render.text import captioned, number, piece_names, readable, spans, strongest_words
-from whyformer.results.continuation import Continuation
-from whyformer.results.explanation import Explanation
-from whyformer.results.part import Part
+from whyformer.render.text import Units, captioned_parts, number, one_line, spans, token_names
 
-PICTURE_WIDTH, MOST_CHARACTERS, MOST_WORDS, MOST_PIECES = 64, 2400, 10, 4
+if TYPE_CHECKING:
+    from whyformer.results.continuation import Continuation
+    from whyformer.results.explanation import Explanation
+    from whyformer.results.part import Part
+
+PICTURE_WIDTH, MOST_CHARACTERS, MOST_WORDS, MOST_TOKENS = 64, 2400, 10, 4
 # Parts stand side by side on a screen this wide.
 WIDE, GUTTER = 80, 3
 # Fainter backgrounds say nothing and are blots on a terminal with a light ground.
 LEAST_SHOWN = 0.08
 
 
-def shown(result: Explanation | Continuation) -> str:
+def explanation_text(explanation: Explanation, *, units: Units = "word") -> str:
     """The explanation as standard output can show it."""
-    console = Console(file=sys.stdout, force_jupyter=False)
-    if console.is_terminal and console.color_system and not console.no_color:
-        return coloured(result, console)
-    return plain(result)
+    console = _colour_console()
+    return (
+        plain_explanation(explanation) if console is None else coloured_explanation(explanation, console, units=units)
+    )
 
 
-def plain(explanation: Explanation | Continuation) -> str:
+def continuation_text(continuation: Continuation) -> str:
+    """The continuation as standard output can show it."""
+    console = _colour_console()
+    return plain_continuation(continuation) if console is None else coloured_continuation(continuation, console)
+
+
+def plain_explanation(explanation: Explanation) -> str:
     """Without colours: the strongest words with their scores, pictures in shade characters."""
-    if isinstance(explanation, Continuation):
-        return "\n".join(line.plain for line in _token_lines(explanation))
-    columns = [[*[caption] * bool(caption), *_plain_part(part)] for caption, part in captioned(explanation)]
-    return "\n".join([explanation.headline, *_side_by_side(columns), *map(_one_line, explanation.notes)])
+    columns = [[*[caption] * bool(caption), *_plain_part(part)] for caption, part in captioned_parts(explanation)]
+    return "\n".join([explanation.headline, *_side_by_side(columns), *map(one_line, explanation.notes)])
 
 
-def coloured(explanation: Explanation | Continuation, console: Console) -> str:
+def coloured_explanation(explanation: Explanation, console: Console, *, units: Units = "word") -> str:
     """In the colours of this console: texts on their scores' colours, pictures in half blocks."""
-    if isinstance(explanation, Continuation):
-        with console.capture() as captured:
-            console.print(Text("\n").join(_token_lines(explanation)))
-        return captured.get().rstrip("\n")
-    parts = captioned(explanation)
+    parts = captioned_parts(explanation)
     are_beside = len(parts) > 1 and console.width >= WIDE
     width = (console.width - GUTTER) // 2 if are_beside else console.width
     blocks = [
-        Text("\n").join([*[Text(caption, "dim")] * bool(caption), *_coloured_part(part, width)])
+        Text("\n").join([*[Text(caption, "dim")] * bool(caption), *_coloured_part(part, width, units)])
         for caption, part in parts
     ]
     with console.capture() as captured:
         console.print(Text(explanation.headline, "bold"))
         console.print(_columns(parts, blocks) if are_beside else Text("\n").join(blocks))
         for note in explanation.notes:
-            console.print(Text(_one_line(note), "dim"))
+            console.print(Text(one_line(note), "dim"))
     return captured.get().rstrip("\n")
+
+
+def plain_continuation(continuation: Continuation) -> str:
+    """Without colours: a line for each token written, with the tokens that it rests on most."""
+    return "\n".join(line.plain for line in _token_lines(continuation))
+
+
+def coloured_continuation(continuation: Continuation, console: Console) -> str:
+    """In the colours of this console: a line for each token written, with the tokens that it rests on most."""
+    with console.capture() as captured:
+        console.print(Text("\n").join(_token_lines(continuation)))
+    return captured.get().rstrip("\n")
+
+
+def _colour_console() -> Console | None:
+    """Standard output, if it is a terminal that shows colours."""
+    console = Console(file=sys.stdout, force_jupyter=False)
+    return console if console.is_terminal and console.color_system and not console.no_color else None
 
 
 def _token_lines(continuation: Continuation) -> list[Text]:
@@ -72,22 +92,21 @@ def _token_lines(continuation: Continuation) -> list[Text]:
     width = max(cell_len(one.answer) for one in each)
     lines = [Text(continuation.headline, "bold")]
     for one in each:
-        pieces = [Text(" · ").join(_strongest_pieces(part)) for _, part in captioned(one)]
+        tokens = [Text(" · ").join(_strongest_tokens(part)) for _, part in captioned_parts(one)]
         answer = one.answer + " " * (width - cell_len(one.answer))
-        lines.append(Text.assemble(answer, " ← ", Text(" | ").join(pieces)))
-    notes = dict.fromkeys(_one_line(note) for one in each for note in one.notes)
+        lines.append(Text.assemble(answer, " ← ", Text(" | ").join(tokens)))
+    notes = dict.fromkeys(one_line(note) for one in each for note in one.notes)
     return [*lines, *(Text(note, "dim") for note in notes)]
 
 
-def _strongest_pieces(part: Part) -> list[Text]:
-    names, range_shown = piece_names(part), scale(part.scores)
-    found = []
-    for token in strongest_first(part.scores)[:MOST_PIECES]:
-        background = rgb(range_shown.colours(range_shown.strength(part.scores[token]), "dark"))
-        found.append(
-            Text.assemble((names[token], style(ink(background), background)), f" {number(part.scores[token])}")
-        )
-    return found
+def _strongest_tokens(part: Part) -> list[Text]:
+    names, scale = token_names(part), score_scale(part.scores)
+    tokens = []
+    for token in strongest_first(part.scores)[:MOST_TOKENS]:
+        background = rgb(scale.colours(scale.strength(part.scores[token]), "dark"))
+        score = f" {number(part.scores[token])}"
+        tokens.append(Text.assemble((names[token], style(ink(background), background)), score))
+    return tokens
 
 
 def _columns(parts: Sequence[tuple[str, Part]], blocks: Sequence[Text]) -> Table:
@@ -123,14 +142,14 @@ def _plain_part(part: Part) -> list[str]:
             assert_never(unknown)
 
 
-def _coloured_part(part: Part, width: int) -> list[Text]:
+def _coloured_part(part: Part, width: int, units: Units) -> list[Text]:
     match part.layout:
         case Patches():
             return [*half_blocks(part, min(width, PICTURE_WIDTH)), _range_line(part)]
         case Boxes():
             return [*half_blocks(part, min(width, PICTURE_WIDTH)), *map(Text, region_list(part)), _range_line(part)]
         case WordPieces():
-            texts = [_coloured_text(part, segment) for segment in range(len(part.layout.texts))]
+            texts = [_coloured_text(part, segment, units) for segment in range(len(part.layout.texts))]
             return [*texts, _range_line(part)]
         case unknown:
             assert_never(unknown)
@@ -138,26 +157,26 @@ def _coloured_part(part: Part, width: int) -> list[Text]:
 
 def _word_lines(part: Part) -> list[str]:
     """Words with the highest scores and, where some are negative, those with the lowest."""
-    words = sorted(strongest_words(part), key=lambda word: -word.score)
-    lines = [f"{number(word.score):>10}  {_one_line(word.text)}" for word in words]
-    if not scale(part.scores).is_diverging:
+    words = sorted(part.words(), key=lambda word: -word.score)
+    lines = [f"{number(word.score):>10}  {one_line(word.text)}" for word in words]
+    if not score_scale(part.scores).is_diverging:
         return lines[:MOST_WORDS]
     rising = sum(word.score >= 0 for word in words)
     against = lines[rising:][: -MOST_WORDS - 1 : -1]
     return [*lines[:rising][:MOST_WORDS], *["   against"] * bool(against), *against]
 
 
-def _coloured_text(part: Part, segment: int) -> Text:
-    """The text, or of a long one the neighbourhood of its strongest word piece."""
-    range_shown, text, strongest, peak = scale(part.scores), Text(), 0, 0.0
-    for span in spans(part, segment):
+def _coloured_text(part: Part, segment: int, units: Units) -> Text:
+    """The text, or of a long one the neighbourhood of its strongest word."""
+    scale, text, strongest, peak = score_scale(part.scores), Text(), 0, 0.0
+    for span in spans(part, segment, units):
         score = span.score or 0.0
         if abs(score) > peak:
             strongest, peak = len(text), abs(score)
-        background = rgb(range_shown.colours(range_shown.strength(np.array(score)), "dark"))
+        background = rgb(scale.colours(scale.strength(np.array(score)), "dark"))
         # Rich would break a tab into spaces of its own count.
-        is_seen = abs(score) >= LEAST_SHOWN * range_shown.high > 0
-        text.append(span.text.replace("\t", " "), style(ink(background), background) if is_seen else None)
+        is_strong = abs(score) >= LEAST_SHOWN * scale.high > 0
+        text.append(span.text.replace("\t", " "), style(ink(background), background) if is_strong else None)
     if len(text) <= MOST_CHARACTERS:
         return text
     start = min(max(0, strongest - MOST_CHARACTERS // 2), len(text) - MOST_CHARACTERS)
@@ -166,9 +185,5 @@ def _coloured_text(part: Part, segment: int) -> Text:
 
 
 def _range_line(part: Part) -> Text:
-    range_shown = scale(part.scores)
-    return Text(f"scores from {number(range_shown.low)} to {number(range_shown.high)}", "dim")
-
-
-def _one_line(text: str) -> str:
-    return " ".join(readable(text).split())
+    scale = score_scale(part.scores)
+    return Text(f"scores from {number(scale.low)} to {number(scale.high)}", "dim")

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass, replace
-from typing import Any
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
 
 from whyformer.inputs.layouts import Boxes, WordPieces
-from whyformer.render.heat import numbered
-from whyformer.results.explanation import Explanation
-from whyformer.results.part import Part, Word
+from whyformer.inputs.words import tokens_by_word
+from whyformer.render.colour import score_scale
+from whyformer.render.heat import leading_regions
 
-Piece = tuple[str, float]
+if TYPE_CHECKING:
+    from whyformer.results.explanation import Explanation
+    from whyformer.results.part import Part
+
+Units = Literal["word", "token"]
 
 # Controls would act instead of being read: an escape sequence drives a terminal, a bidi override reorders a page.
 _READABLE: dict[int, str] = {
@@ -22,20 +29,37 @@ _READABLE: dict[int, str] = {
 }
 # In a headline, where they would vanish.
 _VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
+# How vocabularies write a space or a line break that begins a token.
+_MARKERS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t"})
 # A decoder is explained while it writes.
 _CAPTIONS = {"target": "target so far"}
+# Where the lowest score is above the first share of the largest, and most are above the second, all look strong on a
+# scale that begins at 0; of a few scores nobody expects otherwise.
+_HIGH_LOWEST, _HIGH_MEDIAN, _FEW = 0.25, 0.5, 4
+
+
+class ScoredToken(NamedTuple):
+    """A token as a reader knows it, and its score."""
+
+    name: str
+    score: float
 
 
 @dataclass(frozen=True)
 class Span:
-    """Characters of a text and the word pieces that lie on them: none, one, or several that share a character."""
+    """Characters of a text and the tokens that lie on them: none, one, or several."""
 
     text: str
-    pieces: tuple[Piece, ...] = ()
+    tokens: tuple[ScoredToken, ...] = ()
 
     @property
     def score(self) -> float | None:
-        return max((score for _, score in self.pieces), key=abs, default=None)
+        return strongest(token.score for token in self.tokens) if self.tokens else None
+
+
+def strongest(scores: Iterable[float]) -> float:
+    """The score furthest from 0, with its sign: the largest would hide `bad` behind the comma of `bad,`."""
+    return max(scores, key=lambda score: (abs(score), score))
 
 
 def readable(text: str) -> str:
@@ -48,8 +72,13 @@ def visible(text: str) -> str:
     return re.sub(r"(?<![^ ]) | \Z", "␣", readable(text).translate(_VISIBLE))
 
 
-def captioned(explanation: Explanation) -> list[tuple[str, Part]]:
-    """The parts as they are read, pictures first and what the model wrote last; captions where there are several."""
+def one_line(text: str) -> str:
+    """Readable in one line, all white space as single spaces: for sentences, and names inside them."""
+    return " ".join(readable(text).split())
+
+
+def captioned_parts(explanation: Explanation) -> list[tuple[str, Part]]:
+    """Captions and parts in reading order, pictures first, what the model wrote last; no caption for a single part."""
     named = sorted(
         explanation.parts.items(), key=lambda item: (isinstance(item[1].layout, WordPieces), item[0] == "target")
     )
@@ -61,47 +90,46 @@ def number(value: float) -> str:
     return f"{value:.3g}"
 
 
-def spans(part: Part, segment: int) -> list[Span]:
-    """The whole text of a segment, in order, cut where word pieces begin and end."""
-    layout = _word_pieces(part)
-    text, found, position = readable(layout.texts[segment]), list[Span](), 0
-    for start, end, pieces in _covered(part, segment):
+def spans(part: Part, segment: int, units: Units = "word") -> list[Span]:
+    """The whole text of a segment, in order, cut where words (or tokens) begin and end."""
+    text, position, pieces = readable(_word_pieces(part).texts[segment]), 0, list[Span]()
+    for start, end, tokens in _word_extents(part, segment) if units == "word" else _token_extents(part, segment):
         if position < start:
-            found.append(Span(text[position:start]))
-        found.append(Span(text[start:end], pieces))
+            pieces.append(Span(text[position:start]))
+        pieces.append(Span(text[start:end], tokens))
         position = end
-    return [*found, Span(text[position:])] if position < len(text) else found
+    return [*pieces, Span(text[position:])] if position < len(text) else pieces
 
 
-def strongest_words(part: Part) -> list[Word]:
-    """Words with their piece furthest from 0: the signed maximum would hide `bad` behind the comma of `bad,`."""
-    highest, lowest = part.words(), replace(part, scores=-part.scores).words()
-    return [
-        word if word.score >= opposite.score else replace(word, score=-opposite.score)
-        for word, opposite in zip(highest, lowest, strict=True)
-    ]
-
-
-def unseen(part: Part) -> list[Piece]:
-    """Word pieces on no visible character (line breaks, markers), whose scores a coloured text cannot show."""
+def invisible_tokens(part: Part) -> list[ScoredToken]:
+    """Tokens on no visible character (line breaks, markers), whose scores a coloured text cannot show."""
     layout = _word_pieces(part)
-    scored = zip(layout.tokens, part.scores.tolist(), strict=True)
-    return [(readable(token), score) for index, (token, score) in enumerate(scored) if not _extent(layout, index)]
+    tokens = zip(token_names(part), part.scores.tolist(), strict=True)
+    return [ScoredToken(*token) for index, token in enumerate(tokens) if not _extent(layout, index)]
 
 
-def piece_names(part: Part) -> list[str]:
-    """What each word piece is called where it stands alone: its characters, or the token where it has none."""
+def token_names(part: Part) -> list[str]:
+    """What each token is called where it stands alone: its characters, or the vocabulary's name without markers."""
     layout = _word_pieces(part)
-    extents = (_extent(layout, index) for index in range(layout.size))
-    named = zip(extents, layout.segments, layout.tokens, strict=True)
-    return [visible(layout.texts[home][slice(*extent)] if extent else token) for extent, home, token in named]
+    return [_token_name(layout, index) for index in range(layout.size)]
 
 
-def ranking(part: Part) -> str:
+def region_ranking(part: Part) -> str:
     """The scores of the regions that are numbered on the picture: `① 0.42 · ② 0.11`."""
     if not isinstance(part.layout, Boxes):
         return ""
-    return " · ".join(f"{'①②③'[rank]} {number(part.scores[token])}" for rank, token in enumerate(numbered(part)))
+    regions = enumerate(leading_regions(part))
+    return " · ".join(f"{'①②③'[rank]} {number(part.scores[region])}" for rank, region in regions)
+
+
+def offset_remark(part: Part) -> str:
+    """Says that the scores lie so far above 0 that all look strong; else nothing."""
+    highest = score_scale(part.scores).high
+    if part.scores.size <= _FEW or not part.scores.min() > _HIGH_LOWEST * highest:
+        return ""
+    if not np.median(part.scores) > _HIGH_MEDIAN * highest:
+        return ""
+    return f"No score is below {number(part.scores.min())}: on a scale that begins at 0 all look strong."
 
 
 def option_lines(explanation: Explanation) -> list[str]:
@@ -128,15 +156,32 @@ def _extent(layout: WordPieces, token: int) -> tuple[int, int] | None:
     return start + len(characters) - len(characters.lstrip()), end - len(characters) + len(characters.rstrip())
 
 
-def _covered(part: Part, segment: int) -> list[tuple[int, int, tuple[Piece, ...]]]:
-    """Extents with their pieces, in order; extents that overlap (bytes of one emoji) become one."""
+def _token_name(layout: WordPieces, token: int) -> str:
+    start, end = _extent(layout, token) or layout.offsets[token]
+    characters = layout.texts[layout.segments[token]][start:end]
+    return visible(characters or layout.tokens[token].removeprefix("##").translate(_MARKERS))
+
+
+def _scored_tokens(part: Part, tokens: Iterable[int]) -> tuple[ScoredToken, ...]:
     layout = _word_pieces(part)
-    tokens = [(_extent(layout, index), index) for index, home in enumerate(layout.segments) if home == segment]
-    covered: list[tuple[int, int, tuple[Piece, ...]]] = []
-    for (start, end), index in sorted((extent, index) for extent, index in tokens if extent):
-        pieces: tuple[Piece, ...] = ((readable(layout.tokens[index]), float(part.scores[index])),)
-        if covered and start < covered[-1][1]:
-            start, before, earlier = covered.pop()
-            end, pieces = max(end, before), earlier + pieces
-        covered.append((start, end, pieces))
-    return covered
+    return tuple(ScoredToken(_token_name(layout, token), float(part.scores[token])) for token in tokens)
+
+
+def _word_extents(part: Part, segment: int) -> Iterator[tuple[int, int, tuple[ScoredToken, ...]]]:
+    for (home, start, end), tokens in tokens_by_word(_word_pieces(part)).items():
+        if home == segment:
+            yield start, end, _scored_tokens(part, tokens)
+
+
+def _token_extents(part: Part, segment: int) -> list[tuple[int, int, tuple[ScoredToken, ...]]]:
+    """Extents with their tokens, in order; extents that overlap (bytes of one emoji) become one."""
+    layout = _word_pieces(part)
+    places = [(_extent(layout, index), index) for index, home in enumerate(layout.segments) if home == segment]
+    extents: list[tuple[int, int, tuple[ScoredToken, ...]]] = []
+    for (start, end), index in sorted((extent, index) for extent, index in places if extent):
+        tokens = _scored_tokens(part, [index])
+        if extents and start < extents[-1][1]:
+            start, before, earlier = extents.pop()
+            end, tokens = max(end, before), earlier + tokens
+        extents.append((start, end, tokens))
+    return extents

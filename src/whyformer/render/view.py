@@ -6,30 +6,35 @@ import base64
 import io
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import assert_never
+from typing import TYPE_CHECKING, assert_never
 
 import numpy as np
 from PIL import Image
 
 from whyformer.inputs.layouts import Boxes, Patches, WordPieces
-from whyformer.render.colour import Scale, scale
-from whyformer.render.heat import Pictured, original, overlay, shown_side, strongest_first
+from whyformer.render.colour import Scale, score_scale
+from whyformer.render.heat import PictureLayout, display_side, original, overlay, strongest_first
 from whyformer.render.shades import BarGround, bar_shade, token_shade
 from whyformer.render.text import (
-    Piece,
-    captioned,
+    ScoredToken,
+    Span,
+    Units,
+    captioned_parts,
+    invisible_tokens,
     number,
+    offset_remark,
     option_lines,
-    piece_names,
-    ranking,
     readable,
+    region_ranking,
     spans,
-    unseen,
+    token_names,
     visible,
 )
-from whyformer.results.continuation import Continuation
-from whyformer.results.explanation import Explanation
-from whyformer.results.part import Part
+
+if TYPE_CHECKING:
+    from whyformer.results.continuation import Continuation
+    from whyformer.results.explanation import Explanation
+    from whyformer.results.part import Part
 
 LARGEST_SIDE = 480
 # Two such pictures leave room for a column of words on the page.
@@ -48,6 +53,8 @@ class SpanView:
 
 @dataclass(frozen=True)
 class PictureView:
+    """The two pictures as addresses, what the second shows, and the scores of its numbered regions."""
+
     original: str
     overlay: str
     description: str
@@ -56,8 +63,11 @@ class PictureView:
 
 @dataclass(frozen=True)
 class LegendView:
+    """The class of the colour bar, the values along it, and what must be known to read it."""
+
     shade: str
     values: tuple[str, ...]
+    remark: str = ""
 
 
 @dataclass(frozen=True)
@@ -68,7 +78,7 @@ class PartView:
     legend: LegendView
     picture: PictureView | None = None
     texts: tuple[tuple[SpanView, ...], ...] = ()
-    unseen: tuple[SpanView, ...] = ()
+    invisible: tuple[SpanView, ...] = ()
 
     @property
     def is_long(self) -> bool:
@@ -78,6 +88,8 @@ class PartView:
 
 @dataclass(frozen=True)
 class ExplanationView:
+    """What is said of an explanation, and its parts."""
+
     answer: str
     headline: str
     method: str
@@ -107,7 +119,7 @@ class MatrixView:
 def matrix_view(continuation: Continuation) -> MatrixView:
     """The continuation as the templates show it, each row in its own range of colours."""
     *_, last = continuation.explanations  # which has seen all the others
-    parts = captioned(last)
+    parts = captioned_parts(last)
     widths = {name: part.layout.size for name, part in last.parts.items()}
     return MatrixView(
         text=visible(continuation.text),
@@ -115,26 +127,30 @@ def matrix_view(continuation: Continuation) -> MatrixView:
         model=readable(last.model),
         options=tuple(option_lines(last)),
         notes=tuple(dict.fromkeys(readable(note) for one in continuation.explanations for note in one.notes)),
-        groups=tuple((caption, tuple(piece_names(part))) for caption, part in parts),
+        groups=tuple((caption, tuple(token_names(part))) for caption, part in parts),
         rows=tuple((one.answer, _matrix_row(one, widths)) for one in continuation.explanations),
     )
 
 
 def _matrix_row(explanation: Explanation, widths: Mapping[str, int]) -> tuple[SpanView, ...]:
     """A cell for each token of each part, empty where it was not yet there; one range of colours for all of them."""
-    shown = scale(np.concatenate([part.scores for part in explanation.parts.values()]))
+    scale = score_scale(np.concatenate([part.scores for part in explanation.parts.values()]))
     cells: list[SpanView] = []
     for name, width in widths.items():
         part = explanation.parts.get(name)
-        scored = list(zip(piece_names(part), part.scores.tolist(), strict=True)) if part else []
-        cells += [_span("", (piece,), piece[1], shown) for piece in scored]
-        cells += [SpanView("")] * (width - len(scored))
+        tokens = (
+            [ScoredToken(*pair) for pair in zip(token_names(part), part.scores.tolist(), strict=True)] if part else []
+        )
+        cells += [_span_view(Span("", (token,)), scale) for token in tokens]
+        cells += [SpanView("")] * (width - len(tokens))
     return tuple(cells)
 
 
-def explanation_view(explanation: Explanation, largest_side: int = LARGEST_SIDE) -> ExplanationView:
-    """The explanation as the templates show it, pictures no larger than asked for."""
-    parts = captioned(explanation)
+def explanation_view(
+    explanation: Explanation, largest_side: int = LARGEST_SIDE, *, units: Units = "word"
+) -> ExplanationView:
+    """The explanation as the templates show it: pictures no larger than asked for, words or tokens coloured."""
+    parts = captioned_parts(explanation)
     if len(parts) > 1:
         largest_side = min(largest_side, LARGEST_SIDE_BESIDE)
     return ExplanationView(
@@ -144,7 +160,7 @@ def explanation_view(explanation: Explanation, largest_side: int = LARGEST_SIDE)
         model=readable(explanation.model),
         options=tuple(option_lines(explanation)),
         notes=tuple(readable(note) for note in explanation.notes),
-        parts=tuple(_part_view(*part, largest_side) for part in parts),
+        parts=tuple(_part_view(*part, largest_side, units) for part in parts),
     )
 
 
@@ -153,8 +169,8 @@ def used_shades(views: Iterable[ExplanationView | MatrixView]) -> list[str]:
     views = list(views)
     parts = [part for view in views if isinstance(view, ExplanationView) for part in view.parts]
     cells = (row for view in views if isinstance(view, MatrixView) for _, row in view.rows)
-    written = (spans for part in parts for spans in (*part.texts, part.unseen))
-    shades = {span.shade for spans in (*written, *cells) for span in spans if span.shade}
+    texts = (text for part in parts for text in (*part.texts, part.invisible))
+    shades = {span.shade for text in (*texts, *cells) for span in text if span.shade}
     return sorted(shades | {part.legend.shade for part in parts})
 
 
@@ -165,41 +181,43 @@ def data_uri(picture: Image.Image) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def _part_view(caption: str, part: Part, largest_side: int) -> PartView:
-    shown = scale(part.scores)
+def _part_view(caption: str, part: Part, largest_side: int, units: Units) -> PartView:
     match part.layout:
         case Patches() | Boxes():
             ground: BarGround = "regions" if isinstance(part.layout, Boxes) else "photo"
-            return PartView(caption, _legend(shown, ground), picture=_picture(part, part.layout, largest_side))
+            return PartView(caption, _legend(part, ground), picture=_picture(part, part.layout, largest_side))
         case WordPieces():
-            texts = (spans(part, segment) for segment in range(len(part.layout.texts)))
+            scale = score_scale(part.scores)
+            texts = (spans(part, segment, units) for segment in range(len(part.layout.texts)))
+            invisible = [Span(token.name, (token,)) for token in invisible_tokens(part) if token.score]
             return PartView(
                 caption,
-                _legend(shown, "page"),
-                texts=tuple(tuple(_span(span.text, span.pieces, span.score, shown) for span in text) for text in texts),
-                unseen=tuple(_span(token, ((token, score),), score, shown) for token, score in unseen(part) if score),
+                _legend(part, "page"),
+                texts=tuple(tuple(_span_view(span, scale) for span in text) for text in texts),
+                invisible=tuple(_span_view(span, scale) for span in invisible),
             )
         case unknown:
             assert_never(unknown)
 
 
-def _picture(part: Part, layout: Pictured, largest_side: int) -> PictureView:
-    side = shown_side(layout, largest_side)
+def _picture(part: Part, layout: PictureLayout, largest_side: int) -> PictureView:
+    side = display_side(layout, largest_side)
     strongest = [f"strongest at {part.tokens[token]}" for token in strongest_first(part.scores)[:1]]
     return PictureView(
         original=data_uri(original(layout, side)),
         overlay=data_uri(overlay(part, longest_side=side)),
         description=", ".join(["Heat map on the image", *strongest]),
-        ranking=ranking(part),
+        ranking=region_ranking(part),
     )
 
 
-def _span(text: str, pieces: tuple[Piece, ...], score: float | None, shown: Scale) -> SpanView:
-    title = " · ".join(f"{token}  {number(value)}" for token, value in pieces)
-    return SpanView(text, "" if score is None else token_shade(score, shown), title)
+def _span_view(span: Span, scale: Scale) -> SpanView:
+    title = " · ".join(f"{token.name}  {number(token.score)}" for token in span.tokens)
+    return SpanView(span.text, "" if span.score is None else token_shade(span.score, scale), title)
 
 
-def _legend(shown: Scale, ground: BarGround) -> LegendView:
-    values = [shown.low, 0, shown.high] if shown.is_diverging else [0, shown.high]
-    texts = tuple(number(value) for value in values) if shown.high else ("all scores are 0",)
-    return LegendView(bar_shade(shown, ground), texts)
+def _legend(part: Part, ground: BarGround) -> LegendView:
+    scale = score_scale(part.scores)
+    values = [scale.low, 0, scale.high] if scale.is_diverging else [0, scale.high]
+    texts = tuple(number(value) for value in values) if scale.high else ("all scores are 0",)
+    return LegendView(bar_shade(scale, ground), texts, offset_remark(part))

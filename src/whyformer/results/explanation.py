@@ -9,27 +9,42 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from PIL import Image
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.layouts import WordPieces
-from whyformer.results.part import Aggregate, Part, Word
-
-
-def _visible(text: str) -> str:
-    # The renderers are built on this module, so they are only imported when a method needs them.
-    from whyformer.render.text import visible
-
-    return visible(text)
-
-
-def _several(parts: Mapping[str, Part], wanted: str) -> str:
-    names = ", ".join(parts)
-    return f"Several parts have {wanted}: {names}. Name one: explanation.parts[{next(iter(parts))!r}].{wanted}."
+from whyformer.render import html, image, terminal
+from whyformer.render.plot import plot_part
+from whyformer.render.show import Where, show
+from whyformer.render.text import Units, visible
+from whyformer.results.part import Aggregate, By, Part, TopItem, Word, check_count, strongest_items, units_of
 
 
 @dataclass(frozen=True)
 class Explanation:
-    """One score per token of one example, for one target, by one method."""
+    """Why one example got one answer: a score for each token of it, for one target, by one method.
+
+    `explain` makes it. Printed, it shows itself in the terminal; a notebook displays it in colours.
+
+    Attributes:
+        parts: The streams of the input by name ("text", "image", "source" …), with their tokens and scores.
+        target: What was asked about: the name of a label, or the next word.
+        probability: What the model gives the target; None where it gives no probabilities.
+        method: The name of the method.
+        model: The name of the model.
+        options: The method's options.
+        notes: What a reader must know, in sentences.
+        completeness: How far the scores are from adding up to the answer's, for methods whose scores should; else None.
+
+    Raises:
+        WhyformerError: If there are no parts, or the probability is not finite.
+
+    Example:
+        >>> import whyformer
+        >>> explanation = whyformer.explain("A wonderful film.", "mini-bert")
+        >>> explanation.target, [item.text for item in explanation.top(1)]
+        ('positive', ['wonderful'])
+    """
 
     parts: Mapping[str, Part]
     target: str
@@ -38,7 +53,7 @@ class Explanation:
     model: str
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
-    completeness: float | None = None  # how far the scores are from adding up to the answer's, where they should
+    completeness: float | None = None
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -48,68 +63,285 @@ class Explanation:
 
     @property
     def scores(self) -> np.ndarray:
+        """The scores of the only part; where there are several, `parts[name].scores`."""
         return self._only_part("scores").scores
 
     @property
     def tokens(self) -> tuple[str, ...]:
+        """The tokens of the only part; where there are several, `parts[name].tokens`."""
         return self._only_part("tokens").tokens
 
     @property
     def answer(self) -> str:
         """The target and its probability in a line: `cat (0.93)`, of a token with a space `␣cat (0.93)`."""
-        target = _visible(self.target)
+        target = visible(self.target)
         return target if self.probability is None else f"{target} ({self.probability:.2f})"
 
     @property
     def headline(self) -> str:
         """The explanation in a line: `cat (0.93) by bi_token (backward=libra) on mini-vit`."""
-        return f"{self.answer} by {self.manner} on {_visible(self.model)}"
+        return f"{self.answer} by {self.manner} on {visible(self.model)}"
 
     @property
     def manner(self) -> str:
         """The method, and how its gradients were taken if not as gradients: `bi_token (backward=libra)`."""
         backward = self.options.get("backward")
-        return _visible(self.method if backward is None else f"{self.method} (backward={backward})")
+        return visible(self.method if backward is None else f"{self.method} (backward={backward})")
 
     def words(self, aggregate: Aggregate = "max") -> list[Word]:
-        """Scores of the whitespace-delimited words: the largest or the sum of their pieces' scores."""
+        """The words of the text with their scores, in the order of the text.
+
+        Words are what stands between spaces; scripts without spaces are cut at Unicode's word boundaries.
+
+        Args:
+            aggregate: "max" gives a word the score of its token furthest from 0, with its sign; "sum" adds them up.
+
+        Returns:
+            A `Word` (text, segment, start, end, score) for each word that has a token.
+
+        Raises:
+            WhyformerError: If no part or more than one is a text, or `aggregate` has another value.
+
+        Example:
+            >>> import whyformer
+            >>> [word.text for word in whyformer.explain("A wonderful film.", "mini-bert").words()]
+            ['A', 'wonderful', 'film.']
+        """
         texts = {name: part for name, part in self.parts.items() if isinstance(part.layout, WordPieces)}
         if not texts:
-            raise WhyformerError(f"Only text has words; the parts of this explanation are: {', '.join(self.parts)}.")
+            raise WhyformerError(f"Only text has words; the parts of this explanation are: {_names(self.parts)}.")
         if len(texts) > 1:
             raise WhyformerError(_several(texts, "words()"))
         (part,) = texts.values()
         return part.words(aggregate)
 
-    def save(self, path: str | Path) -> None:
-        """Write to a .html, .png, .json or .npz file; an error leaves the folder as it was."""
+    def top(self, k: int = 10, by: By | None = None, *, part: str | None = None) -> list[TopItem]:
+        """The strongest words, tokens, patches or regions, by the size of their scores.
+
+        Args:
+            k: How many at most.
+            by: What is ranked: "word", "token", "patch" or "region". If None, words of texts, and what pictures consist
+                of.
+            part: The name of the part that is ranked. If None, all parts that have such units, together.
+
+        Returns:
+            At most `k` records (text, position, score, part), the strongest first, scores with their sign.
+
+        Raises:
+            WhyformerError: If no part has such units, no part has that name, or `k` is not a positive integer.
+
+        Example:
+            >>> import whyformer
+            >>> whyformer.explain("A wonderful film.", "mini-bert").top(1, by="word")[0].text
+            'wonderful'
+        """
+        check_count(k)
+        parts = dict(self.parts) if part is None else {part: self._part_named(part)}
+        able = {name: one for name, one in parts.items() if by is None or by in units_of(one.layout)}
+        items = [item for name, one in (able or parts).items() for item in one.top(k, by=by, name=name)]
+        return strongest_items(items, k)
+
+    def heatmap(self, part: str | None = None) -> np.ndarray:
+        """The scores at every pixel of the picture, spread as the overlay draws them.
+
+        Args:
+            part: The name of the part; None for the only one that is a picture.
+
+        Returns:
+            A float64 array [height, width] at the picture's own size. Pixels that no score is about (cut off by
+            preprocessing, or between regions) are NaN.
+
+        Raises:
+            WhyformerError: If the part is a text, no part has that name, or several are pictures and none is named.
+
+        Example:
+            >>> import whyformer
+            >>> from PIL import Image
+            >>> whyformer.explain(Image.new("RGB", (60, 40)), "mini-vit").heatmap().shape
+            (40, 60)
+        """
+        if part is not None:
+            return self._part_named(part).heatmap()
+        pictures = {name: one for name, one in self.parts.items() if not isinstance(one.layout, WordPieces)}
+        if len(pictures) > 1:
+            raise WhyformerError(_several(pictures, "heatmap()"))
+        (one,) = (pictures or dict([next(iter(self.parts.items()))])).values()
+        return one.heatmap()
+
+    def image(self, *, units: Units = "word") -> Image.Image:
+        """The explanation as a picture, as it is saved to a .png file.
+
+        Args:
+            units: What is coloured in texts: "word", or "token" for the pieces that the model reads.
+
+        Returns:
+            A PIL image.
+
+        Example:
+            >>> import whyformer
+            >>> whyformer.explain("A wonderful film.", "mini-bert").image().mode
+            'RGB'
+        """
+        return image.explanation_figure(self, units=units)
+
+    def show(self, *, units: Units = "word", where: Where | None = None) -> None:
+        """Show the explanation: inline in a notebook, printed on a terminal, from a script in the browser.
+
+        Args:
+            units: What is coloured in texts: "word", or "token" for the pieces that the model reads.
+            where: "notebook", "terminal" or "browser". If None, where this runs.
+
+        Raises:
+            WhyformerError: If `where` has another value.
+
+        Example:
+            >>> import whyformer
+            >>> whyformer.explain("A wonderful film.", "mini-bert").show(where="terminal")  # doctest: +ELLIPSIS
+            positive (...) by bi_token (backward=libra) on mini-bert
+            ...wonderful...
+        """
+        show(
+            fragment=lambda: html.explanation_fragment(self, units=units),
+            text=lambda: terminal.explanation_text(self, units=units),
+            page=lambda: html.page([self], units=units),
+            where=where,
+        )
+
+    def plot(self, ax: Any = None, *, part: str | None = None) -> Any:
+        """Draw on a matplotlib axis: a picture with its heat, or bars for the strongest words of a text.
+
+        Args:
+            ax: The axis to draw on. If None, one in a new figure.
+            part: The name of the part. If None, the only one.
+
+        Returns:
+            The axis.
+
+        Raises:
+            WhyformerError: If matplotlib is missing, no part has that name, or there are several and none is named.
+
+        Example:
+            >>> import matplotlib
+            >>> matplotlib.use("agg")
+            >>> import whyformer
+            >>> axis = whyformer.explain("A wonderful film.", "mini-bert").plot()
+            >>> axis.get_yticklabels()[0].get_text()
+            'wonderful'
+        """
+        one = self._only_part("plot()", "plot(part={!r})") if part is None else self._part_named(part)
+        return plot_part(one, self.headline, ax)
+
+    def to_dict(self) -> dict[str, Any]:
+        """The explanation as numbers, strings, lists and dicts, which `json` can write.
+
+        The same shape is in files (with pixels, format and version) and in what `whyformer explain --json` prints (with
+        the input's name).
+
+        Returns:
+            target, probability, method, model, options, notes, completeness, and by name the parts: layout, tokens,
+            scores, and where the tokens are (rows, columns, box; boxes; or texts, segments, offsets).
+
+        Example:
+            >>> import whyformer
+            >>> whyformer.explain("A wonderful film.", "mini-bert").to_dict()["parts"]["text"]["texts"]
+            ['A wonderful film.']
+        """
+        from whyformer.results.schema import explanation_dict
+
+        return explanation_dict(self)
+
+    def to_pandas(self) -> Any:
+        """The explanation as a pandas table with a row for each token.
+
+        Returns:
+            A DataFrame with the columns part, token, score and, by what the parts are, row and column (counted from 1),
+            left, top, right and bottom (pixels), segment, start and end (characters). Target, method and model are in
+            its `attrs`.
+
+        Raises:
+            WhyformerError: If pandas is missing.
+
+        Example:
+            >>> import whyformer
+            >>> list(whyformer.explain("A wonderful film.", "mini-bert").to_pandas().columns)
+            ['part', 'token', 'score', 'segment', 'start', 'end']
+        """
+        from whyformer.results.frames import explanation_frame
+
+        return explanation_frame(self)
+
+    def save(self, path: str | Path, *, units: Units = "word") -> None:
+        """Write to a .html, .png, .json or .npz file; an error leaves the folder as it was.
+
+        Args:
+            path: The file; its suffix says the format. `load` reads .json and .npz back.
+            units: What is coloured in texts of .html and .png: "word", or "token" for the pieces that the model reads.
+
+        Raises:
+            WhyformerError: If the suffix is of no known format.
+            OSError: If the file cannot be written.
+
+        Example:
+            >>> import tempfile, whyformer
+            >>> explanation = whyformer.explain("A wonderful film.", "mini-bert")
+            >>> with tempfile.TemporaryDirectory() as folder:
+            ...     explanation.save(f"{folder}/film.json")
+            ...     whyformer.Explanation.load(f"{folder}/film.json") == explanation
+            True
+        """
         from whyformer.results import storage
 
-        storage.write(self, Path(path))
+        storage.write(self, Path(path), units=units)
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
-        """Read back what `save` wrote to a .json or .npz file."""
+        """Read back what `save` wrote to a .json or .npz file.
+
+        Args:
+            path: The file.
+
+        Returns:
+            The explanation, scores and pixels bit for bit.
+
+        Raises:
+            WhyformerError: If the file is damaged, too large, or not an explanation.
+            OSError: If there is no such file.
+
+        Example:
+            See `save`.
+        """
         from whyformer.results import storage
 
         return storage.read(Path(path), cls)
 
     def __str__(self) -> str:
-        from whyformer.render import terminal
-
-        return terminal.shown(self)
+        return terminal.explanation_text(self)
 
     def __repr__(self) -> str:
-        parts = ", ".join(f"{name}: {part.layout.summary}" for name, part in self.parts.items())
+        parts = ", ".join(f"{visible(name)}: {part.layout.summary}" for name, part in self.parts.items())
         return f"<Explanation of {self.headline}; {parts}>"
 
     def _repr_html_(self) -> str:
-        from whyformer.render import html
+        return html.explanation_fragment(self)
 
-        return html.fragment(self)
+    def _part_named(self, name: str) -> Part:
+        if name not in self.parts:
+            raise WhyformerError(f"No part named {name!r}. Known: {_names(self.parts)}.")
+        return self.parts[name]
 
-    def _only_part(self, wanted: str) -> Part:
+    def _only_part(self, wanted: str, call: str = "") -> Part:
         if len(self.parts) > 1:
-            raise WhyformerError(_several(self.parts, wanted))
+            raise WhyformerError(_several(self.parts, wanted, call))
         (part,) = self.parts.values()
         return part
+
+
+def _several(parts: Mapping[str, Part], wanted: str, call: str = "") -> str:
+    """That a part must be named, and how."""
+    first = next(iter(parts))
+    example = call.format(first) or f"parts[{first!r}].{wanted}"
+    return f"Several parts have {wanted}: {_names(parts)}. Name one: explanation.{example}."
+
+
+def _names(parts: Mapping[str, Part]) -> str:
+    return ", ".join(map(visible, parts))

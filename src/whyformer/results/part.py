@@ -3,22 +3,35 @@
 from __future__ import annotations
 
 import math
-import re
-from bisect import bisect_left, bisect_right
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import numpy as np
 
-from whyformer.errors import WhyformerError
-from whyformer.inputs.layouts import Layout, WordPieces
+from whyformer.errors import WhyformerError, check_choice
+from whyformer.inputs.layouts import Boxes, Layout, Patches, WordPieces
+from whyformer.inputs.words import tokens_by_word
+from whyformer.render.heat import pixel_scores
+from whyformer.render.text import strongest, token_names
 
 Aggregate = Literal["max", "sum"]
+By = Literal["word", "token", "patch", "region"]
+
+_AGGREGATES: dict[str, Callable[[list[float]], float]] = {"max": strongest, "sum": math.fsum}
 
 
 @dataclass(frozen=True)
 class Word:
-    """A word of the text, with its word pieces' scores combined."""
+    """A word of a text with the score of its tokens.
+
+    Attributes:
+        text: The word with its punctuation, as it stands in the text.
+        segment: Which text it is of: 0, or 1 for the second of a pair.
+        start: Its first character in that text.
+        end: The character after its last one.
+        score: Its tokens' scores combined.
+    """
 
     text: str
     segment: int
@@ -28,8 +41,39 @@ class Word:
 
 
 @dataclass(frozen=True)
+class TopItem:
+    """One of the strongest words, tokens, patches or regions of an explanation.
+
+    Attributes:
+        text: The word, the token, or the name of the patch or region ("row 3, column 1").
+        position: Its number in its part, counted from 0: of a word in `words()`, else in `scores`.
+        score: Its score, with its sign.
+        part: The name of its part ("text", "image" …).
+    """
+
+    text: str
+    position: int
+    score: float
+    part: str
+
+
+@dataclass(frozen=True)
 class Part:
-    """One stream of the input: where its tokens are, and a score for each."""
+    """One stream of an input: where its tokens are, and a score for each.
+
+    Args:
+        layout: Where the tokens are: patches or regions of a picture, or word pieces of a text.
+        scores: A float array with a finite score for each token.
+
+    Raises:
+        WhyformerError: If there is not one finite float for each token.
+
+    Example:
+        >>> import whyformer
+        >>> part = whyformer.explain("A wonderful film.", "mini-bert").parts["text"]
+        >>> [word.text for word in part.words()]
+        ['A', 'wonderful', 'film.']
+    """
 
     layout: Layout
     scores: np.ndarray
@@ -46,20 +90,100 @@ class Part:
 
     @property
     def tokens(self) -> tuple[str, ...]:
+        """The name of each token: a word piece as the tokenizer writes it, or which patch or region it is."""
         return self.layout.tokens
 
     def words(self, aggregate: Aggregate = "max") -> list[Word]:
-        """Scored words of the text; a piece that reaches over two words counts for both."""
+        """The words of a text with their scores, in the order of the text.
+
+        Words are what stands between spaces; scripts without spaces are cut at Unicode's word boundaries. A token that
+        reaches over two words counts for both; a word without tokens is left out.
+
+        Args:
+            aggregate: "max" gives a word the score of its token furthest from 0, with its sign; "sum" adds them up.
+
+        Returns:
+            A `Word` for each word.
+
+        Raises:
+            WhyformerError: If the part is not a text, or `aggregate` has another value.
+
+        Example:
+            >>> import whyformer
+            >>> part = whyformer.explain("A wonderful film.", "mini-bert").parts["text"]
+            >>> max(part.words(), key=lambda word: abs(word.score)).text
+            'wonderful'
+        """
         if aggregate not in get_args(Aggregate):
             raise WhyformerError(f"No aggregate named {aggregate!r}. Known: {', '.join(get_args(Aggregate))}.")
         if not isinstance(self.layout, WordPieces):
             raise WhyformerError(f"Only word pieces make words; this part is {self.layout.summary}.")
-        combined = max if aggregate == "max" else math.fsum
-        words = [
-            Word(self.layout.texts[segment][start:end], segment, start, end, float(combined(scores)))
-            for (segment, start, end), scores in _word_scores(self.layout, self.scores).items()
+        scores, combine = self.scores.tolist(), _AGGREGATES[aggregate]
+        return [
+            Word(
+                self.layout.texts[segment][start:end], segment, start, end, combine([scores[token] for token in tokens])
+            )
+            for (segment, start, end), tokens in tokens_by_word(self.layout).items()
         ]
-        return sorted(words, key=lambda word: (word.segment, word.start))
+
+    def top(self, k: int = 10, *, by: By | None = None, name: str = "") -> list[TopItem]:
+        """The strongest words, tokens, patches or regions, by the size of their scores.
+
+        Args:
+            k: How many at most.
+            by: What is ranked: "word" or "token" of a text, "patch" or "region" of a picture ("token" means the same
+                there). If None, words of a text, else what the picture consists of.
+            name: The part's name, for the records.
+
+        Returns:
+            At most `k` records, the strongest first, scores with their sign.
+
+        Raises:
+            WhyformerError: If the part has no such units, or `k` is not a positive integer.
+
+        Example:
+            >>> import whyformer
+            >>> part = whyformer.explain("A wonderful film.", "mini-bert").parts["text"]
+            >>> part.top(1)[0].text
+            'wonderful'
+        """
+        check_count(k)
+        by = by or units_of(self.layout)[0]
+        check_choice("by", by, By)
+        if by not in units_of(self.layout):
+            raise WhyformerError(f"by={by!r}: this part is {self.layout.summary}. Use by={units_of(self.layout)[0]!r}.")
+        if by == "word":
+            items = [TopItem(word.text, index, word.score, name) for index, word in enumerate(self.words())]
+        else:
+            names = token_names(self) if isinstance(self.layout, WordPieces) else self.tokens
+            items = [
+                TopItem(text, index, score, name)
+                for index, (text, score) in enumerate(zip(names, self.scores.tolist(), strict=True))
+            ]
+        return strongest_items(items, k)
+
+    def heatmap(self) -> np.ndarray:
+        """The scores at every pixel of the picture, spread as the overlay draws them.
+
+        Returns:
+            A float64 array [height, width] at the picture's own size. Pixels that no score is about (cut off by
+            preprocessing, or between regions) are NaN. Where regions overlap, the strongest counts.
+
+        Raises:
+            WhyformerError: If the part is a text.
+
+        Example:
+            >>> import whyformer
+            >>> from PIL import Image
+            >>> part = whyformer.explain(Image.new("RGB", (60, 40)), "mini-vit").parts["image"]
+            >>> part.heatmap().shape
+            (40, 60)
+        """
+        if isinstance(self.layout, WordPieces):
+            raise WhyformerError(
+                f"Only a picture has a heat map; this part is {self.layout.summary}. Use words() or top()."
+            )
+        return pixel_scores(self.layout, self.scores)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Part):
@@ -68,14 +192,23 @@ class Part:
         return same_scores and self.layout == other.layout
 
 
-def _word_scores(layout: WordPieces, scores: np.ndarray) -> dict[tuple[int, int, int], list[float]]:
-    """Scores of the pieces that share characters with each word (segment, start, end)."""
-    spans = [[match.span() for match in re.finditer(r"\S+", text)] for text in layout.texts]
-    starts, ends = ([[span[side] for span in words] for words in spans] for side in (0, 1))
-    found: dict[tuple[int, int, int], list[float]] = {}
-    for segment, (first, last), score in zip(layout.segments, layout.offsets, scores.tolist(), strict=True):
-        if first == last:
-            continue
-        for word in range(bisect_right(ends[segment], first), bisect_left(starts[segment], last)):
-            found.setdefault((segment, *spans[segment][word]), []).append(score)
-    return found
+def units_of(layout: Layout) -> tuple[By, ...]:
+    """What the scores of a layout can be ranked by, the usual first."""
+    match layout:
+        case WordPieces():
+            return "word", "token"
+        case Patches():
+            return "patch", "token"
+        case Boxes():
+            return "region", "token"
+
+
+def strongest_items(items: list[TopItem], k: int) -> list[TopItem]:
+    """The first k by how far their scores are from 0, equal ones in reading order."""
+    return sorted(items, key=lambda item: -abs(item.score))[:k]
+
+
+def check_count(k: Any) -> None:
+    """Refuse a number of items that is none."""
+    if not isinstance(k, int) or isinstance(k, bool) or k < 1:
+        raise WhyformerError(f"k={k!r}: a positive integer.")

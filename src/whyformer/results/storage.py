@@ -1,224 +1,203 @@
-"""Explanations as files: written whole or not at all, read back bit for bit."""
+"""Results as files: written whole or not at all, read back bit for bit."""
 
 from __future__ import annotations
 
 import base64
+import binascii
 import io
 import json
-import os
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, assert_never
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
 
-from whyformer.errors import WhyformerError
-from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
-from whyformer.render import html, image
+from whyformer.arrays import open_npz
+from whyformer.errors import WhyformerError, with_article
+from whyformer.files import whole_file
+from whyformer.inputs.read import open_image
+from whyformer.render import html
+from whyformer.render.text import Units, one_line, visible
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
+from whyformer.results.schema import read_continuation, read_explanation
 
-VERSION = 1
-FORMATS = {Explanation: "whyformer-explanation", Continuation: "whyformer-continuation"}
+VERSION = 2
+EXPLANATION, CONTINUATION = "whyformer-explanation", "whyformer-continuation"
+SAVE_SUFFIXES, LOAD_SUFFIXES = (".html", ".json", ".npz", ".png"), (".json", ".npz")
+DTYPES = ("float16", "float32", "float64")
 Result = Explanation | Continuation
-Kept = TypeVar("Kept")
-ToStored = Callable[[Kept], Any]
-FromStored = Callable[[Any], Kept]
+ResultT = TypeVar("ResultT")
+Unpack = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-def write(result: Result, path: Path) -> None:
-    """Save in the format that the suffix names."""
+def write(result: Result, path: Path, *, units: Units = "word") -> None:
+    """Save in the format that the suffix names; in pages and pictures, words are coloured, or tokens."""
     suffix = path.suffix.lower()
-    if suffix not in WRITERS:
-        raise WhyformerError(
-            f"Cannot save to {path}: no format for {path.suffix!r}. Known: {', '.join(sorted(WRITERS))}."
-        )
+    if suffix not in SAVE_SUFFIXES:
+        raise WhyformerError(f"Cannot save to {_name(path)}: {_unknown(path, SAVE_SUFFIXES)}")
     if not path.parent.is_dir():
-        raise FileNotFoundError(f"Cannot save to {path}: the folder {path.parent} does not exist. Make it first.")
-    content = WRITERS[suffix](result)
+        folder = _name(path.parent)
+        raise FileNotFoundError(f"Cannot save to {_name(path)}: the folder {folder} does not exist. Make it first.")
+    content = _content(result, suffix, units)
     with whole_file(path) as unfinished:
         unfinished.write_bytes(content)
 
 
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A file to write beside `path`, put in its place when it is whole."""
-    # Opened plainly rather than by tempfile, whose files only their owner may read.
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
-
-
-def read(path: Path, kind: type[Kept]) -> Kept:
+def read(path: Path, kind: type[ResultT]) -> ResultT:
     """Load a .json or .npz file that `write` made of this kind of result."""
     suffix = path.suffix.lower()
-    if suffix not in READERS:
-        raise WhyformerError(f"Cannot load {path}: no format for {path.suffix!r}. Known: {', '.join(sorted(READERS))}.")
+    if suffix not in LOAD_SUFFIXES:
+        raise WhyformerError(f"Cannot load {_name(path)}: {_unknown(path, LOAD_SUFFIXES)}")
     content = path.read_bytes()
     try:
-        found = READERS[suffix](content)
+        result = _from_json(content) if suffix == ".json" else _from_npz(content)
     except Exception as problem:  # A damaged file can fail anywhere in the ZIP, PNG and JSON decoders.
-        reason = " ".join(f"{type(problem).__name__}: {problem}".split())
-        raise WhyformerError(f"{path} is not a readable Whyformer explanation ({reason}).") from problem
-    if not isinstance(found, kind):
-        name = type(found).__name__
-        raise WhyformerError(f"{path} holds {'an' if name[0] in 'AEIOU' else 'a'} {name}: read it by {name}.load.")
-    return found
+        kind_of_problem = "" if isinstance(problem, WhyformerError) else f"{type(problem).__name__}: "
+        reason = one_line(f"{kind_of_problem}{problem}")
+        raise WhyformerError(f"{_name(path)} is not a readable Whyformer explanation ({reason}).") from problem
+    if not isinstance(result, kind):
+        name = type(result).__name__
+        raise WhyformerError(f"{_name(path)} holds {with_article(name)}: read it by {name}.load.")
+    return result
 
 
-def _json(result: Result) -> bytes:
-    return json.dumps(_document(result, _inline_array, _inline_picture), allow_nan=False, indent=1).encode()
-
-
-def _npz(result: Result) -> bytes:
-    arrays: dict[str, np.ndarray] = {}
-
-    def stored(array: np.ndarray) -> str:
-        name = f"array_{len(arrays)}"
-        arrays[name] = array
-        return name
-
-    document = _document(result, stored, lambda picture: stored(np.array(picture)))
-    buffer = io.BytesIO()
-    np.savez_compressed(buffer, allow_pickle=False, metadata=np.array(json.dumps(document, allow_nan=False)), **arrays)
-    return buffer.getvalue()
-
-
-def _from_json(content: bytes) -> Result:
-    return _result(json.loads(content), _array, _picture)
-
-
-def _from_npz(content: bytes) -> Result:
-    with np.load(io.BytesIO(content), allow_pickle=False) as arrays:
-        document = json.loads(arrays["metadata"].item())
-        return _result(document, arrays.__getitem__, lambda name: Image.fromarray(arrays[name]))
-
-
-def _document(result: Result, array: ToStored[np.ndarray], picture: ToStored[Image.Image]) -> dict[str, Any]:
-    about = {"format": FORMATS[type(result)], "version": VERSION}
-    if isinstance(result, Explanation):
-        return about | _explanation_document(result, array, picture)
-    each = [_document(explanation, array, picture) for explanation in result.explanations]
-    return about | {"text": result.text, "explanations": each}
-
-
-def _explanation_document(
-    explanation: Explanation, array: ToStored[np.ndarray], picture: ToStored[Image.Image]
-) -> dict[str, Any]:
-    parts = {
-        name: {**_layout_document(part.layout, picture), "scores": array(part.scores)}
-        for name, part in explanation.parts.items()
-    }
-    return {
-        "target": explanation.target,
-        "probability": None if explanation.probability is None else float(explanation.probability),
-        "method": explanation.method,
-        "model": explanation.model,
-        "options": {name: _storable(value) for name, value in explanation.options.items()},
-        "notes": list(explanation.notes),
-        "completeness": explanation.completeness,
-        "parts": parts,
-    }
-
-
-def _result(document: Any, array: FromStored[np.ndarray], picture: FromStored[Image.Image]) -> Result:
-    if not isinstance(document, dict) or document.get("format") not in FORMATS.values():
-        raise WhyformerError(f"it does not say that its format is {' or '.join(FORMATS.values())}")
-    if document["version"] != VERSION:
-        raise WhyformerError(f"its version is {document['version']}, and this Whyformer reads version {VERSION}")
-    if document["format"] == FORMATS[Explanation]:
-        return _explanation(document, array, picture)
-    each = (_explanation(part, array, picture) for part in document["explanations"])
-    return Continuation(document["text"], tuple(each))
-
-
-def _explanation(
-    document: Mapping[str, Any], array: FromStored[np.ndarray], picture: FromStored[Image.Image]
-) -> Explanation:
-    return Explanation(
-        parts={name: Part(_layout(part, picture), array(part["scores"])) for name, part in document["parts"].items()},
-        target=document["target"],
-        probability=document["probability"],
-        method=document["method"],
-        model=document["model"],
-        options=document["options"],
-        notes=tuple(document["notes"]),
-        completeness=document.get("completeness"),
-    )
-
-
-def _layout_document(layout: Layout, picture: ToStored[Image.Image]) -> dict[str, Any]:
-    match layout:
-        case Patches(image=shown, rows=rows, columns=columns, box=box, outline=outline):
-            grid = {"layout": "patches", "rows": rows, "columns": columns, "box": _box_document(box)}
-            about = {} if outline is None else {"outline": _box_document(outline)}
-            return {**grid, **about, "image": picture(_eight_bit(shown))}
-        case Boxes(image=shown, boxes=boxes):
-            return {"layout": "boxes", "boxes": list(map(_box_document, boxes)), "image": picture(_eight_bit(shown))}
-        case WordPieces(texts=texts, tokens=tokens, segments=segments, offsets=offsets):
-            pieces = zip(tokens, segments, offsets, strict=True)
-            stored = [[token, int(segment), int(start), int(end)] for token, segment, (start, end) in pieces]
-            return {"layout": "word pieces", "texts": list(texts), "pieces": stored}
-        case unknown:
-            assert_never(unknown)
-
-
-def _layout(part: Mapping[str, Any], picture: FromStored[Image.Image]) -> Layout:
-    match part["layout"]:
-        case "patches":
-            outline = _box(part["outline"]) if "outline" in part else None
-            return Patches(picture(part["image"]), part["rows"], part["columns"], _box(part["box"]), outline)
-        case "boxes":
-            return Boxes(picture(part["image"]), tuple(map(_box, part["boxes"])))
-        case "word pieces":
-            pieces = part["pieces"]
-            return WordPieces(
-                texts=tuple(part["texts"]),
-                tokens=tuple(token for token, _, _, _ in pieces),
-                segments=tuple(segment for _, segment, _, _ in pieces),
-                offsets=tuple((start, end) for _, _, start, end in pieces),
-            )
-        case unknown:
-            raise WhyformerError(f"no layout is named {unknown!r}")
-
-
-def _box_document(box: Box) -> list[float]:
-    return [float(edge) for edge in box]
-
-
-def _box(stored: Sequence[float]) -> Box:
-    left, top, right, bottom = stored
-    return left, top, right, bottom
-
-
-def _inline_array(array: np.ndarray) -> dict[str, Any]:
-    return {"dtype": array.dtype.name, "values": array.tolist()}
-
-
-def _array(stored: Mapping[str, Any]) -> np.ndarray:
-    return np.array(stored["values"], dtype=stored["dtype"])
-
-
-def _inline_picture(picture: Image.Image) -> str:
-    return base64.b64encode(_png(picture)).decode()
-
-
-def _png(picture: Image.Image) -> bytes:
+def png(picture: Image.Image) -> bytes:
+    """The picture as a PNG file, without metadata."""
     buffer = io.BytesIO()
     # Metadata such as a colour profile would come back as part of the image, and differ from the .npz.
     Image.fromarray(np.array(picture)).save(buffer, "PNG")
     return buffer.getvalue()
 
 
-def _picture(stored: str) -> Image.Image:
-    with Image.open(io.BytesIO(base64.b64decode(stored, validate=True)), formats=["PNG"]) as picture:
+def _name(path: Path) -> str:
+    return visible(str(path))
+
+
+def _unknown(path: Path, suffixes: tuple[str, ...]) -> str:
+    return f"no format for {path.suffix!r}. Known: {', '.join(suffixes)}."
+
+
+def _content(result: Result, suffix: str, units: Units) -> bytes:
+    match suffix:
+        case ".png":
+            return png(result.image(units=units))
+        case ".json":
+            return json.dumps(_document(result, _inline_part), allow_nan=False, indent=1).encode()
+        case ".npz":
+            return _npz(result)
+    if isinstance(result, Explanation):
+        return html.page([result], units=units).encode()
+    return html.continuation_page(result).encode()
+
+
+def _npz(result: Result) -> bytes:
+    arrays: dict[str, np.ndarray] = {}
+
+    def store(array: np.ndarray) -> str:
+        name = f"array_{len(arrays)}"
+        arrays[name] = array
+        return name
+
+    def store_part(part: Part) -> dict[str, Any]:
+        images = {name: store(np.array(picture)) for name, picture in _pictures(part)}
+        return {**images, "scores": store(part.scores)}
+
+    metadata = np.array(json.dumps(_document(result, store_part), allow_nan=False))
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, allow_pickle=False, metadata=metadata, **arrays)
+    return buffer.getvalue()
+
+
+def _document(result: Result, pack: Callable[[Part], dict[str, Any]]) -> dict[str, Any]:
+    """The result as `to_dict` has it, with its format and what `pack` says of each part's pixels and scores."""
+    if isinstance(result, Explanation):
+        return {"format": EXPLANATION, "version": VERSION, **_pack_explanation(result, pack)}
+    each = [_pack_explanation(explanation, pack) for explanation in result.explanations]
+    return {"format": CONTINUATION, "version": VERSION, **result.to_dict(), "explanations": each}
+
+
+def _pack_explanation(explanation: Explanation, pack: Callable[[Part], dict[str, Any]]) -> dict[str, Any]:
+    document = explanation.to_dict()
+    parts = {name: fields | pack(explanation.parts[name]) for name, fields in document["parts"].items()}
+    return {**document, "parts": parts}
+
+
+def _inline_part(part: Part) -> dict[str, Any]:
+    images = {name: base64.b64encode(png(picture)).decode() for name, picture in _pictures(part)}
+    return {**images, "dtype": part.scores.dtype.name}
+
+
+def _pictures(part: Part) -> Iterator[tuple[str, Image.Image]]:
+    picture = getattr(part.layout, "image", None)
+    if picture is not None:
+        yield "image", _eight_bit(picture)
+
+
+def _from_json(content: bytes) -> Result:
+    return _result(json.loads(content), _unpack_inline)
+
+
+def _from_npz(content: bytes) -> Result:
+    with open_npz(io.BytesIO(content)) as arrays:
+
+        def unpack(part: Mapping[str, Any]) -> dict[str, Any]:
+            images = {"image": Image.fromarray(arrays[part["image"]])} if "image" in part else {}
+            return {**part, **images, "scores": arrays[part["scores"]]}
+
+        return _result(json.loads(arrays["metadata"].item()), unpack)
+
+
+def _result(document: Any, unpack: Unpack) -> Result:
+    if not isinstance(document, dict) or document.get("format") not in (EXPLANATION, CONTINUATION):
+        raise WhyformerError(f"it does not say that its format is {EXPLANATION} or {CONTINUATION}")
+    if document.get("version") not in (1, VERSION):
+        version = document.get("version")
+        raise WhyformerError(f"its version is {version!r}, and this Whyformer reads versions 1 and {VERSION}")
+    if document["format"] == EXPLANATION:
+        return read_explanation(_unpack_explanation(document, unpack))
+    explanations = document.get("explanations")
+    if not isinstance(explanations, list):
+        raise WhyformerError(f"its explanations are {explanations!r:.60}, not a list")
+    return read_continuation({**document, "explanations": [_unpack_explanation(one, unpack) for one in explanations]})
+
+
+def _unpack_explanation(document: Any, unpack: Unpack) -> dict[str, Any]:
+    parts = document.get("parts") if isinstance(document, dict) else None
+    if not isinstance(parts, dict) or not all(isinstance(part, dict) and "scores" in part for part in parts.values()):
+        raise WhyformerError(f"its parts are {parts!r:.60}, not objects with scores")
+    return {**document, "parts": {name: unpack(_upgrade_part(part)) for name, part in parts.items()}}
+
+
+def _upgrade_part(part: Mapping[str, Any]) -> dict[str, Any]:
+    """A part of version 1 as version 2 has it: scores beside their dtype, a list for each field of the tokens."""
+    current = dict(part)
+    if isinstance(part["scores"], dict):
+        current |= {"scores": part["scores"]["values"], "dtype": part["scores"]["dtype"]}
+    if "pieces" in part:
+        tokens, segments = ([piece[field] for piece in part["pieces"]] for field in (0, 1))
+        current |= {"tokens": tokens, "segments": segments, "offsets": [piece[2:] for piece in part["pieces"]]}
+    return current
+
+
+def _unpack_inline(part: Mapping[str, Any]) -> dict[str, Any]:
+    if part.get("dtype") not in DTYPES:
+        raise WhyformerError(f"its scores are of {part.get('dtype')!r:.60}, not of {', '.join(DTYPES)}")
+    scores = part["scores"]
+    if not isinstance(scores, list) or any(type(score) not in (int, float) for score in scores):
+        raise WhyformerError(f"its scores are {scores!r:.60}, not a list of numbers")
+    images = {"image": _inline_picture(part["image"])} if "image" in part else {}
+    return {**part, **images, "scores": np.array(scores, dtype=part["dtype"])}
+
+
+def _inline_picture(stored: str) -> Image.Image:
+    try:
+        content = base64.b64decode(stored, validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise WhyformerError(f"its image is not base64 ({error})") from error
+    with open_image(io.BytesIO(content), formats=("PNG",)) as picture:
         return Image.fromarray(np.array(picture))
 
 
@@ -229,19 +208,3 @@ def _eight_bit(picture: Image.Image) -> Image.Image:
     if picture.mode in ("L", "LA", "RGB", "RGBA"):
         return picture
     return picture.convert("L" if picture.mode == "1" else "RGB")
-
-
-def _storable(value: Any) -> Any:
-    try:
-        return json.loads(json.dumps(value, allow_nan=False))
-    except (TypeError, ValueError):
-        return repr(value)
-
-
-WRITERS: dict[str, Callable[[Result], bytes]] = {
-    ".html": lambda result: html.page([result], result.headline).encode(),
-    ".json": _json,
-    ".npz": _npz,
-    ".png": lambda result: _png(image.figure(result)),
-}
-READERS: dict[str, Callable[[bytes], Result]] = {".json": _from_json, ".npz": _from_npz}

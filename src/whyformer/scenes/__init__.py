@@ -1,31 +1,48 @@
-"""Shapes World: scenes of coloured shapes, drawn, described and asked about, with the exact truth of what matters.
+"""Shapes World: scenes of coloured shapes as pictures, sentences and questions, with the exact truth of what matters.
 
-scenes = sample(1000, "test", rng=0)
-drawn = pictures(scenes)                       # pixels, owner of each pixel, boxes
-asked = questions(scenes, torch.Generator().manual_seed(0))
-texts(asked.words)                             # "what colour is the circle?"
-asked.things, drawn.mask(asked.things)         # the things and the pixels the answer depends on
-asked.truth                                    # the words it depends on
-regions(drawn)                                 # what a detector would give a model of regions
+>>> import torch
+>>> from whyformer.scenes import pictures, questions, regions, sample, texts
+>>> scenes = sample(100, "test", rng=0)
+>>> drawing = pictures(scenes)  # pixels, owner of each pixel, boxes
+>>> about = questions(scenes, torch.Generator().manual_seed(0))
+>>> texts(about.words)[0]
+'what column is the white square in?'
+>>> texts(about.words * about.truth)[0]  # the words that the answer depends on
+'column white square'
+>>> drawing.mask(about.things).shape  # the pixels that it depends on
+torch.Size([100, 64, 64])
+>>> regions(drawing).features.shape  # what a detector would give a model of regions
+torch.Size([100, 8, 496])
 """
 
 from whyformer.scenes.drawing import Pictures, pictures
-from whyformer.scenes.example import Example, example
+from whyformer.scenes.examples import Example, example
 from whyformer.scenes.language import (
     ANSWERS,
     KINDS,
     WORDS,
     Questions,
     Sentences,
-    askable,
-    asked,
+    answerable,
     captions,
     descriptions,
     questions,
+    questions_about,
     texts,
 )
-from whyformer.scenes.regions import FEATURES, RegionBatch, regions
-from whyformer.scenes.world import COLOURS, LABELS, SHAPES, SIDE, SIZES, THINGS, Scenes, cleared, edited, sample
+from whyformer.scenes.region_features import FEATURES, RegionBatch, regions
+from whyformer.scenes.world import (
+    COLOURS,
+    LABELS,
+    SHAPES,
+    SIDE,
+    SIZES,
+    THINGS,
+    Scenes,
+    clear_things,
+    edit_things,
+    sample,
+)
 
 __all__ = [
     "ANSWERS",
@@ -44,15 +61,15 @@ __all__ = [
     "RegionBatch",
     "Scenes",
     "Sentences",
-    "askable",
-    "asked",
+    "answerable",
     "captions",
-    "cleared",
+    "clear_things",
     "descriptions",
-    "edited",
+    "edit_things",
     "example",
     "pictures",
     "questions",
+    "questions_about",
     "regions",
     "sample",
     "texts",

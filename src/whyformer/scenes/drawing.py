@@ -1,4 +1,4 @@
-"""Scenes as pixels: the picture, whose pixel each one is, and the box of every thing."""
+"""Scenes as pixels: the picture, the thing that each pixel belongs to, and the box of every thing."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ PAINTS = (
     (244, 244, 244),
     (150, 150, 150),  # clutter
 )
-FINER = 4  # samples per pixel and axis, for smooth edges
+SAMPLES = 4  # per pixel and axis, for smooth edges
 
 Pixels = UInt8[Tensor, "scene 3 64 64"]
 Owner = Int[Tensor, "scene 64 64"]  # the thing seen at each pixel, -1 where there is only background
@@ -34,18 +34,53 @@ Boxes = Float[Tensor, "scene thing 4"]  # left, top, right, bottom, in pixels
 
 @dataclass(frozen=True)
 class Pictures:
+    """Drawn scenes.
+
+    Attributes:
+        pixels: [scene, 3, 64, 64], RGB, 0 to 255.
+        owner: [scene, 64, 64]: the thing seen at each pixel, -1 for the background.
+        boxes: [scene, thing, 4]: left, top, right, bottom, in pixels, around what is seen of each thing.
+    """
+
     pixels: Pixels
     owner: Owner
-    boxes: Boxes  # around what is seen of each thing
+    boxes: Boxes
 
-    def mask(self, which: Bool[Tensor, "scene thing"]) -> Bool[Tensor, "scene 64 64"]:
-        """The pixels of these things."""
-        padded = F.pad(which, (0, 1))  # the background, -1, is never among them
+    def mask(self, things: Bool[Tensor, "scene thing"]) -> Bool[Tensor, "scene 64 64"]:
+        """The pixels of some things.
+
+        Args:
+            things: Which things of each scene.
+
+        Returns:
+            True where one of them is seen.
+
+        Example:
+            >>> from whyformer.scenes import pictures, sample
+            >>> scenes = sample(2, "test")
+            >>> drawing = pictures(scenes)
+            >>> drawing.mask(scenes.is_object).equal(drawing.mask(~scenes.is_object))
+            False
+        """
+        padded = F.pad(things, (0, 1))  # the background, -1, is never among them
         return padded.gather(1, self.owner.long().flatten(1) % (THINGS + 1)).view_as(self.owner)
 
 
 def pictures(scenes: Scenes) -> Pictures:
-    """The scenes painted thing by thing on their backgrounds."""
+    """Draw scenes: thing by thing on their backgrounds, so that a later thing hides what it overlaps.
+
+    Args:
+        scenes: Scenes as `sample` makes them.
+
+    Returns:
+        Pixels, the thing that each pixel belongs to, and a box around each thing.
+
+    Example:
+        >>> from whyformer.scenes import pictures, sample
+        >>> drawing = pictures(sample(2, "test"))
+        >>> drawing.pixels.shape, drawing.owner.shape, drawing.boxes.shape
+        (torch.Size([2, 3, 64, 64]), torch.Size([2, 64, 64]), torch.Size([2, 8, 4]))
+    """
     device = scenes.x.device
     stencils, paints = _stencils(device), torch.tensor(PAINTS, device=device)[scenes.colour] + scenes.tint
     canvas = _background(scenes).view(-1, 3)  # a row per pixel of all scenes
@@ -60,8 +95,8 @@ def pictures(scenes: Scenes) -> Pictures:
         canvas[place] = beneath + cover[:, :, None] * (paints[:, thing, None] - beneath)
         owner[place] = torch.where(cover > 0.5, thing, owner[place])
     owner = owner.view(-1, SIDE, SIDE)
-    painted = (canvas.view(-1, SIDE, SIDE, 3) + scenes.grain).clamp_(0, 255).to(torch.uint8)
-    return Pictures(painted.permute(0, 3, 1, 2).contiguous(), owner, _boxes(scenes, owner))
+    pixels = (canvas.view(-1, SIDE, SIDE, 3) + scenes.grain).clamp_(0, 255).to(torch.uint8)
+    return Pictures(pixels.permute(0, 3, 1, 2).contiguous(), owner, _boxes(scenes, owner))
 
 
 def _background(scenes: Scenes) -> Float[Tensor, "scene 64 64 3"]:
@@ -101,16 +136,16 @@ def _ends(line: Bool[Tensor, "scene thing 64"]) -> tuple[Tensor, Tensor]:
 @functools.cache
 def _stencils(device: torch.device) -> Float[Tensor, "shape radius 20 20"]:
     """How much of each pixel around the centre each kind of thing covers."""
-    step = 1 / FINER
+    step = 1 / SAMPLES
     line = torch.arange(-REACH + step / 2, REACH, step)
     down, across = torch.meshgrid(line, line, indexing="ij")
-    drawn = [[_covered(shape, across / radius, down / radius) for radius in RADII] for shape in range(BARS[1] + 1)]
-    fine = torch.stack([torch.stack(row) for row in drawn]).float()
-    return F.avg_pool2d(fine, FINER).to(device)
+    shapes = [[_inside(shape, across / radius, down / radius) for radius in RADII] for shape in range(BARS[1] + 1)]
+    fine = torch.stack([torch.stack(row) for row in shapes]).float()
+    return F.avg_pool2d(fine, SAMPLES).to(device)
 
 
-def _covered(shape: int, u: Tensor, v: Tensor) -> Tensor:
-    """Where the shape of radius one is; u points right, v down."""
+def _inside(shape: int, u: Tensor, v: Tensor) -> Tensor:
+    """Whether points lie inside the shape of radius one; u points right, v down."""
     if shape in BARS:
         along, beside = (u, v) if shape == BARS[0] else (v, u)
         return (along.abs() <= 0.8) & (beside.abs() <= 0.22)

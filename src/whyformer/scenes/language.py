@@ -27,7 +27,7 @@ WORDS = (
 )
 ANSWERS = (*COLOURS, *SHAPES, *SIZES, "yes", "no", *ROWS, *COLUMNS)
 
-# A kind of question, how it is asked, and how it is answered in a sentence.
+# A kind of question, its sentence, and the sentence of its answer.
 # Slots are filled from the scene. The answer depends on those in braces, which name the objects, and on the words in
 # brackets, which say what is asked of them.
 KINDS: dict[str, tuple[str, str]] = {
@@ -53,19 +53,34 @@ WordIds = Int[Tensor, "scene word"]
 
 @dataclass(frozen=True)
 class Sentences:
-    """One sentence per scene, and the exact truth of what it is about."""
+    """One sentence per scene, and the exact truth of what it is about.
 
-    words: WordIds  # indices into WORDS, filled up with NOTHING
-    truth: Bool[Tensor, "scene word"]  # the words that it depends on: what names the objects, and what is asked of them
-    things: Bool[Tensor, "scene thing"]  # the objects named
+    Attributes:
+        words: [scene, word]: indices into WORDS, 0 after the end; `texts` makes strings of them.
+        truth: [scene, word]: the words that matter: those that name the objects, and what is asked of them.
+        things: [scene, thing]: the objects named.
+    """
+
+    words: WordIds
+    truth: Bool[Tensor, "scene word"]
+    things: Bool[Tensor, "scene thing"]
 
 
 @dataclass(frozen=True)
 class Questions(Sentences):
-    kind: PerScene  # index into KINDS
-    answer: PerScene  # index into ANSWERS
-    replies: WordIds  # the answer in a sentence
-    about: Int[Tensor, "scene 2"]  # the thing asked about, and the one it is compared with (or itself again)
+    """One question per scene, with its answer.
+
+    Attributes:
+        kind: [scene]: index into KINDS.
+        answer: [scene]: index into ANSWERS.
+        replies: [scene, word]: the answer in a sentence, as indices into WORDS.
+        about: [scene, 2]: the thing asked about, and the one it is compared with (or itself again).
+    """
+
+    kind: PerScene
+    answer: PerScene
+    replies: WordIds
+    about: Int[Tensor, "scene 2"]
 
 
 class _Template(NamedTuple):
@@ -74,6 +89,7 @@ class _Template(NamedTuple):
 
 
 def _template(sentences: list[str]) -> _Template:
+    """Sentences with slots as tensors, so that a batch is filled in at once."""
     longest = max(len(sentence.split()) for sentence in sentences)
     words = torch.zeros(len(sentences), longest, dtype=torch.long)
     truth = torch.zeros(len(sentences), longest, dtype=torch.bool)
@@ -85,26 +101,54 @@ def _template(sentences: list[str]) -> _Template:
     return _Template(words, truth)
 
 
-_QUESTIONS = _template([asked for asked, _ in KINDS.values()])
+_QUESTIONS = _template([question for question, _ in KINDS.values()])
 _REPLIES = _template([reply for _, reply in KINDS.values()])
 _CAPTIONS = _template(list(CAPTIONS))
 _CLAUSE = _template([CLAUSE])
 
 
 def questions(scenes: Scenes, rng: Generator) -> Questions:
-    """A random question about each scene, of a random kind, that has one answer.
+    """A random question about each scene, of a random kind, that has exactly one answer.
 
     "The circle" is asked about only where there is one circle; places are compared only across columns or rows.
+
+    Args:
+        scenes: The scenes.
+        rng: A generator on their device.
+
+    Returns:
+        The questions, their answers and their truth.
+
+    Example:
+        >>> import torch
+        >>> from whyformer.scenes import ANSWERS, questions, sample, texts
+        >>> about = questions(sample(2, "test"), torch.Generator().manual_seed(0))
+        >>> texts(about.words)
+        ['what column is the green square in?', 'is the pink star above the purple circle?']
+        >>> [ANSWERS[answer] for answer in about.answer]
+        ['left', 'yes']
     """
-    possible = askable(scenes)
+    possible = answerable(scenes)
     kind = torch.multinomial(possible.flatten(2).any(dim=2).float(), 1, generator=rng)[:, 0]
     pairs = possible[torch.arange(len(scenes), device=kind.device), kind].flatten(1)
     pair = torch.multinomial(pairs.float(), 1, generator=rng)[:, 0]
-    return asked(scenes, kind, torch.stack([pair // THINGS, pair % THINGS], dim=1))
+    return questions_about(scenes, kind, torch.stack([pair // THINGS, pair % THINGS], dim=1))
 
 
-def askable(scenes: Scenes) -> Bool[Tensor, "scene kind thing other"]:
-    """Which questions have one answer; for kinds that compare nothing, the other thing is the thing itself."""
+def answerable(scenes: Scenes) -> Bool[Tensor, "scene kind thing other"]:
+    """Which questions about each scene have exactly one answer.
+
+    Args:
+        scenes: The scenes.
+
+    Returns:
+        [scene, kind, thing, other thing]; where a kind compares nothing, the other thing is the thing itself.
+
+    Example:
+        >>> from whyformer.scenes import answerable, sample
+        >>> answerable(sample(2, "test")).shape
+        torch.Size([2, 7, 8, 8])
+    """
     real = scenes.is_object
     alone = torch.eye(THINGS, dtype=torch.bool, device=real.device) & real[:, :, None]
     only_of_shape = _only_one(scenes.shape, real)[:, :, None] & alone
@@ -114,8 +158,27 @@ def askable(scenes: Scenes) -> Bool[Tensor, "scene kind thing other"]:
     return torch.stack([only_of_shape, only_of_colour, alone, beside, over, alone, alone], dim=1)
 
 
-def asked(scenes: Scenes, kind: PerScene, about: Int[Tensor, "scene 2"]) -> Questions:
-    """The question of this kind about these things, its answer and its truth."""
+def questions_about(scenes: Scenes, kind: PerScene, about: Int[Tensor, "scene 2"]) -> Questions:
+    """The question of a given kind about given things of each scene.
+
+    Args:
+        scenes: The scenes.
+        kind: [scene]: index into KINDS.
+        about: [scene, 2]: the thing asked about, and the one it is compared with (or itself again). Which of them make
+            a question with one answer, `answerable` tells.
+
+    Returns:
+        The questions, their answers and their truth.
+
+    Example:
+        >>> import torch
+        >>> from whyformer.scenes import questions, questions_about, sample, texts
+        >>> scenes = sample(2, "test")
+        >>> about = questions(scenes, torch.Generator().manual_seed(0))
+        >>> again = questions_about(scenes, about.kind, about.about)
+        >>> texts(again.words) == texts(about.words)
+        True
+    """
     first, second = about.unbind(dim=1)
     at_first, at_second = (_picker(scenes, thing) for thing in (first, second))
     yes, no = ANSWERS.index("yes"), ANSWERS.index("no")
@@ -130,14 +193,28 @@ def asked(scenes: Scenes, kind: PerScene, about: Int[Tensor, "scene 2"]) -> Ques
     ]
     answer = torch.stack(choices, dim=1).gather(1, kind[:, None])[:, 0]
     slots = _slots(scenes, first, second, answer)
-    words, truth = _filled(_QUESTIONS, kind, slots)
-    replies, _ = _filled(_REPLIES, kind, slots)
-    return Questions(words, truth, _marked(scenes, first, second), kind, answer, replies, about)
+    words, truth = _fill(_QUESTIONS, kind, slots)
+    replies, _ = _fill(_REPLIES, kind, slots)
+    return Questions(words, truth, _either(first, second), kind, answer, replies, about)
 
 
 def captions(scenes: Scenes, rng: Generator) -> Sentences:
-    """A caption of two random objects of each scene and how they lie."""
-    beside, over = askable(scenes)[:, 3:5].unbind(dim=1)
+    """A caption of two random objects of each scene and how they lie.
+
+    Args:
+        scenes: The scenes.
+        rng: A generator on their device.
+
+    Returns:
+        The captions, and which words and things they are about.
+
+    Example:
+        >>> import torch
+        >>> from whyformer.scenes import captions, sample, texts
+        >>> texts(captions(sample(1, "test"), torch.Generator().manual_seed(0)).words)
+        ['a yellow ring left of a red triangle']
+    """
+    beside, over = answerable(scenes)[:, 3:5].unbind(dim=1)
     pair = torch.multinomial((beside | over).flatten(1).float(), 1, generator=rng)[:, 0]
     first, second = pair // THINGS, pair % THINGS
     at_first, at_second = (_picker(scenes, thing) for thing in (first, second))
@@ -145,42 +222,66 @@ def captions(scenes: Scenes, rng: Generator) -> Sentences:
     down = 2 + (at_first("row") < at_second("row")).logical_not().long()
     can = torch.stack([part.flatten(1).gather(1, pair[:, None])[:, 0] for part in (beside, over)], dim=1)
     is_down = torch.multinomial(can.float(), 1, generator=rng)[:, 0].bool()
-    words, truth = _filled(_CAPTIONS, torch.where(is_down, down, across), _slots(scenes, first, second, None))
-    return Sentences(words, truth, _marked(scenes, first, second))
+    words, truth = _fill(_CAPTIONS, torch.where(is_down, down, across), _slots(scenes, first, second, None))
+    return Sentences(words, truth, _either(first, second))
 
 
-def descriptions(scenes: Scenes, asked_about: Questions | None = None) -> Sentences:
+def descriptions(scenes: Scenes, about: Questions | None = None) -> Sentences:
     """Every object of each scene with its size, colour, shape and place, in reading order.
 
-    With a question, the truth marks what its answer depends on: the words by which the object is found, and the words
-    that answer. Without one, every object's colour and shape.
+    Args:
+        scenes: The scenes.
+        about: A question about each scene. Its truth then marks what the answer depends on: the words by which the
+            object is identified, and the words that answer. Without it the truth is every object's colour and shape.
+
+    Returns:
+        The descriptions, and which words and things matter.
+
+    Example:
+        >>> from whyformer.scenes import descriptions, sample, texts
+        >>> texts(descriptions(sample(1, "test")).words)[0].split(". ")[0]
+        'a large white triangle at the top right'
     """
     order = torch.where(scenes.is_object, scenes.cell, 9).argsort(dim=1)
     count, longest = len(scenes), _CLAUSE.words.shape[1]
     clauses, marks = [], []
     for place in range(THINGS):
         thing = order[:, place]
-        words, _ = _filled(_CLAUSE, torch.zeros_like(thing), _slots(scenes, thing, thing, None))
+        words, _ = _fill(_CLAUSE, torch.zeros_like(thing), _slots(scenes, thing, thing, None))
         real = scenes.is_object.gather(1, thing[:, None])
         clauses.append(words * real)
-        marks.append(_clause_truth(thing, asked_about) & real)
+        marks.append(_clause_truth(thing, about) & real)
     length = longest * int(scenes.is_object.sum(dim=1).max())
-    things = scenes.is_object if asked_about is None else asked_about.things
+    things = scenes.is_object if about is None else about.things
     return Sentences(torch.cat(clauses, dim=1)[:, :length], torch.cat(marks, dim=1).view(count, -1)[:, :length], things)
 
 
 def texts(words: WordIds) -> list[str]:
-    """The sentences as strings."""
+    """Sentences as strings.
+
+    Args:
+        words: [scene, word]: indices into WORDS, such as `Sentences.words`.
+
+    Returns:
+        One string per scene.
+
+    Example:
+        >>> import torch
+        >>> from whyformer.scenes import WORDS, texts
+        >>> texts(torch.tensor([[WORDS.index(word) for word in ("what", "colour", "?")]]))
+        ['what colour?']
+    """
     return [_joined(line) for line in words.tolist()]
 
 
 def _joined(line: list[int]) -> str:
+    """Words with spaces between them, but none in front of a punctuation mark."""
     text = " ".join(WORDS[word] for word in line if word)
     return text.replace(" ?", "?").replace(" .", ".")
 
 
 def _clause_truth(thing: PerScene, about: Questions | None) -> Bool[Tensor, "scene word"]:
-    """For each kind of question, the words of the asked object's clause that matter."""
+    """For each kind of question, the words of the clause of the object asked about that matter."""
     kinds = [("colour", "shape"), ("colour", "shape"), ("size", "colour", "shape")]
     kinds += [("colour", "shape", "column"), ("colour", "shape", "row")]
     kinds += [("colour", "shape", "row"), ("colour", "shape", "column")]
@@ -192,6 +293,7 @@ def _clause_truth(thing: PerScene, about: Questions | None) -> Bool[Tensor, "sce
 
 
 def _only_one(value: Int[Tensor, "scene thing"], real: Bool[Tensor, "scene thing"]) -> Bool[Tensor, "scene thing"]:
+    """Whether no other object of the scene has the same value."""
     same = (value[:, :, None] == value[:, None, :]) & real[:, None, :]
     return real & (same.sum(dim=2) == 1)
 
@@ -209,7 +311,7 @@ def _slots(scenes: Scenes, first: Tensor, second: Tensor, answer: Tensor | None)
         table = torch.tensor([WORDS.index(name) for name in names] + [0, 0], device=index.device)
         return table[index.clamp(max=len(names) + 1)]
 
-    filled = [
+    columns = [
         words(COLOURS, at_first("colour")),
         words(SHAPES, at_first("shape")),
         words(SIZES, at_first("size")),
@@ -219,14 +321,16 @@ def _slots(scenes: Scenes, first: Tensor, second: Tensor, answer: Tensor | None)
         words(SHAPES, at_second("shape")),
         words(ANSWERS, answer) if answer is not None else torch.zeros_like(first),
     ]
-    return torch.stack(filled, dim=1)
+    return torch.stack(columns, dim=1)
 
 
-def _filled(template: _Template, number: Tensor, slots: Tensor) -> tuple[WordIds, Bool[Tensor, "scene word"]]:
+def _fill(template: _Template, number: Tensor, slots: Tensor) -> tuple[WordIds, Bool[Tensor, "scene word"]]:
+    """The sentence of this number for each scene, its slots filled in, and the words that matter."""
     words, truth = (part.to(number.device)[number] for part in template)
     return torch.where(words < 0, slots.gather(1, (-1 - words).clamp(min=0)), words), truth
 
 
-def _marked(scenes: Scenes, first: Tensor, second: Tensor) -> Bool[Tensor, "scene thing"]:
+def _either(first: Tensor, second: Tensor) -> Bool[Tensor, "scene thing"]:
+    """Whether a thing is the first or the second."""
     place = torch.arange(THINGS, device=first.device)
     return (place == first[:, None]) | (place == second[:, None])

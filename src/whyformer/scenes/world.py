@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from numbers import Integral
 from typing import Literal
 
 import torch
@@ -28,6 +29,8 @@ RADII = (5, 6, 9, 10)  # pixels; the first two are small
 BARS = (len(SHAPES), len(SHAPES) + 1)  # clutter: lying and standing bars, of no named shape
 GREY = len(COLOURS)  # and of no named colour
 FEWEST, MOST = 3, 6  # objects
+MOST_SCENES = 100_000  # of one call: 5 GB
+EDITABLE = ("shape", "colour", "radius")
 CELL_CENTRES = (12, 32, 52)
 JITTER = 4  # pixels; things in different columns stay at least 12 pixels apart, so left and right are never in doubt
 
@@ -40,18 +43,33 @@ PerScene = Int[Tensor, " scene"]
 
 @dataclass(frozen=True)
 class Scenes:
-    """A batch of scenes. Things are drawn in order, so a later one hides what it overlaps."""
+    """A batch of scenes, as numbers: eight things each, drawn in their order, so that a later one hides an earlier one.
+
+    `sample` makes scenes, `pictures` draws them. Index them with a slice or a tensor to select some.
+
+    Attributes:
+        shape: [scene, thing]: index into SHAPES; clutter has a larger one.
+        colour: [scene, thing]: index into COLOURS; clutter has a larger one.
+        radius: [scene, thing]: 0 and 1 are small, 2 and 3 large.
+        cell: [scene, thing]: row · 3 + column.
+        x: [scene, thing]: centre, in pixels.
+        y: [scene, thing]: centre, in pixels.
+        tint: [scene, thing, 3]: how far the paint departs from its colour's mean.
+        ground: [scene, 5, 5, 3]: the background's colours, coarsely.
+        stripes: [scene, 4]: two frequencies, phase and strength of the background's stripes.
+        grain: [scene, 64, 64, 3]: pixel noise.
+    """
 
     shape: Things  # index into SHAPES, or one of BARS
     colour: Things  # index into COLOURS, or GREY
     radius: Things  # index into RADII
-    cell: Things  # row · 3 + column
-    x: Things  # centre, in pixels
+    cell: Things
+    x: Things
     y: Things
-    tint: Float[Tensor, "scene thing 3"]  # what the paint departs from its colour's mean
-    ground: Float[Tensor, "scene 5 5 3"]  # the background's colours, coarsely
-    stripes: Float[Tensor, "scene 4"]  # two frequencies, phase and strength of the background's stripes
-    grain: Float[Tensor, "scene 64 64 3"]  # pixel noise
+    tint: Float[Tensor, "scene thing 3"]
+    ground: Float[Tensor, "scene 5 5 3"]
+    stripes: Float[Tensor, "scene 4"]
+    grain: Float[Tensor, "scene 64 64 3"]
 
     def __len__(self) -> int:
         return len(self.shape)
@@ -62,6 +80,7 @@ class Scenes:
 
     @property
     def is_object(self) -> Bool[Tensor, "scene thing"]:
+        """Whether a thing is an object, not clutter."""
         return self.shape < len(SHAPES)
 
     @property
@@ -71,10 +90,12 @@ class Scenes:
 
     @property
     def row(self) -> Things:
+        """0 is the top row."""
         return self.cell // 3
 
     @property
     def column(self) -> Things:
+        """0 is the left column."""
         return self.cell % 3
 
     @property
@@ -83,54 +104,123 @@ class Scenes:
         return torch.where(self.is_object, self.colour * len(SHAPES) + self.shape, -1)
 
     def to(self, device: torch.device | str) -> Scenes:
+        """The same scenes on another device."""
         return Scenes(**{field.name: getattr(self, field.name).to(device) for field in dataclasses.fields(self)})
 
 
 def sample(count: int, split: Split = "train", *, rng: Generator | int = 0) -> Scenes:
-    """`count` random scenes of a split, on the generator's device; an int seeds a generator on the CPU.
+    """Random scenes of a split.
 
     Which split a scene belongs to is decided by its own content (`content`), so that no two splits share a scene.
+
+    Args:
+        count: How many scenes, at most 100,000: one takes about 50 kB of memory.
+        split: "train", "val" or "test".
+        rng: A generator, whose device the scenes are on; a number seeds a generator on the CPU.
+
+    Returns:
+        The scenes, as numbers: `pictures` draws them.
+
+    Raises:
+        WhyformerError: There is no such split, or the count is no whole number from 1 to 100,000.
+
+    Example:
+        >>> from whyformer.scenes import LABELS, sample
+        >>> scenes = sample(3, "test", rng=0)
+        >>> len(scenes)
+        3
+        >>> [LABELS[label] for label in scenes.label[0] if label >= 0]
+        ['pink triangle', 'blue star', 'pink ring', 'purple circle']
     """
     if split not in SPLITS:
         raise WhyformerError(f"No split named {split!r}. Known: {', '.join(SPLITS)}.")
-    if count < 1:
-        raise WhyformerError(f"count is {count}: ask for one scene at least.")
+    _check_count(count)
     generator = torch.Generator().manual_seed(rng) if isinstance(rng, int) else rng
     share = len(SPLITS[split]) / 10
     parts: list[tuple[Tensor, ...]] = []
-    found = 0
-    while found < count:
-        layout = _layout(int((count - found) / share * 1.1) + 16, generator)
+    missing = count
+    while missing > 0:
+        layout = _layout(int(missing / share * 1.1) + 16, generator)
         tenth = content(*layout[:4]) % 10
         belongs = (tenth >= SPLITS[split].start) & (tenth < SPLITS[split].stop)
         parts.append(tuple(part[belongs] for part in layout))
-        found += len(parts[-1][0])
+        missing -= len(parts[-1][0])
     layout = tuple(torch.cat(part)[:count] for part in zip(*parts, strict=True))
     return Scenes(*layout, *_surface(count, generator))
+
+
+def _check_count(count: int) -> None:
+    """Refuse what is no number of scenes, or so many that memory would run out without a word."""
+    if not isinstance(count, Integral):
+        raise WhyformerError(f"count is {count!r}: ask for a whole number of scenes, such as 100.")
+    if count < 1:
+        raise WhyformerError(f"count is {count}: ask for one scene at least.")
+    if count > MOST_SCENES:
+        raise WhyformerError(
+            f"count is {count:,}: at most {MOST_SCENES:,} scenes are made at once, of about 50 kB each. "
+            "Make fewer, and others with another seed."
+        )
 
 
 def content(shape: Things, colour: Things, radius: Things, cell: Things) -> PerScene:
     """A number for what a scene shows: which objects, of which size, in which cells, whatever the order."""
     code = ((shape * len(COLOURS) + colour) * len(SIZES) + radius // 2) * 9 + cell + 1
-    mixed = code * 0x2545F4914F6CDD1D  # a wrapping product spreads neighbouring codes apart
-    mixed = (mixed ^ (mixed >> 29)) * 0x369DEA0F31A53F85
-    total = torch.where(shape < len(SHAPES), mixed ^ (mixed >> 32), 0).sum(dim=1)
+    hashed = code * 0x2545F4914F6CDD1D  # a wrapping product spreads neighbouring codes apart
+    hashed = (hashed ^ (hashed >> 29)) * 0x369DEA0F31A53F85
+    total = torch.where(shape < len(SHAPES), hashed ^ (hashed >> 32), 0).sum(dim=1)
     return ((total * 0x2545F4914F6CDD1D) >> 33) & 0x3FFFFFFF
 
 
-def edited(scenes: Scenes, thing: PerScene, **values: PerScene) -> Scenes:
-    """The same scenes with `shape`, `colour` or `radius` of one thing of each changed, and nothing else."""
-    changed = {name: getattr(scenes, name).scatter(1, thing[:, None], new[:, None]) for name, new in values.items()}
-    return dataclasses.replace(scenes, **changed)
+def edit_things(scenes: Scenes, thing: PerScene, **values: PerScene) -> Scenes:
+    """The same scenes with one thing of each changed, and nothing else.
+
+    Args:
+        scenes: The scenes.
+        thing: [scene]: the thing to change.
+        **values: [scene]: its new `shape`, `colour` or `radius`, as `Scenes` counts them.
+
+    Returns:
+        New scenes; the given ones stay as they are.
+
+    Raises:
+        WhyformerError: A value is none of `shape`, `colour` and `radius`.
+
+    Example:
+        >>> from whyformer.scenes import COLOURS, edit_things, sample
+        >>> scenes = sample(2, "test")
+        >>> thing = scenes.is_object.long().argmax(dim=1)
+        >>> pink = thing * 0 + COLOURS.index("pink")
+        >>> edit_things(scenes, thing, colour=pink).colour.gather(1, thing[:, None])[:, 0].equal(pink)
+        True
+    """
+    for name in values:
+        if name not in EDITABLE:
+            raise WhyformerError(f"A thing's {name!r} cannot be edited. Choose from: {', '.join(EDITABLE)}.")
+    columns = {name: getattr(scenes, name).scatter(1, thing[:, None], new[:, None]) for name, new in values.items()}
+    return dataclasses.replace(scenes, **columns)
 
 
-def cleared(scenes: Scenes, which: Bool[Tensor, "scene thing"]) -> Scenes:
-    """The same scenes with these things turned into clutter: a small grey bar lies where each was."""
+def clear_things(scenes: Scenes, things: Bool[Tensor, "scene thing"]) -> Scenes:
+    """The same scenes with some things turned into clutter: a small grey bar lies where each was.
+
+    Args:
+        scenes: The scenes.
+        things: [scene, thing]: which things.
+
+    Returns:
+        New scenes; the given ones stay as they are.
+
+    Example:
+        >>> from whyformer.scenes import clear_things, sample
+        >>> scenes = sample(2, "test")
+        >>> clear_things(scenes, scenes.is_object).is_object.any()
+        tensor(False)
+    """
     return dataclasses.replace(
         scenes,
-        shape=scenes.shape.masked_fill(which, BARS[0]),
-        colour=scenes.colour.masked_fill(which, GREY),
-        radius=scenes.radius.masked_fill(which, 0),
+        shape=scenes.shape.masked_fill(things, BARS[0]),
+        colour=scenes.colour.masked_fill(things, GREY),
+        radius=scenes.radius.masked_fill(things, 0),
     )
 
 
@@ -141,16 +231,16 @@ def _layout(count: int, rng: Generator) -> tuple[Tensor, ...]:
     def integers(low: int, high: int, *size: int) -> Tensor:
         return torch.randint(low, high, size, generator=rng, device=device)
 
-    def permuted(choices: int) -> Tensor:
+    def permutation(choices: int) -> Tensor:
         return torch.rand(count, choices, generator=rng, device=device).argsort(dim=1)[:, :THINGS]
 
-    label = permuted(len(LABELS))  # eight different ones
+    label = permutation(len(LABELS))  # eight different ones
     objects = integers(FEWEST, MOST + 1, count, 1)
-    is_object = permuted(THINGS) < objects
+    is_object = permutation(THINGS) < objects
     shape = torch.where(is_object, label % len(SHAPES), integers(BARS[0], BARS[1] + 1, count, THINGS))
     colour = torch.where(is_object, label // len(SHAPES), GREY)
     radius = torch.where(is_object, integers(0, len(RADII), count, THINGS), integers(0, 2, count, THINGS))
-    cell = permuted(9)
+    cell = permutation(9)
     centres = torch.tensor(CELL_CENTRES, device=device)
     x, y = (
         (centres[place] + integers(-JITTER, JITTER + 1, count, THINGS)).clamp(max(RADII), SIDE - max(RADII))
@@ -160,7 +250,7 @@ def _layout(count: int, rng: Generator) -> tuple[Tensor, ...]:
 
 
 def _surface(count: int, rng: Generator) -> tuple[Tensor, ...]:
-    """Tint, ground, stripes and grain: what the eye sees and no question asks about."""
+    """Tint, ground, stripes and grain: what is seen and no question asks about."""
 
     def uniform(low: float, high: float, *size: int) -> Tensor:
         return low + (high - low) * torch.rand(count, *size, generator=rng, device=rng.device)

@@ -23,7 +23,7 @@ from whyformer.targets.scores import Contrast, Label, Score, Target, one_each, s
 class Pair:
     """A picture with the text it is compared with, what that is called, and the text it is compared against."""
 
-    one: EncodedExample
+    encoded: EncodedExample
     name: str
     probability: float | None
     against: Tensor | None
@@ -35,8 +35,8 @@ def pairs_of(loaded_model: LoadedModel, examples: Sequence[Any], target: Target,
     "predicted" is the most similar. A contrast is of two of the texts.
     """
     targets = [target] * len(examples) if isinstance(target, Contrast) else one_each(target, len(examples))
-    asked = enumerate(zip(examples, targets, strict=True))
-    return [_pair(number, example, loaded_model, each, truncate=truncate) for number, (example, each) in asked]
+    questions = enumerate(zip(examples, targets, strict=True))
+    return [_pair(number, example, loaded_model, each, truncate=truncate) for number, (example, each) in questions]
 
 
 def _pair(number: int, example: Any, loaded_model: LoadedModel, target: Label | Contrast, *, truncate: bool) -> Pair:

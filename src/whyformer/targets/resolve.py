@@ -53,17 +53,17 @@ def resolve_target(
     of a dual encoder about the similarity of each pair.
     """
     if callable(target):
-        return _score_of_ones_own(target, output)
+        return _resolve_score(target, output)
     if hasattr(output, "text_embeds") and hasattr(output, "image_embeds"):
-        return _similarity(target, output, model)
+        return _resolve_similarity(target, output, model)
     logits = all_logits(output)
     if logits is not None and not bool(torch.isfinite(logits).all()):
         raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
     if logits is not None and logits.dim() == 3 and hasattr(output, "pred_boxes"):
-        return _detected(target, logits, labels)
+        return _resolve_detection(target, logits, labels)
     if logits is not None and logits.dim() == 3 and getattr(model, "can_generate", bool)():
-        return _labelled(target, output, labels, last_tokens(logits, inputs))
-    return _labelled(target, output, labels, None)
+        return _resolve_label(target, output, labels, last_tokens(logits, inputs))
+    return _resolve_label(target, output, labels, None)
 
 
 def last_tokens(logits: Tensor, inputs: Inputs) -> Tensor:
@@ -75,22 +75,22 @@ def last_tokens(logits: Tensor, inputs: Inputs) -> Tensor:
     return ((torch.arange(length, device=mask.device) + 1) * mask).argmax(dim=1)
 
 
-def _labelled(target: Target, output: Any, labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
+def _resolve_label(target: Target, output: Any, labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
     logits = logits_of(output, place)
     if isinstance(target, Detection):
         raise WhyformerError("A detection is a target for detectors: give a label, or 'predicted'.")
-    return _chosen(target, logits, labels, place)
+    return _resolve_choice(target, logits, labels, place)
 
 
-def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> ResolvedTarget:
+def _resolve_detection(target: Target, logits: Tensor, labels: Mapping[int, str]) -> ResolvedTarget:
     """The object query that found the label best, or found anything best.
 
     A logit more than there are labels is "no object"; detectors without it judge each label by itself.
     """
     batch, queries, count = logits.shape
     is_sole = count == len(labels)
-    found = logits.sigmoid() if is_sole else logits.softmax(dim=-1)[..., :-1]
-    count = found.shape[-1]
+    shares = logits.sigmoid() if is_sole else logits.softmax(dim=-1)[..., :-1]
+    count = shares.shape[-1]
     if isinstance(target, Detection):
         if not 0 <= target.query < queries:
             raise WhyformerError(f"No object query {target.query}: this model has {queries}, 0 to {queries - 1}.")
@@ -100,17 +100,17 @@ def _detected(target: Target, logits: Tensor, labels: Mapping[int, str]) -> Reso
         wanted = target.label if isinstance(target, Contrast) else target
         rows = []
         for example, label in enumerate(one_each(wanted, batch)):
-            scores = found[example]
+            scores = shares[example]
             named = scores.amax(dim=1) if label == "predicted" else scores[:, label_index(label, labels, count)]
             rows.append(named.argmax())
         place = torch.stack(rows)
-    here = found[torch.arange(batch, device=place.device), place]
-    chosen = _chosen(target if isinstance(target, Contrast) else wanted, here, labels, place)
+    here = shares[torch.arange(batch, device=place.device), place]
+    chosen = _resolve_choice(target if isinstance(target, Contrast) else wanted, here, labels, place)
     is_single = not isinstance(target, Contrast)
-    return replace(chosen, is_sole=is_sole and is_single, notes=() if is_sole else _nothing_found(logits, place))
+    return replace(chosen, is_sole=is_sole and is_single, notes=() if is_sole else _notes_on_nothing(logits, place))
 
 
-def _nothing_found(logits: Tensor, place: Tensor) -> tuple[str, ...]:
+def _notes_on_nothing(logits: Tensor, place: Tensor) -> tuple[str, ...]:
     """A note on each example whose object query answers "no object", the last of its logits, before any label."""
     here = logits[torch.arange(len(place), device=place.device), place].softmax(dim=-1)
     return tuple(
@@ -121,7 +121,7 @@ def _nothing_found(logits: Tensor, place: Tensor) -> tuple[str, ...]:
     )
 
 
-def _chosen(target: Any, scores: Tensor, labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
+def _resolve_choice(target: Any, scores: Tensor, labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
     """The label or contrast of each example, "predicted" being the best of its scores [example, label]."""
     batch, count = scores.shape
     best = scores.argmax(dim=1).tolist()
@@ -131,16 +131,16 @@ def _chosen(target: Any, scores: Tensor, labels: Mapping[int, str], place: Tenso
         return tuple(best[n] if label == "predicted" else label_index(label, labels, count) for n, label in each)
 
     if isinstance(target, Contrast):
-        return _contrasted(indices_of(target.label), indices_of(target.other), labels, place)
-    return _named(indices_of(target), labels, place)
+        return _resolve_contrast(indices_of(target.label), indices_of(target.other), labels, place)
+    return _resolve_labels(indices_of(target), labels, place)
 
 
-def _named(indices: tuple[int, ...], labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
+def _resolve_labels(indices: tuple[int, ...], labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
     names = tuple(label_name(index, labels) for index in indices)
     return ResolvedTarget(logit(torch.tensor(indices), place), indices, names, place)
 
 
-def _contrasted(
+def _resolve_contrast(
     wanted: tuple[int, ...], others: tuple[int, ...], labels: Mapping[int, str], place: Tensor | None
 ) -> ResolvedTarget:
     """A contrast has names but no index: no single label's probability is that of its answer."""
@@ -153,7 +153,7 @@ def _contrasted(
     return ResolvedTarget(lambda result: chosen(result) - against(result), (None,) * len(names), names, place)
 
 
-def _similarity(target: Target, output: Any, model: nn.Module) -> ResolvedTarget:
+def _resolve_similarity(target: Target, output: Any, model: nn.Module) -> ResolvedTarget:
     images, texts = len(output.image_embeds), len(output.text_embeds)
     if images != texts:
         raise WhyformerError(f"{images} images and {texts} texts: give pairs, a text for each image.")
@@ -172,7 +172,7 @@ def _shown(target: Target | Label) -> str:
     return f"{target!r:.40}"
 
 
-def _score_of_ones_own(target: Score, output: Any) -> ResolvedTarget:
+def _resolve_score(target: Score, output: Any) -> ResolvedTarget:
     scores = target(output)
     if not isinstance(scores, Tensor) or scores.dim() != 1 or not bool(torch.isfinite(scores).all()):
         raise WhyformerError(f"A target that is a score gives one finite number per example, not {scores!r:.60}.")

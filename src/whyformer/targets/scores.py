@@ -38,17 +38,54 @@ Target = Label | Contrast | Detection | Score | Sequence[Label]
 
 
 def contrast(label: Label, other: Label) -> Contrast:
-    """The target "why `label` rather than `other`"."""
+    """The target "why `label` rather than `other`".
+
+    Args:
+        label: The name or index of a label; "predicted" for the model's answer. Of a model that compares a picture
+            with texts, one of the texts; of a model that writes, a token.
+        other: The one it is set against.
+
+    Returns:
+        A target for `explain` and `attribute`: the difference of the two logits.
+
+    Example:
+        >>> whyformer.explain("A dull film.", model="mini-bert", target=whyformer.contrast("negative", "positive")).target
+        'negative rather than positive'
+    """
     return Contrast(label, other)
 
 
 def detection(query: int, label: Label = "predicted") -> Detection:
-    """The target "why did object query `query` find `label`"."""
+    """The target "why did object query `query` find `label`", for detectors.
+
+    Args:
+        query: The number of the object query, from 0 on.
+        label: The name or index of a label; "predicted" for the query's own answer.
+
+    Returns:
+        A target for `explain` and `attribute`.
+
+    Example:
+        >>> whyformer.detection(3, "cat")
+        Detection(query=3, label='cat')
+    """
     return Detection(query, label)
 
 
 def logit(index: int | Tensor, place: Tensor | None = None) -> Score:
-    """The logit at `index`, one for all examples or one each; `place` is the token or object query it is read at."""
+    """The score that is a logit of the model's output.
+
+    Args:
+        index: The index of the label: one for all examples, or a tensor with one for each.
+        place: For models that answer at every token or object query, which of them each example is asked about.
+
+    Returns:
+        A function of the model's output that gives one number per example: a target.
+
+    Example:
+        >>> whyformer.explain("A dull film.", model="mini-bert", target=whyformer.logit(0)).probability is None
+        True
+    """
 
     def score(output: Any) -> ExampleScores:
         logits = logits_of(output, place)
@@ -59,13 +96,68 @@ def logit(index: int | Tensor, place: Tensor | None = None) -> Score:
 
 
 def similarity(scale: Tensor | float = 1.0) -> Score:
-    """How alike an image and its text are to a dual encoder: their cosine, times the model's own scale."""
-    return lambda output: scale * (output.image_embeds * output.text_embeds).sum(dim=-1)
+    """The score that is how alike a picture and a text are to a dual encoder: their cosine.
+
+    Args:
+        scale: What the cosine is multiplied with; models multiply it with a scale of their own.
+
+    Returns:
+        A function of the model's output that gives one number per pair: a target.
+
+    Raises:
+        WhyformerError: When it is asked of a model that has no embeddings of a picture and a text.
+
+    Example:
+        >>> scene = whyformer.scenes.example(3)
+        >>> pair = (scene.image, scene.caption)
+        >>> whyformer.explain(pair, model="mini-clip", target=whyformer.similarity(), method="rollout").target
+        'score'
+    """
+
+    def score(output: Any) -> ExampleScores:
+        if getattr(output, "image_embeds", None) is None or getattr(output, "text_embeds", None) is None:
+            raise WhyformerError(
+                "similarity() is for models of pictures and texts (CLIP): this one gives no embeddings."
+            )
+        cosines: ExampleScores = (output.image_embeds * output.text_embeds).sum(dim=-1)
+        return scale * cosines
+
+    return score
 
 
 def box_side(query: int, side: Literal["x", "y", "width", "height"]) -> Score:
-    """A side of the box that a detector's object query gives, as a share of the image."""
-    return lambda output: output.pred_boxes[:, query, ("x", "y", "width", "height").index(side)]
+    """The score that is a side of the box that a detector's object query gives, as a share of the picture.
+
+    Args:
+        query: The number of the object query, from 0 on.
+        side: "x" or "y" of the box's middle, its "width" or its "height".
+
+    Returns:
+        A function of the model's output that gives one number per example: a target.
+
+    Raises:
+        WhyformerError: If a box has no such side, or when it is asked of a model without boxes.
+
+    Example:
+        >>> scene = whyformer.scenes.example(3)
+        >>> width = whyformer.box_side(0, "width")
+        >>> whyformer.explain(scene.image, model="mini-detr", target=width, method="rollout").target
+        'score'
+    """
+    sides = ("x", "y", "width", "height")
+    if side not in sides:
+        raise WhyformerError(f"box_side: side={side!r}. Choose from: {', '.join(sides)}.")
+
+    def score(output: Any) -> ExampleScores:
+        boxes = getattr(output, "pred_boxes", None)
+        if boxes is None:
+            raise WhyformerError("box_side() is for detectors: this model's output has no boxes.")
+        if not 0 <= query < boxes.shape[1]:
+            raise WhyformerError(f"No object query {query}: this model has {boxes.shape[1]}, from 0 on.")
+        side_of_box: ExampleScores = boxes[:, query, sides.index(side)]
+        return side_of_box
+
+    return score
 
 
 def logits_of(output: Any, place: Tensor | None = None) -> Logits:
@@ -74,19 +166,19 @@ def logits_of(output: Any, place: Tensor | None = None) -> Logits:
     if logits is not None and logits.dim() == 3 and place is not None:
         return logits[torch.arange(len(logits), device=logits.device), place.to(logits.device)]
     if logits is None or logits.dim() != 2:
-        found = "none" if logits is None else f"shape {tuple(logits.shape)}"
-        raise WhyformerError(f"Expected logits [batch, label], found {found}: pass a target that makes the score.")
+        seen = "none" if logits is None else f"shape {tuple(logits.shape)}"
+        raise WhyformerError(f"Expected logits [batch, label], found {seen}: pass a target that makes the score.")
     return logits
 
 
 def all_logits(output: Any) -> Tensor | None:
     """The logits by whatever name: [batch, label], or [batch, place, label] for every token or object query."""
     for name in ("logits", "question_answering_score"):
-        found = getattr(output, name, None)
-        if isinstance(found, Tensor):
-            return found
-    found = output if isinstance(output, Tensor) else output[0] if isinstance(output, tuple) else None
-    return found if isinstance(found, Tensor) else None
+        logits = getattr(output, name, None)
+        if isinstance(logits, Tensor):
+            return logits
+    first = output if isinstance(output, Tensor) else output[0] if isinstance(output, tuple) else None
+    return first if isinstance(first, Tensor) else None
 
 
 def one_each(target: Any, count: int) -> list[Label]:

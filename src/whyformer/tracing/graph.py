@@ -11,11 +11,14 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from whyformer.axes import AttentionMap, ExampleScores, StreamScores, by_head
-from whyformer.propagation.mode import Backward, PropagationMode, following
-from whyformer.propagation.rules import RULES, Rules, balanced
+from whyformer.propagation.mode import Backward, PropagationMode, using_backward
+from whyformer.propagation.rules import RULES, Rules, balanced_sum
 from whyformer.targets.scores import Score
+from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.gradients import HiddenGradient
-from whyformer.tracing.path import Leaf, by_token
+from whyformer.tracing.path import sum_channels
+from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.scaling import Leaf
 from whyformer.tracing.tags import Tap
 
 SCORED = ("attn_lrp", "cp_lrp")  # whose relevance is that of the score, not of 1
@@ -60,6 +63,17 @@ def ends_of(score: Score, output: Any) -> list[End]:
     return [End(value, g, count if any(value is x for x in embeddings) else 0) for value, g in ends]
 
 
+@dataclass(frozen=True)
+class MapRelevances:
+    """The relevance of maps, by the number of their operation, and what a reader must know of how it came about."""
+
+    by_operation: Mapping[int, AttentionMap]
+    remarks: tuple[str, ...] = ()
+
+    def __getitem__(self, record: AttentionRecord) -> AttentionMap:
+        return self.by_operation[record.operation]
+
+
 @dataclass(frozen=True, eq=False)
 class Graph:
     """The score of each example, where it is read, and what of: the maps by operation, the inputs by stream.
@@ -72,71 +86,81 @@ class Graph:
     taps: Mapping[int, Tap]
     leaves: Mapping[str, Leaf]
     batch: int
-    ruled: PropagationMode | None = None
+    mode: PropagationMode | None = None
 
-    def relevances(self, rules: Rules, *, strict: bool = True) -> dict[int, AttentionMap]:
+    def map_relevances(self, rules: Rules, *, strict: bool = True) -> MapRelevances:
         """The relevance of each map that the score depends on; the graph is used up."""
-        maps = [tap.asked for tap in self.taps.values() if tap.asked is not None]
-        found = self._relevance(maps, rules, strict=strict)
-        return {
-            operation: by_head(part, self.batch)
-            for operation, part in zip(self.taps, found, strict=True)
-            if part is not None
-        }
+        maps = [tap.probe for tap in self.taps.values() if tap.probe is not None]
+        parts = zip(self.taps, self._relevance(maps, rules, strict=strict), strict=True)
+        by_operation = {operation: by_head(part, self.batch) for operation, part in parts if part is not None}
+        return MapRelevances(by_operation, self._remarks)
 
-    def input_relevances(self, rules: Rules, *, strict: bool = True) -> StreamScores:
-        """The relevance of each input, its channels summed; the graph is used up."""
-        found = self._relevance([leaf.value for leaf in self.leaves.values()], rules, strict=strict)
-        return self._by_token(found)
+    def input_relevances(self, rules: Rules, *, strict: bool = True) -> Attribution:
+        """The relevance of each input, pixels or embeddings, summed over channels; the graph is used up."""
+        parts = self._relevance([leaf.value for leaf in self.leaves.values()], rules, strict=strict)
+        scores = self._by_stream(parts)
+        # The reference's "lrp" doubles what it hands on; with pixels, positions and class tokens have their share.
+        adds_up = rules != "lrp" and "pixels" not in scores
+        completeness = incompleteness(scores, *self._starts(rules)) if adds_up else None
+        return Attribution(scores, completeness, self._remarks)
 
-    def inputs_times_gradients(self, backward: Backward) -> StreamScores:
-        """Each input times its gradient, summed over its channels."""
+    def inputs_times_gradients(self, backward: Backward) -> Attribution:
+        """Each input times its gradient, summed over channels; by LibraGrad's rules they add up to the score."""
         leaves = [leaf.value for leaf in self.leaves.values()]
-        with following(self.ruled, backward):
-            found = torch.autograd.grad(self.score.sum(), leaves, allow_unused=True)
-        return self._by_token([None if part is None else part * x for part, x in zip(found, leaves, strict=True)])
+        with using_backward(self.mode, backward):
+            gradients = torch.autograd.grad(self.score.sum(), leaves, allow_unused=True)
+        parts = [None if part is None else part * x for part, x in zip(gradients, leaves, strict=True)]
+        scores = self._by_stream(parts)
+        adds_up = backward == "libra" and "pixels" not in scores
+        return Attribution(scores, incompleteness(scores, self.score.detach()) if adds_up else None)
 
-    def starts(self, rules: Rules) -> list[Tensor]:
+    def _starts(self, rules: Rules) -> list[Tensor]:
         """The relevance that each end starts with."""
         return [end.start(rules, self.score) for end in self.ends]
 
     @property
-    def remarks(self) -> tuple[str, ...]:
-        """What a reader of relevance must know of how it came about."""
-        assert self.ruled is not None
-        passed = f"Passed as a gradient, for want of a rule: {', '.join(sorted(self.ruled.passed))}."
-        wide = f"The model is in {self.ruled.half}; relevance was computed in float32."
-        return (passed,) * bool(self.ruled.passed) + (wide,) * bool(self.ruled.half)
+    def _remarks(self) -> tuple[str, ...]:
+        assert self.mode is not None
+        without_rule = f"Passed as a gradient, for want of a rule: {', '.join(sorted(self.mode.without_rule))}."
+        wide = f"The model is in {self.mode.half}; relevance was computed in float32."
+        return (without_rule,) * bool(self.mode.without_rule) + (wide,) * bool(self.mode.half)
 
     def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
-        assert self.ruled is not None
-        starts, is_balanced = self.starts(rules), RULES[rules]["add"] is balanced
-        if is_balanced and self.ruled.is_unclear:
+        assert self.mode is not None
+        starts, is_balanced = self._starts(rules), RULES[rules]["add"] is balanced_sum
+        if is_balanced and self.mode.has_ambiguous_axis:
             for example in (0, self.batch - 1):  # one alone may stand where its token's number is
-                with self.ruled.settling(example):
+                with self.mode.using_gradient_of(example):
                     torch.autograd.grad(self.score[example], wanted, retain_graph=True, allow_unused=True)
         against = [-part.clamp(max=0) for part in starts]
         if not is_balanced or any(end.embeddings for end in self.ends) or not any(bool(x.any()) for x in against):
-            found = self._back(wanted, starts, rules, strict=strict, keep=False)
+            relevances = self._backward(wanted, starts, rules, strict=strict, keep=False)
         else:  # balanced sums make nothing of relevance that adds up to nothing, as that of a contrast
-            favour = self._back(wanted, [x.clamp(min=0) for x in starts], rules, strict=strict, keep=True)
-            rest = self._back(wanted, against, rules, strict=strict, keep=False)
-            found = [None if x is None or y is None else x - y for x, y in zip(favour, rest, strict=True)]
-        if all(part is None for part in found):
+            favour = self._backward(wanted, [x.clamp(min=0) for x in starts], rules, strict=strict, keep=True)
+            rest = self._backward(wanted, against, rules, strict=strict, keep=False)
+            relevances = [None if x is None or y is None else x - y for x, y in zip(favour, rest, strict=True)]
+        if all(part is None for part in relevances):
             raise HiddenGradient
-        return found
+        return relevances
 
-    def _back(
+    def _backward(
         self, wanted: list[Tensor], starts: list[Tensor], rules: Rules, *, strict: bool, keep: bool
     ) -> list[Tensor | None]:
-        assert self.ruled is not None
+        assert self.mode is not None
         ends = [end.value for end in self.ends]
-        with self.ruled.following(RULES[rules], strict=strict, keep=keep):
+        with self.mode.using(RULES[rules], strict=strict, keep=keep):
             return list(torch.autograd.grad(ends, wanted, starts, retain_graph=keep, allow_unused=True))
 
-    def _by_token(self, found: list[Tensor | None]) -> StreamScores:
-        parts = zip(self.leaves.items(), found, strict=True)
+    def _by_stream(self, parts: Sequence[Tensor | None]) -> StreamScores:
         return {
-            stream: by_token(stream, torch.zeros_like(leaf.value) if part is None else part)
-            for (stream, leaf), part in parts
+            stream: sum_channels(stream, torch.zeros_like(leaf.value) if part is None else part)
+            for (stream, leaf), part in zip(self.leaves.items(), parts, strict=True)
         }
+
+
+def incompleteness(scores: StreamScores, *starts: Tensor) -> ExampleScores:
+    """How far the scores are from adding up to what was there to share out, as a share of it, whatever its signs."""
+    batch = len(next(iter(scores.values())))
+    added = torch.stack([values.sum(dim=1) for values in scores.values()]).sum(dim=0)
+    whole = torch.cat([start.reshape(batch, -1) for start in starts], dim=1)
+    return (added - whole.sum(dim=1)).abs() / whole.abs().sum(dim=1)

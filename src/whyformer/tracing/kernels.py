@@ -162,15 +162,13 @@ def multi_head_attention(
 ) -> tuple[Tensor, Tensor | None]:
     """`F.multi_head_attention_forward` in operations the recorder sees one by one."""
     extended = {"bias_k": bias_k, "bias_v": bias_v, "static_k": static_k, "static_v": static_v}
-    asked = [name for name, tensor in extended.items() if tensor is not None] + ["add_zero_attn"] * add_zero_attn
-    if asked:
-        raise UnsupportedModel(f"nn.MultiheadAttention with {', '.join(asked)} adds keys that are no input token.")
+    extra_keys = [name for name, tensor in extended.items() if tensor is not None] + ["add_zero_attn"] * add_zero_attn
+    if extra_keys:
+        raise UnsupportedModel(f"nn.MultiheadAttention with {', '.join(extra_keys)} adds keys that are no input token.")
     is_batched = query.dim() == 3
     if not is_batched:
         query, key, value = (x.unsqueeze(1) for x in (query, key, value))
         key_padding_mask = None if key_padding_mask is None else key_padding_mask.unsqueeze(0)
-    batch, queries, keys = query.shape[1], query.shape[0], key.shape[0]
-
     weights: Sequence[Any] = (q_proj_weight, k_proj_weight, v_proj_weight)
     if in_proj_weight is not None and not use_separate_proj_weight:
         weights = in_proj_weight.chunk(3)
@@ -180,15 +178,7 @@ def multi_head_attention(
         for x, weight, bias in zip((query, key, value), weights, biases, strict=True)
     )
 
-    mask = None if attn_mask is None else _additive(_kept(attn_mask), q.dtype)
-    if mask is not None and mask.dim() == 3:
-        mask = mask.view(batch, num_heads, queries, keys)
-    if key_padding_mask is not None:
-        padding = _additive(_kept(key_padding_mask), q.dtype).view(batch, 1, 1, keys)
-        mask = padding if mask is None else mask + padding
-    if is_causal and mask is None:
-        mask = _additive(torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(), q.dtype)
-
+    mask = _packed_mask(q, k, attn_mask, key_padding_mask, is_causal=is_causal)
     dropout_p = dropout_p if training else 0.0
     if need_weights:
         scores = (q * q.shape[-1] ** -0.5) @ k.transpose(-2, -1)
@@ -202,6 +192,23 @@ def multi_head_attention(
     if not is_batched:
         output, attention = output.squeeze(1), None if attention is None else attention.squeeze(0)
     return output, attention
+
+
+def _packed_mask(
+    q: Tensor, k: Tensor, attn_mask: Tensor | None, key_padding_mask: Tensor | None, *, is_causal: bool
+) -> Tensor | None:
+    """The masks of nn.MultiheadAttention as one that is added to the scores; None where all keys are open."""
+    batch, heads, queries, _ = q.shape
+    keys = k.shape[2]
+    mask = None if attn_mask is None else _additive(_kept(attn_mask), q.dtype)
+    if mask is not None and mask.dim() == 3:
+        mask = mask.view(batch, heads, queries, keys)
+    if key_padding_mask is not None:
+        padding = _additive(_kept(key_padding_mask), q.dtype).view(batch, 1, 1, keys)
+        mask = padding if mask is None else mask + padding
+    if is_causal and mask is None:
+        mask = _additive(torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(), q.dtype)
+    return mask
 
 
 def _by_query_head(x: Tensor, query: Tensor) -> Tensor:

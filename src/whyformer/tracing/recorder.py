@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Self
 
@@ -14,12 +14,10 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer.axes import HEAD, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.propagation.mode import PropagationMode
+from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.tags import (
-    KEEPING,
-    MOVING,
     SWAPPING,
     Mixed,
     Move,
@@ -42,7 +40,8 @@ class Recorder(TorchFunctionMode):
 
     Earlier ones run on the model's own fused kernels without a graph. With `graph`, every map is in the graph of
     what follows it, also in a frozen model; parameters never are, so that no gradient of theirs can be computed.
-    `ruled` sees what this mode lets run, and can take it back by other rules than the gradient's.
+    `mode` is entered beneath this one: it sees what this one lets run, and can take it back by other rules than the
+    gradient's. `keep_maps` keeps every map, however large.
     """
 
     def __init__(
@@ -53,14 +52,16 @@ class Recorder(TorchFunctionMode):
         start: int = 0,
         merge_heads: bool = False,
         states: bool = False,
-        ruled: PropagationMode | None = None,
+        mode: AbstractContextManager[Any] | None = None,
+        keep_maps: bool = False,
     ):
         super().__init__()
         self.taps: list[Tap] = []
         self.seen = 0
         self._batch, self._graph, self._start = batch, graph, start
         self._merge_heads, self._states = merge_heads, states
-        self._ruled = nullcontext() if ruled is None else ruled
+        self._mode = nullcontext() if mode is None else mode
+        self._keep_maps = keep_maps
         self._tags = WeakIdKeyDictionary()
 
     def __enter__(self) -> Self:
@@ -71,7 +72,7 @@ class Recorder(TorchFunctionMode):
 
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
-        with torch.inference_mode(False), torch.set_grad_enabled(self._graph and self._start == 0), self._ruled, self:
+        with torch.inference_mode(False), torch.set_grad_enabled(self._graph and self._start == 0), self._mode, self:
             return model(*args, **kwargs)
 
     def __torch_function__(
@@ -137,9 +138,9 @@ class Recorder(TorchFunctionMode):
             result = func(*operands, **_plain_values(kwargs))
             self._set(result, None if any(isinstance(x, nn.Parameter) for x in args) else Scores())
             return result
-        operands[at] = self._tapped(operands[at])
+        operands[at] = self._with_probe(operands[at])
         result = func(*operands, **kwargs)
-        self._record(operands[at], operands[at + 1], result, asked=operands[at])
+        self._record(operands[at], operands[at + 1], result, probe=operands[at])
         return result
 
     def _fused(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -149,24 +150,21 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         attention = Attention(*args, **kwargs)
         is_large = attention.can_be_repeated and attention.shape.numel() > KEPT * self._batch
-        is_relevance = (
-            isinstance(self._ruled, PropagationMode) and self._ruled.precise
-        )  # which goes back through the map itself
-        if self._graph and is_large and not is_relevance:
-            return self._unwritten(attention)
+        if self._graph and is_large and not self._keep_maps:
+            return self._run_fused(attention)
         tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
         self._carry(tag, value, lambda x: x.repeat_interleave(value.shape[-3] // x.shape[-3], dim=-3))
-        weights = self._tapped(weights)
+        weights = self._with_probe(weights)
         result = weights @ value
-        self._record(weights, value, result, asked=weights)
+        self._record(weights, value, result, probe=weights)
         return result
 
-    def _unwritten(self, attention: Attention) -> Tensor:
+    def _run_fused(self, attention: Attention) -> Tensor:
         """Attention left to the fused kernels: its map and gradient, too large to keep, are made when they are read."""
-        mixed = self._tapped(attention.mixed())
+        mixed = self._with_probe(attention.mixed())
         result = mixed.clone()  # the model may change it in place
-        self._record(attention.detached(), attention.value, result, asked=mixed)
+        self._record(attention.detached(), attention.value, result, probe=mixed)
         return result
 
     def _packed(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -180,15 +178,15 @@ class Recorder(TorchFunctionMode):
             "would be of no token in particular."
         )
 
-    def _tapped(self, x: Tensor) -> Tensor:
-        """A map, or the values it mixed, as a tensor whose gradient can be asked for."""
+    def _with_probe(self, x: Tensor) -> Tensor:
+        """A map, or the values it mixed, as a tensor whose gradient can be taken."""
         if not self._graph or self.seen < self._start:
             return x
         if self._start:
             torch.set_grad_enabled(True)
         return x if x.requires_grad else x.detach().requires_grad_()
 
-    def _record(self, weights: Tensor | Attention, value: Tensor, mixed: Tensor, *, asked: Tensor) -> None:
+    def _record(self, weights: Tensor | Attention, value: Tensor, mixed: Tensor, *, probe: Tensor) -> None:
         self.seen += 1
         if self.seen <= self._start:
             return
@@ -200,7 +198,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(weights, Tensor) and self._merge_heads:
             precise = torch.promote_types(weights.dtype, torch.float32)
             weights = by_head(weights, self._batch).mean(HEAD, keepdim=True, dtype=precise)
-        tap = Tap(weights, is_folded, asked if self._graph else None)
+        tap = Tap(weights, is_folded, probe if self._graph else None)
         if self._states:
             source = self._tag(value)
             tap.value, tap.value_source = value, source if isinstance(source, Projection) else None

@@ -21,7 +21,7 @@ class Tap:
 
     map: Tensor | Attention
     is_folded: bool
-    asked: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
+    probe: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
     value: Tensor | None = None
     value_source: Projection | None = None
     output_weight: Tensor | None = None
@@ -36,14 +36,14 @@ class Tap:
         """The map with its own head axis, or what makes it."""
         return self.map if isinstance(self.map, Attention) else by_head(self.map.detach(), batch)
 
-    def gradient(self, of_asked: Tensor, batch: int) -> Callable[[], AttentionMap]:
+    def gradient(self, of_probe: Tensor, batch: int) -> Callable[[], AttentionMap]:
         """What makes the gradient of the map."""
         if isinstance(self.map, Attention):
-            return partial(self.map.gradient, of_asked)
-        return partial(by_head, of_asked, batch)
+            return partial(self.map.gradient, of_probe)
+        return partial(by_head, of_probe, batch)
 
     def compare_order(self, values: Values, rows: Tensor) -> None:
-        """Whether heads lie side by side in W_o's input, and tokens before examples: asked here, waited for later."""
+        """Whether heads lie side by side in W_o's input, and tokens before examples; nobody waits for it here."""
         head_count, width = values.shape[1], values.shape[-1]
         if rows.shape[-1] != head_count * width:
             self.heads_in_order = torch.tensor(False)
@@ -146,11 +146,5 @@ class Written:
 
 Tag = Projection | Normed | Scores | Weights | Mixed | Written
 
-# Operations that only move entries about, and those that leave every entry in its place.
-MOVING = frozenset(
-    "view view_as reshape reshape_as transpose permute flatten unflatten squeeze unsqueeze expand expand_as repeat "
-    "repeat_interleave split tensor_split chunk unbind __getitem__ narrow select movedim swapaxes swapdims t "
-    "contiguous clone".split()
-)
+# Moves that change the order of axes.
 SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
-KEEPING = frozenset("to type type_as float half bfloat16 double dropout dropout_ masked_fill masked_fill_".split())

@@ -1,12 +1,12 @@
-"""Does a classifier look at its object? generic_attention against the masks of Oxford Pets."""
+"""How well generic_attention of a classifier segments its object: mIoU with the masks of Oxford Pets."""
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
 from transformers import ViTForImageClassification
 
+from augmentation import augment, no_augmentation
 from photos import BACKGROUND, FOREGROUND, UNKNOWN, Photos
-from views import pixels, plain_view
 
 
 def generic_attention(model: ViTForImageClassification, inputs: Tensor) -> Tensor:
@@ -37,6 +37,7 @@ class Overlap:
         self.union = dict.fromkeys((BACKGROUND, FOREGROUND), 0)
 
     def add(self, predicted: Tensor, masks: Tensor) -> None:
+        """Count predicted foreground against masks; pixels marked UNKNOWN do not count."""
         known = masks != UNKNOWN
         for kind in (BACKGROUND, FOREGROUND):
             ours, theirs = (predicted == bool(kind)) & known, masks == kind
@@ -45,22 +46,23 @@ class Overlap:
 
     @property
     def miou(self) -> float:
-        """The mean over both kinds, in percent."""
+        """The mean IoU of foreground and background, in percent."""
         shares = [self.intersection[kind] / max(self.union[kind], 1) for kind in self.intersection]
         return 100 * sum(shares) / len(shares)
 
 
 def miou_of_generic_attention(model: ViTForImageClassification, photos: Photos, *, batch: int = 128) -> float:
+    """In percent; a pixel is foreground where the enlarged map lies above its mean."""
     overlap = Overlap()
-    for masks, masked in zip(photos.masks.split(batch), photos.masked.split(batch), strict=True):
+    for masks, owners in zip(photos.masks.split(batch), photos.mask_owners.split(batch), strict=True):
         size = masks.shape[-1]
-        inputs = pixels(photos.images[masked], plain_view(len(masked), masks.device), size=size)
+        inputs = augment(photos.images[owners], no_augmentation(len(owners), masks.device), size=size)
         overlap.add(foreground(generic_attention(model, inputs), size=size), masks)
     return overlap.miou
 
 
 def miou_of_centre_blob(photos: Photos) -> float:
-    """What a map scores that never looks: a Gaussian in the middle, a quarter of the photograph wide."""
+    """A baseline that ignores the photo: a Gaussian in the middle, a quarter of the photo wide; in percent."""
     size = photos.masks.shape[-1]
     place = (torch.arange(16, device=photos.masks.device) - 7.5) / 16
     bump = torch.exp(-(place**2) / (2 * 0.25**2))

@@ -1,4 +1,7 @@
-"""Random views of photographs, made on the GPU in batches: one view for the teacher and the student alike."""
+"""Random crops, colours and blends of photos, applied on the GPU in batches.
+
+Teacher and student see the same random view of a photo at different sizes.
+"""
 
 import math
 from dataclasses import dataclass
@@ -13,43 +16,47 @@ LUMA = (0.299, 0.587, 0.114)
 
 
 @dataclass(frozen=True)
-class View:
-    """What happens to each photograph of a batch, before a size in pixels is chosen."""
+class Augmentation:
+    """The crop, colour change and blend of each photo of a batch; independent of the size in pixels."""
 
-    crop: Tensor | None  # photo, 2, 3: affine map from the view to the photograph; None keeps the whole photograph
+    crop: Tensor | None  # photo, 2, 3: affine map from the view to the photo; None keeps the whole photo
     colour: Tensor  # photo, 3: gains of brightness, contrast, saturation
-    blend: Tensor  # photo, GRID, GRID: the share of the photograph itself in each patch; the rest is its partner's
+    blend: Tensor  # photo, GRID, GRID: the share of the photo itself in each patch; the rest is its partner's
 
     @property
     def share(self) -> Tensor:
-        """The photograph's own share of its view."""
+        """The photo's own share of its view, as opposed to its partner's."""
         return self.blend.mean(dim=(1, 2))
 
 
 def uniform(count: int, low: float, high: float, rng: Generator) -> Tensor:
+    """`count` random numbers between `low` and `high`."""
     return low + (high - low) * torch.rand(count, generator=rng, device=rng.device)
 
 
-def plain_view(count: int, device: torch.device) -> View:
-    """The photograph as it is."""
-    return View(None, torch.ones(count, 3, device=device), torch.ones(count, GRID, GRID, device=device))
+def no_augmentation(count: int, device: torch.device) -> Augmentation:
+    """Photos as they are."""
+    return Augmentation(None, torch.ones(count, 3, device=device), torch.ones(count, GRID, GRID, device=device))
 
 
-def random_view(count: int, rng: Generator, *, mixed: float) -> View:
-    """Random crops, flips and colours; the last `mixed` share of the batch is blended with partners."""
+def random_augmentation(count: int, rng: Generator, *, mixed: float) -> Augmentation:
+    """Random crops, flips and colours; the last `mixed` share of the batch is blended with partners.
+
+    Half of the blends mix whole photos (mixup), half paste a box of patches (CutMix).
+    """
     colour = torch.stack([uniform(count, 0.65, 1.35, rng) for _ in range(3)], dim=1)
     colour[:, 2] *= uniform(count, 0, 1, rng) > 0.05  # some views are grey
     blend = torch.ones(count, GRID, GRID, device=rng.device)
-    blended = int(count * mixed)
-    if blended:
-        half = blended // 2
-        blend[count - blended : count - half] = uniform(blended - half, 0, 1, rng)[:, None, None]
+    blends = int(count * mixed)
+    if blends:
+        half = blends // 2
+        blend[count - blends : count - half] = uniform(blends - half, 0, 1, rng)[:, None, None]
         blend[count - half :] = 1 - random_boxes(half, rng)
-    return View(random_crops(count, rng), colour, blend)
+    return Augmentation(random_crops(count, rng), colour, blend)
 
 
 def random_crops(count: int, rng: Generator, *, whole: float = 0.25, least_area: float = 0.35) -> Tensor:
-    """Crops of random area and aspect, flipped half of the time; a share `whole` keeps the whole photograph."""
+    """Crops of random area and aspect, flipped half of the time; a share `whole` keeps the whole photo."""
     area = uniform(count, least_area, 1, rng)
     aspect = torch.exp(uniform(count, -math.log(4 / 3), math.log(4 / 3), rng))
     keep = uniform(count, 0, 1, rng) < whole
@@ -63,7 +70,7 @@ def random_crops(count: int, rng: Generator, *, whole: float = 0.25, least_area:
 
 
 def random_boxes(count: int, rng: Generator) -> Tensor:
-    """Boxes of whole patches (CutMix): on the patch grid each patch of a view has one photograph only."""
+    """Boxes of whole patches (CutMix): on the patch grid each patch of a view has one photo only."""
     side = (uniform(count, 0.1, 0.7, rng).sqrt() * GRID).round()
     first = [(uniform(count, 0, 1, rng) * (GRID - side + 1)).floor() for _ in range(2)]
     place = torch.arange(GRID, device=rng.device)
@@ -71,23 +78,24 @@ def random_boxes(count: int, rng: Generator) -> Tensor:
     return (rows[:, :, None] & columns[:, None, :]).float()
 
 
-def pixels(images: Tensor, view: View, *, size: int) -> Tensor:
-    """The normalised views, `size` pixels a side; partners are the batch in reverse."""
-    values = resampled(images.float() / 255, view.crop, size=size)
-    brightness, contrast, saturation = (gain[:, None, None, None] for gain in view.colour.unbind(dim=1))
+def augment(images: Tensor, augmentation: Augmentation, *, size: int) -> Tensor:
+    """The normalised views, `size` pixels a side; the partner of a photo is its mirror in the batch, last for first."""
+    values = resample(images.float() / 255, augmentation.crop, size=size)
+    brightness, contrast, saturation = (gain[:, None, None, None] for gain in augmentation.colour.unbind(dim=1))
     values = values * brightness
     grey = (values * torch.tensor(LUMA, device=images.device)[:, None, None]).sum(dim=1, keepdim=True)
     values = grey + saturation * (values - grey)
     middle = grey.mean(dim=(2, 3), keepdim=True)
     values = (middle + contrast * (values - middle)).clamp(0, 1)
-    own = F.interpolate(view.blend[:, None], size=size, mode="nearest")
+    own = F.interpolate(augmentation.blend[:, None], size=size, mode="nearest")
     values = own * values + (1 - own) * values.flip(0)
     mean, std = (torch.tensor(stat, device=images.device)[:, None, None] for stat in (MEAN, STD))
     return (values - mean) / std
 
 
-def resampled(values: Tensor, crop: Tensor | None, *, size: int) -> Tensor:
-    # Bicubic keeps enlarged views about as sharp as the photographs that the model is tested on.
+def resample(values: Tensor, crop: Tensor | None, *, size: int) -> Tensor:
+    """The crops, `size` pixels a side."""
+    # Bicubic keeps enlarged views about as sharp as the photos that the model is tested on.
     if crop is None:
         return F.interpolate(values, size=size, mode="bicubic").clamp(0, 1) if size != values.shape[-1] else values
     grid = F.affine_grid(crop, [len(values), 3, size, size], align_corners=False)

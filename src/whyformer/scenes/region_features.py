@@ -1,4 +1,4 @@
-"""Scenes as a detector would hand them to a question-answering model: eight regions with features and boxes."""
+"""Scenes as a detector would give them to a question-answering model: eight regions with features and boxes."""
 
 from __future__ import annotations
 
@@ -24,13 +24,31 @@ class RegionBatch:
     A feature is what is seen in the box and where the box is, nothing else: its pixels resampled to 12 × 12 RGB in
     [-1, 1], then its middle (across, down), width and height, each spelt by its nearness to 16 knots on [0, 1], so that
     a linear layer can read them. No name of any colour or shape is in it.
+
+    Attributes:
+        features: [scene, thing, 496].
+        boxes: [scene, thing, 4]: left, top, right, bottom, as shares of the side.
     """
 
     features: Float[Tensor, "scene thing feature"]
-    boxes: Float[Tensor, "scene thing 4"]  # left, top, right, bottom, as shares of the side
+    boxes: Float[Tensor, "scene thing 4"]
 
 
 def regions(pictures: Pictures) -> RegionBatch:
+    """The boxes and features that a detector would give of drawn scenes, one region per thing.
+
+    Args:
+        pictures: Scenes as `pictures` draws them.
+
+    Returns:
+        Features and boxes, in the order of the things.
+
+    Example:
+        >>> from whyformer.scenes import pictures, regions, sample
+        >>> detected = regions(pictures(sample(2, "test")))
+        >>> detected.features.shape, detected.boxes.shape
+        (torch.Size([2, 8, 496]), torch.Size([2, 8, 4]))
+    """
     boxes = pictures.boxes / SIDE
     left, top, right, bottom = boxes.unbind(dim=2)
     inside = (torch.arange(CROP, device=boxes.device) + 0.5) / CROP

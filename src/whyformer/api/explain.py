@@ -1,0 +1,246 @@
+"""Examples in, Explanations out: files, pictures, texts and pairs, one by one or in batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.api.assemble import Answer, answers, explanation_of
+from whyformer.api.attribution import choose_method
+from whyformer.api.progress import track
+from whyformer.errors import WhyformerError
+from whyformer.inputs.chunks import Vocabulary
+from whyformer.inputs.collate import black, model_inputs
+from whyformer.inputs.encode import EncodedExample, encode
+from whyformer.methods.registry import check_options
+from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.models.structure import device_of
+from whyformer.propagation.mode import Backward
+from whyformer.results.explanation import Explanation
+from whyformer.targets.pairs import Pair, pairs_of, score_of
+from whyformer.targets.scores import Contrast, Detection, Target, logits_of, one_each
+from whyformer.tracing import build
+
+BATCH_SIZE = {"cpu": 8, "cuda": 64}
+
+
+def explain(
+    example: Any,
+    model: str | Path | nn.Module | LoadedModel = "mini-vit",
+    target: Target = "predicted",
+    method: str | None = None,
+    *,
+    processor: Any = None,
+    readout: str | int | Tensor | None = None,
+    truncate: bool = False,
+    backward: Backward | None = None,
+    **options: Any,
+) -> Explanation:
+    """Why a model answered as it did on one example.
+
+    Args:
+        example: A picture (file, PIL image, uint8 array), a text (string, or a Path of a text file), or a pair for
+            models of two senses: (picture, text), (picture, [texts]), (regions, question). A model that writes is
+            asked about the next token; one with an encoder takes a text, or (text, what was written so far).
+        model: The name of a bundled model (`whyformer models`), a folder, a Hugging Face id, a LoadedModel, or a
+            module of your own.
+        target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, or any
+            function of the model's output that gives one number per example.
+        method: The name of a method (`whyformer methods`). Without one it is what docs/results.md found best: bi_token,
+            with gradients by LibraGrad's rules.
+        processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
+        readout: Where the answer is read, if the model's family does not say; as in `attribute`.
+        truncate: Explain only the beginning of a text that is longer than the model's limit. Otherwise it is explained
+            in overlapping chunks, a token's score being the mean over the chunks that see it.
+        backward: "gradient", or "libra" for LibraGrad's rules, under any method that reads gradients.
+        **options: The options of the method.
+
+    Returns:
+        The Explanation: scores, the answer and its probability; print it, show it, save it.
+
+    Raises:
+        UnsupportedModel: If the method cannot follow this model; the message says why and what works.
+        WhyformerError: If the example, the model, the target or an option cannot be used as given.
+
+    Example:
+        >>> explanation = whyformer.explain("A wonderful film.", model="mini-bert")
+        >>> explanation.target
+        'positive'
+        >>> max(explanation.words(), key=lambda word: word.score).text
+        'wonderful'
+    """
+    (explanation,) = explain_batch(
+        [example],
+        model,
+        target,
+        method,
+        processor=processor,
+        readout=readout,
+        truncate=truncate,
+        backward=backward,
+        **options,
+    )
+    return explanation
+
+
+def explain_batch(
+    examples: Iterable[Any],
+    model: str | Path | nn.Module | LoadedModel = "mini-vit",
+    target: Target = "predicted",
+    method: str | None = None,
+    *,
+    processor: Any = None,
+    readout: str | int | Tensor | None = None,
+    truncate: bool = False,
+    batch_size: int | None = None,
+    progress: bool = False,
+    backward: Backward | None = None,
+    **options: Any,
+) -> list[Explanation]:
+    """Why a model answered as it did on each of many examples, computed in batches.
+
+    Args:
+        examples: A list of examples, each as `explain` takes it.
+        model: As in `explain`.
+        target: One for all examples, or a list with a label for each.
+        method: As in `explain`.
+        processor: As in `explain`.
+        readout: As in `explain`.
+        truncate: As in `explain`.
+        batch_size: How many examples run at once; 8 on a CPU and 64 on a GPU unless given.
+        progress: Show a progress bar.
+        backward: As in `explain`.
+        **options: The options of the method.
+
+    Returns:
+        One Explanation per example, in their order.
+
+    Raises:
+        UnsupportedModel: If the method cannot follow this model; the message says why and what works.
+        WhyformerError: If an example, the model, the target or an option cannot be used as given.
+
+    Example:
+        >>> reviews = ["A wonderful film.", "A dull and boring film."]
+        >>> [explanation.target for explanation in whyformer.explain_batch(reviews, model="mini-bert")]
+        ['positive', 'negative']
+    """
+    if isinstance(examples, (str, Path)):
+        raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
+    check_options(choose_method(method, backward)[0], options)
+    loaded_model = resolve_model(model, processor)
+    settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward, **options}
+    if loaded_model.task.compares and not callable(target):
+        pairs = pairs_of(loaded_model, list(examples), target, truncate=truncate)
+        explanations = explain_encoded(loaded_model, [pair.encoded for pair in pairs], pairs, method, **settings)
+        return [
+            replace(explanation, target=pair.name, probability=pair.probability)
+            for explanation, pair in zip(explanations, pairs, strict=True)
+        ]
+    return explain_encoded(loaded_model, encode(loaded_model, examples, truncate=truncate), target, method, **settings)
+
+
+def explain_encoded(
+    loaded_model: LoadedModel,
+    encoded: Sequence[EncodedExample],
+    target: Target | list[Pair],
+    method: str | None = None,
+    *,
+    readout: str | int | Tensor | None = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+    backward: Backward | None = None,
+    **options: Any,
+) -> list[Explanation]:
+    """`explain_batch` of examples that are encoded already."""
+    chosen, backward = choose_method(method, backward)
+    check_options(chosen, options)
+    size = _check_batch_size(batch_size) or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
+    task = loaded_model.task
+    targets = _settle_targets(loaded_model, encoded, target, size)
+    values = with_black_baseline(options, loaded_model)
+    by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
+    for batch in track(list(_batches(encoded, size)), f"{chosen.name} on {loaded_model.name}", progress=progress):
+        each = [targets[one.example] for one in batch] if isinstance(targets, list) else targets
+        trace = build.trace(
+            loaded_model.model,
+            model_inputs(loaded_model, batch),
+            score_of(each, loaded_model) if task.compares and not callable(each) else each,
+            reads=chosen.reads_with(options),
+            readout=readout,
+            backward=backward,
+            labels=Vocabulary(loaded_model.tokenizer) if task.writes else None,
+        )
+        for one, answer in zip(batch, answers(trace, chosen, values, batch, task), strict=True):
+            by_example[one.example].append(answer)
+    reported = options if backward == "gradient" else options | {"backward": backward}
+    return [explanation_of(parts, loaded_model, chosen, reported) for parts in by_example]
+
+
+def _check_batch_size(batch_size: int | None) -> int | None:
+    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
+        raise WhyformerError(f"batch_size={batch_size!r}: a whole number, at least 1.")
+    return batch_size
+
+
+def with_black_baseline(options: dict[str, Any], loaded_model: LoadedModel) -> dict[str, Any]:
+    """The options with a black baseline in the model's own colours, which only its processor knows."""
+    baseline = options.get("baseline")
+    is_black = isinstance(baseline, str) and baseline == "black" and loaded_model.task.sees_pictures
+    return options | {"baseline": black(loaded_model.image_processor)} if is_black else options
+
+
+def _settle_targets(loaded_model: LoadedModel, encoded: Sequence[EncodedExample], target: Any, batch_size: int) -> Any:
+    """The target of each example; one that is encoded in several parts is predicted from all of them."""
+    if loaded_model.task.compares:
+        return target
+    if loaded_model.task.writes:
+        return _as_tokens(target, loaded_model, len({one.example for one in encoded}))
+    if callable(target) or isinstance(target, (Contrast, Detection)):
+        return target
+    each = one_each(target, len({one.example for one in encoded}))
+    parts = Counter(one.example for one in encoded)
+    several = [one for one in encoded if each[one.example] == "predicted" and parts[one.example] > 1]
+    logits: dict[int, list[Tensor]] = {}
+    for batch in _batches(several, batch_size):
+        with torch.no_grad():
+            output = logits_of(loaded_model.model(**model_inputs(loaded_model, batch)))
+        for one, row in zip(batch, output, strict=True):
+            logits.setdefault(one.example, []).append(row)
+    for example, rows in logits.items():
+        each[example] = int(torch.stack(rows).mean(dim=0).argmax())
+    return each
+
+
+def _as_tokens(target: Target, loaded_model: LoadedModel, count: int) -> Target:
+    """A target in words as the tokens they are, one for each example."""
+    if isinstance(target, Contrast):
+        return Contrast(_token(target.label, loaded_model), _token(target.other, loaded_model))
+    if callable(target) or isinstance(target, Detection):
+        return target
+    return [_token(label, loaded_model) for label in one_each(target, count)]
+
+
+def _token(label: Any, loaded_model: LoadedModel) -> Any:
+    """The token that a word begins with a space is, or failing that without one."""
+    if not isinstance(label, str) or label == "predicted":
+        return label
+    for text in (f" {label}", label):
+        ids = loaded_model.tokenizer(text, add_special_tokens=False)["input_ids"]
+        if len(ids) == 1 and ids[0] != loaded_model.tokenizer.unk_token_id:
+            return ids[0]
+    ids = loaded_model.tokenizer(label, add_special_tokens=False)["input_ids"]
+    encoded = ", ".join(repr(Vocabulary(loaded_model.tokenizer)[index]) for index in ids[:6])
+    raise WhyformerError(
+        f"{label!r} is not one token of {loaded_model.name} but several ({encoded}): ask about the first."
+    )
+
+
+def _batches(encoded: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
+    for start in range(0, len(encoded), size):
+        yield encoded[start : start + size]

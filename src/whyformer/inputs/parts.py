@@ -1,0 +1,45 @@
+"""Which positions of which stream belong to which part of an example: the picture, its regions, the text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from torch import nn
+
+from whyformer.axes import Inputs
+from whyformer.models.modalities import REGION_INPUTS
+from whyformer.models.structure import patch_grid
+
+
+@dataclass(frozen=True)
+class PartPlace:
+    """A part of an example: its stream, the first of its tokens there, and how many; of a picture also their grid."""
+
+    kind: Literal["text", "written", "picture", "regions"]
+    stream: str
+    first: int
+    count: int
+    grid: tuple[int, int] | None = None
+
+
+def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> Iterator[PartPlace]:
+    """The parts that inputs have, where streams have so many tokens. Pixels, if they are a stream, are the picture."""
+    words = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
+    text = "source" if "source" in lengths else "text"
+    if words and text in lengths:
+        yield PartPlace("text", text, 0, words)
+    if "decoder_input_ids" in inputs and "target" in lengths:
+        yield PartPlace("written", "target", 0, lengths["target"])
+    shared = "image" if "image" in lengths else text  # one stream may hold both, the words first
+    if "pixel_values" in inputs:
+        height, width = inputs["pixel_values"].shape[-2:]
+        if "pixels" in lengths:
+            yield PartPlace("picture", "pixels", 0, height * width, (height, width))
+        elif shared in lengths:
+            rows, columns = patch_grid(model, (height, width), lengths[shared])
+            yield PartPlace("picture", shared, lengths[shared] - rows * columns, rows * columns, (rows, columns))
+    elif shared in lengths and any(name in inputs for name in REGION_INPUTS):
+        first = 0 if shared == "image" else words
+        yield PartPlace("regions", shared, first, lengths[shared] - first)

@@ -1,0 +1,64 @@
+"""The words of a text, and the tokens that lie on each of them."""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator
+
+import regex
+
+from whyformer.inputs.layouts import WordPieces
+
+Span = tuple[int, int]
+WordPlace = tuple[int, int, int]  # segment, start, end
+
+# Scripts written without spaces: only within them are Unicode's word boundaries (UAX 29) used, so that in other
+# scripts a word keeps its punctuation and its hyphens.
+_UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
+_HAS_UNSPACED = regex.compile(_UNSPACED)
+_UNIT = regex.compile(rf"(?sw){_UNSPACED}+?(?:\b|(?!{_UNSPACED}))|(?:(?!{_UNSPACED}).)+")
+_PUNCTUATION = regex.compile(r"\p{P}+")
+_OPENING = regex.compile(r"[\p{Ps}\p{Pi}]+")
+
+
+def word_spans(text: str) -> list[Span]:
+    """Where the words of a text are: between white space, and in scripts without spaces by Unicode's boundaries."""
+    spans: list[Span] = []
+    for match in re.finditer(r"\S+", text):
+        if _HAS_UNSPACED.search(match.group()):
+            spans += _units(text, *match.span())
+        else:
+            spans.append(match.span())
+    return spans
+
+
+def tokens_by_word(layout: WordPieces) -> dict[WordPlace, list[int]]:
+    """The tokens that share a character with each word, in the order of the text; words without a token are absent.
+
+    A token that reaches over two words belongs to both.
+    """
+    words = [word_spans(text) for text in layout.texts]
+    starts, ends = ([[span[side] for span in spans] for spans in words] for side in (0, 1))
+    tokens: dict[WordPlace, list[int]] = {}
+    for token, (segment, (first, last)) in enumerate(zip(layout.segments, layout.offsets, strict=True)):
+        if first == last:
+            continue
+        for word in range(bisect_right(ends[segment], first), bisect_left(starts[segment], last)):
+            tokens.setdefault((segment, *words[segment][word]), []).append(token)
+    return dict(sorted(tokens.items()))
+
+
+def _units(text: str, start: int, end: int) -> Iterator[Span]:
+    """The words between two spaces; punctuation goes with the word before it, an opening bracket with the one after."""
+    word: Span | None = None
+    for match in _UNIT.finditer(text, start, end):
+        is_attached = _PUNCTUATION.fullmatch(match.group()) or (word and _OPENING.fullmatch(text, *word))
+        if word is not None and is_attached and not (_OPENING.fullmatch(match.group())):
+            word = word[0], match.end()
+        else:
+            if word is not None:
+                yield word
+            word = match.span()
+    if word is not None:
+        yield word

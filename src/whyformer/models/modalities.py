@@ -1,0 +1,51 @@
+"""The tensors that models take: what each holds, which mask says what of it is padding, and where its channels are.
+
+A new kind of input is a row here, and a row of its architecture in `families`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Modality:
+    """A kind of input. `stream` names the scores of the input itself, `channels` is the axis they are summed over."""
+
+    stream: str
+    mask: str | None = None
+    channels: int = -1
+
+
+_WORDS = Modality("text", "attention_mask")
+_REGIONS = Modality("image", "visual_attention_mask")
+
+MODALITIES: dict[str, Modality] = {
+    "pixel_values": Modality("pixels", "pixel_mask", channels=1),
+    "input_ids": _WORDS,
+    "inputs_embeds": _WORDS,
+    "input_features": Modality("frames", channels=1),
+    "decoder_input_ids": Modality("target", "decoder_attention_mask"),
+    "visual_feats": _REGIONS,
+    "visual_embeds": _REGIONS,
+}
+
+# Inputs that hold an entry for each word piece, or for each region.
+TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+REGION_INPUTS = ("visual_feats", "visual_pos", "visual_embeds", "visual_attention_mask", "visual_token_type_ids")
+
+_CHANNELS = {modality.stream: modality.channels for modality in MODALITIES.values()}
+
+
+def channel_axis(stream: str) -> int:
+    """The axis of an input's channels: the second of pixels and of sound, the last of embeddings."""
+    return _CHANNELS.get(stream, -1)
+
+
+def input_stream(name: str, values: Tensor, tokens: str) -> str:
+    """What scores of an input itself are called: pixels, frames of sound, or `tokens`, the stream it is already."""
+    if values.dim() == 4:
+        return "pixels"
+    return MODALITIES[name].stream if name in MODALITIES and MODALITIES[name].channels == 1 else tokens

@@ -1,0 +1,172 @@
+"""The one shape of a result as plain data, for scripts and for files: written here, and checked when it is read."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, assert_never
+
+import numpy as np
+from PIL import Image
+
+from whyformer.errors import WhyformerError
+from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
+from whyformer.results.continuation import Continuation
+from whyformer.results.explanation import Explanation
+from whyformer.results.part import Part
+
+Document = Mapping[str, Any]
+Field = TypeVar("Field")
+
+
+def explanation_dict(explanation: Explanation) -> dict[str, Any]:
+    """The explanation as numbers, strings, lists and dicts, as JSON holds them; pixels are left out."""
+    return {
+        "target": explanation.target,
+        "probability": None if explanation.probability is None else float(explanation.probability),
+        "method": explanation.method,
+        "model": explanation.model,
+        "options": {name: _as_json(value) for name, value in explanation.options.items()},
+        "notes": list(explanation.notes),
+        "completeness": None if explanation.completeness is None else float(explanation.completeness),
+        "parts": {name: _part_dict(part) for name, part in explanation.parts.items()},
+    }
+
+
+def continuation_dict(continuation: Continuation) -> dict[str, Any]:
+    """The continuation as plain data: what was written, and each token's explanation."""
+    return {"text": continuation.text, "explanations": [explanation_dict(one) for one in continuation.explanations]}
+
+
+def _part_dict(part: Part) -> dict[str, Any]:
+    return {**_layout_dict(part.layout), "tokens": list(part.tokens), "scores": part.scores.tolist()}
+
+
+def _layout_dict(layout: Layout) -> dict[str, Any]:
+    match layout:
+        case Patches(rows=rows, columns=columns, box=box, outline=outline):
+            grid = {"layout": "patches", "rows": int(rows), "columns": int(columns), "box": list(map(float, box))}
+            return grid | ({} if outline is None else {"outline": list(map(float, outline))})
+        case Boxes(boxes=boxes):
+            return {"layout": "boxes", "boxes": [list(map(float, box)) for box in boxes]}
+        case WordPieces(texts=texts, segments=segments, offsets=offsets):
+            pairs = [[int(start), int(end)] for start, end in offsets]
+            return {
+                "layout": "word pieces",
+                "texts": list(texts),
+                "segments": list(map(int, segments)),
+                "offsets": pairs,
+            }
+        case unknown:
+            assert_never(unknown)
+
+
+def _as_json(value: Any) -> Any:
+    """The value if JSON can hold it, else how Python writes it."""
+    try:
+        return json.loads(json.dumps(value, allow_nan=False))
+    except (TypeError, ValueError):
+        return repr(value)
+
+
+def read_explanation(document: Any) -> Explanation:
+    """The explanation of a document, in whose parts `scores` is an array and `image` a picture; every field checked."""
+    parts = _field(document, "parts", _mapping)
+    return Explanation(
+        parts={_text(name): Part(_read_layout(part), _field(part, "scores", _array)) for name, part in parts.items()},
+        target=_field(document, "target", _text),
+        probability=_field(document, "probability", _number_or_none),
+        method=_field(document, "method", _text),
+        model=_field(document, "model", _text),
+        options=_field(document, "options", _mapping),
+        notes=tuple(_field(document, "notes", _list_of(_text))),
+        completeness=_number_or_none(document.get("completeness")),
+    )
+
+
+def read_continuation(document: Any) -> Continuation:
+    """The continuation of a document, as `read_explanation` reads those of its tokens."""
+    explanations = _field(document, "explanations", _list_of(read_explanation))
+    return Continuation(_field(document, "text", _text), tuple(explanations))
+
+
+def _read_layout(part: Any) -> Layout:
+    match _field(part, "layout", _text):
+        case "patches":
+            outline = _field(part, "outline", _box) if "outline" in part else None
+            rows, columns = _field(part, "rows", _integer), _field(part, "columns", _integer)
+            return Patches(_field(part, "image", _picture), rows, columns, _field(part, "box", _box), outline)
+        case "boxes":
+            return Boxes(_field(part, "image", _picture), tuple(_field(part, "boxes", _list_of(_box))))
+        case "word pieces":
+            return WordPieces(
+                texts=tuple(_field(part, "texts", _list_of(_text))),
+                tokens=tuple(_field(part, "tokens", _list_of(_text))),
+                segments=tuple(_field(part, "segments", _list_of(_integer))),
+                offsets=tuple(_field(part, "offsets", _list_of(_offsets))),
+            )
+        case unknown:
+            raise WhyformerError(f"no layout is named {unknown!r}")
+
+
+def _field(document: Any, name: str, read: Callable[[Any], Field]) -> Field:
+    """A field as `read` takes it, or what is wrong with it."""
+    if name not in _mapping(document):
+        raise WhyformerError(f"{name!r} is missing")
+    try:
+        return read(document[name])
+    except TypeError as error:
+        raise WhyformerError(f"its {name} is {error}") from error
+
+
+def _check(value: Any, kinds: type | tuple[type, ...], wanted: str) -> Any:
+    if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
+        raise TypeError(f"{value!r:.60}, not {wanted}")
+    return value
+
+
+def _text(value: Any) -> str:
+    return str(_check(value, str, "a text"))
+
+
+def _integer(value: Any) -> int:
+    return int(_check(value, int, "an integer"))
+
+
+def _number(value: Any) -> float:
+    return float(_check(value, (int, float), "a number"))
+
+
+def _number_or_none(value: Any) -> float | None:
+    return None if value is None else _number(value)
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return dict(_check(value, dict, "an object"))
+
+
+def _array(value: Any) -> np.ndarray:
+    return np.asarray(_check(value, np.ndarray, "an array"))
+
+
+def _picture(value: Any) -> Image.Image:
+    picture: Image.Image = _check(value, Image.Image, "a picture")
+    return picture
+
+
+def _list_of(read: Callable[[Any], Field]) -> Callable[[Any], list[Field]]:
+    return lambda value: [read(item) for item in _check(value, list, "a list")]
+
+
+def _box(value: Any) -> Box:
+    edges = _list_of(_number)(value)
+    if len(edges) != 4:
+        raise TypeError(f"{value!r:.60}, not four numbers")
+    return edges[0], edges[1], edges[2], edges[3]
+
+
+def _offsets(value: Any) -> tuple[int, int]:
+    ends = _list_of(_integer)(value)
+    if len(ends) != 2:
+        raise TypeError(f"{value!r:.60}, not two integers")
+    return ends[0], ends[1]

@@ -1,0 +1,207 @@
+"""A model run once on its inputs, and the trace of what a method wants to read of that."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping
+from contextlib import nullcontext
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.axes import KEY, QUERY, Inputs, by_head
+from whyformer.models.families import family_of
+from whyformer.models.structure import labels_of, layers_of, main_input
+from whyformer.propagation.mode import Backward, PropagationMode, using_backward
+from whyformer.targets.resolve import resolve_target
+from whyformer.targets.scores import Target
+from whyformer.tracing.checks import check_model, check_records
+from whyformer.tracing.flow import Step
+from whyformer.tracing.gradients import HiddenGradient, gradients_or_none, last_gradient
+from whyformer.tracing.graph import Graph, ends_of
+from whyformer.tracing.question import Question
+from whyformer.tracing.readouts import find_readouts
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.record import AttentionRecord, Gradient
+from whyformer.tracing.recorder import Recorder
+from whyformer.tracing.scaling import Leaf, scaled_inputs
+from whyformer.tracing.streams import places, reaching, steps_of
+from whyformer.tracing.trace import Trace
+
+MAP_GRADIENTS = Reads(maps="all", gradients="all")
+
+
+def trace(
+    model: nn.Module,
+    inputs: Inputs,
+    target: Target = "predicted",
+    *,
+    reads: Reads = MAP_GRADIENTS,
+    readout: str | int | Tensor | None = None,
+    inputs_at_once: int | None = None,
+    labels: Mapping[int, str] | None = None,
+    backward: Backward = "gradient",
+) -> Trace:
+    """Run a model once on its inputs, keeping what is to be read of that.
+
+    Args:
+        model: The model, in evaluation mode.
+        inputs: Its inputs, tensors by name.
+        target: What is asked about: a label's name or index, "predicted", a contrast, a detection, or any function of
+            the model's output that gives one number per example.
+        reads: What is computed and kept; maps and their gradients unless said otherwise.
+        readout: Where the answer is read if the model's family does not say: "first", "mean", "first+mean", "last", a
+            position (negative ones count from the last real token), or a weight per position.
+        inputs_at_once: How many inputs run at once when a method repeats them; as many as fit unless given.
+        labels: Names of the labels that the model does not carry itself.
+        backward: "gradient", or "libra" for LibraGrad's rules.
+
+    Returns:
+        The trace.
+
+    Raises:
+        UnsupportedModel: If the model's attention cannot be seen.
+        WhyformerError: If the target, the read-out or an input cannot be used as given.
+
+    Example:
+        >>> bert = whyformer.load("mini-bert")
+        >>> inputs = bert.tokenizer("A wonderful film.", return_tensors="pt").to(bert.model.device)
+        >>> whyformer.trace(bert.model, inputs, target="positive").last.gradient.shape[0]
+        1
+    """
+    model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper hides every operation
+    check_model(model, reads)
+    with torch.inference_mode(False):
+        inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
+        batch = len(main_input(inputs)[1])
+        question = Question(model, inputs, family_of(model, inputs), _no_score, batch, backward)
+        recorder, mode = _recorder(question, reads)
+        output, leaves = _run(question, recorder, with_leaves=reads.inputs != "none")
+        resolved = resolve_target(target, output, labels_of(model) if labels is None else labels, model, inputs)
+        question = replace(question, score=resolved.score)
+        steps = _steps(question, recorder)
+        graph = _graph(question, recorder, output, leaves, mode) if reads.has_relevance or leaves else None
+        if reads.has_graph and reads.inputs == "none":
+            with using_backward(mode, backward):
+                steps = _with_gradients(question, steps, recorder, output, reads)
+        steps, readouts, masks = find_readouts(question, steps, readout)
+    return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph)
+
+
+def _recorder(question: Question, reads: Reads) -> tuple[Recorder, PropagationMode | None]:
+    """What records the forward pass, and the mode that can take it back by other rules, where one is needed."""
+    model, batch = question.model, question.batch
+    # What reads the last map alone lets the blocks before it run on the fused kernels.
+    is_last = reads.is_last and not question.family.attention
+    start = max(0, (layers_of(model) or 1) - 1) if is_last else 0
+    needs_mode = reads.has_relevance or (reads.has_graph and question.backward != "gradient")
+    mode = PropagationMode(model, batch, precise=reads.has_relevance) if needs_mode else None
+    recorder = Recorder(
+        batch,
+        graph=reads.has_graph,
+        start=start,
+        merge_heads=not reads.has_graph,
+        states=reads.states,
+        mode=mode,
+        keep_maps=reads.has_relevance,  # which goes back through the map itself
+    )
+    return recorder, mode
+
+
+def _run(question: Question, recorder: Recorder, *, with_leaves: bool) -> tuple[Any, dict[str, Leaf]]:
+    """The model's output, recorded; with the inputs as leaves of the graph if asked for."""
+    leaves: dict[str, Leaf] = {}
+    streams = [stream.name for stream in question.family.streams]
+    as_they_are = scaled_inputs(question, streams, torch.ones(1), "zero", leaves)
+    with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
+        output = recorder.run(question.model, **inputs)
+    check_records(question.model, recorder, question.batch)
+    return output, leaves
+
+
+def _graph(
+    question: Question, recorder: Recorder, output: Any, leaves: dict[str, Leaf], mode: PropagationMode | None
+) -> Graph:
+    taps = dict(enumerate(recorder.taps, recorder.seen - len(recorder.taps)))
+    return Graph(question.score(output), ends_of(question.score, output), taps, leaves, question.batch, mode)
+
+
+def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
+    """The records that can reach the answer, in steps."""
+    names = {id(parameter): name for name, parameter in question.model.named_parameters(remove_duplicate=False)}
+    paths = [names.get(id(tap.output_parameter), "").rpartition(".")[0] for tap in recorder.taps]
+    first = recorder.seen - len(recorder.taps)
+    placed = places(question.family, paths, first)
+    records = []
+    for number, (tap, path, place) in enumerate(zip(recorder.taps, paths, placed, strict=True)):
+        attention = tap.attention(question.batch)
+        is_cross = place.query_stream != place.key_stream
+        record = AttentionRecord(
+            path=path,
+            block=place.block,
+            query_stream=place.query_stream,
+            key_stream=place.key_stream,
+            source=attention,
+            value=None if tap.value is None else by_head(tap.value, question.batch),
+            value_weight=None if tap.value_source is None else tap.value_source.rows(question.batch),
+            output_weight=tap.projection(),
+            key_state=tap.state(question.batch, attention.shape[KEY if is_cross else QUERY], of_keys=is_cross),
+            operation=first + number,
+        )
+        records.append((record, place))
+    return reaching(steps_of(records), [stream.name for stream in question.family.streams if stream.is_read])
+
+
+def _with_gradients(
+    question: Question, steps: tuple[Step, ...], recorder: Recorder, output: Any, reads: Reads
+) -> tuple[Step, ...]:
+    """The steps with their maps' gradients, up to the last that the answer depends on.
+
+    Attention that does not reach the answer, such as an unused pooling head, is no part of it.
+    """
+    score, first = question.score(output), recorder.seen - len(recorder.taps)
+    records = [record for step in steps for record in step]
+    by_number: list[Gradient | None]
+    if reads.is_last and not question.family.attention:
+        by_number = last_gradient(score, recorder.taps, question.batch, keep=reads.has_relevance)
+    else:
+        wanted = _last_of_each(records) if reads.is_last else records
+        taps = [recorder.taps[record.operation - first] for record in wanted]
+        parts = gradients_or_none(score, taps, question.batch, keep=reads.has_relevance)
+        known = dict(zip((record.operation - first for record in wanted), parts, strict=True))
+        by_number = [known.get(number) for number in range(len(recorder.taps))]
+        if not question.family.attention:
+            while by_number and by_number[-1] is None:
+                by_number.pop()
+        reached = [record for record in wanted if record.operation < first + len(by_number)]
+        if not reached or any(by_number[record.operation - first] is None for record in reached):
+            raise HiddenGradient
+    kept = (tuple(r for r in step if r.operation < first + len(by_number)) for step in steps)
+    return tuple(
+        tuple(replace(record, gradient_source=by_number[record.operation - first]) for record in step)
+        for step in kept
+        if step
+    )
+
+
+def _last_of_each(records: list[AttentionRecord]) -> list[AttentionRecord]:
+    """The last record of each pair of streams."""
+    return list({(record.query_stream, record.key_stream): record for record in records}.values())
+
+
+def _no_score(output: Any) -> Any:
+    raise AssertionError("The target is settled once the output is known.")
+
+
+def _without_cache(model: nn.Module) -> Inputs:
+    """Decoders are not to keep keys and values for a next token that nobody asks for."""
+    return {"use_cache": False} if "use_cache" in inspect.signature(model.forward).parameters else {}
+
+
+def _own(value: Any) -> Any:
+    """A tensor free of the caller's graph and inference mode."""
+    if not isinstance(value, Tensor):
+        return value
+    return value.clone() if value.is_inference() else value.detach()

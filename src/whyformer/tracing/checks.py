@@ -1,0 +1,79 @@
+"""Models that cannot be explained, or not as asked: refused with the reason, before or after their forward pass."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from whyformer.errors import UnsupportedModel, WhyformerError, with_article
+from whyformer.models.families import FAMILIES, ROW_TO_WRITE
+from whyformer.models.structure import config_of, layers_of
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.recorder import Recorder
+
+
+def check_model(model: object, reads: Reads) -> None:
+    """Refuse what no forward pass can be seen of, or nothing taken back through."""
+    if not isinstance(model, nn.Module):
+        raise WhyformerError(
+            f"A model here is a torch.nn.Module, not {with_article(type(model).__name__)}: whyformer.load loads one."
+        )
+    name = type(model).__name__
+    quantised = [module for module in model.modules() if type(module).__module__.startswith("torch.ao.nn.quantized")]
+    # Quantised layers are made in training mode, which means nothing to them.
+    if any(module.training for module in model.modules() if not any(module is other for other in quantised)):
+        raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval().")
+    if quantised and (reads.has_graph or reads.path):
+        raise UnsupportedModel(
+            f"{name} has quantised layers ({type(quantised[0]).__name__}), which have no gradient: raw_attention and "
+            "rollout work on it, or explain the model as it was before."
+        )
+    if any(parameter.is_meta for parameter in model.parameters()) and not _is_offloaded(model):
+        raise UnsupportedModel(f"{name} is on the meta device, without weights: load it on a real one (cpu, cuda).")
+    if any("DeformableAttention" in type(module).__name__ for module in model.modules()):
+        raise UnsupportedModel(
+            f"{name} reads its image at a few points of its own choosing (deformable attention): there "
+            "is no map to follow. DetrForObjectDetection and ConditionalDetrForObjectDetection have one."
+        )
+    row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
+    if getattr(config_of(model), "is_encoder_decoder", False) and not (row and row.attention):
+        raise UnsupportedModel(f"{name} has an encoder and a decoder: whose attention is whose? {ROW_TO_WRITE}")
+    kernel = getattr(config_of(model), "_attn_implementation", None)
+    if kernel not in (None, "sdpa", "eager"):
+        raise UnsupportedModel(f"{kernel} attention cannot be seen: load the model with attn_implementation='sdpa'.")
+
+
+def _is_offloaded(model: nn.Module) -> bool:
+    """Whether accelerate brings the weights when a module runs, and takes them away again."""
+    return any(hasattr(module, "_hf_hook") for module in model.modules())
+
+
+def check_records(model: nn.Module, recorder: Recorder, batch: int) -> None:
+    """Refuse a forward pass whose attention was not all seen, or does not tell examples apart."""
+    name = type(model).__name__
+    layers = layers_of(model)
+    if recorder.seen and layers is not None and recorder.seen < layers:
+        raise UnsupportedModel(
+            f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: "
+            "the others run in kernels that cannot be recorded."
+        )
+    if not recorder.taps:
+        raise UnsupportedModel(f"{name} ran no attention operation that can be recorded: it has none, or hides it.")
+    if any(tap.is_folded and (tap.heads_in_order is None or not bool(tap.heads_in_order)) for tap in recorder.taps):
+        raise UnsupportedModel(
+            f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
+        )
+    rows, *others = recorder.taps[-1].map.shape
+    if not recorder.taps[-1].is_folded and len(others) == 3 and rows != batch:
+        raise UnsupportedModel(
+            f"The last map of {name} has {rows} rows for {batch} examples: its windows are no single stream."
+        )
+
+
+def moved_tokens(model: nn.Module, windows: torch.Size) -> UnsupportedModel:
+    """The error of a method that follows tokens through a model whose tokens do not keep their places."""
+    return UnsupportedModel(
+        f"This method follows tokens from block to block, but {type(model).__name__} has maps of shape "
+        f"{tuple(windows)} on the way: windows, merged patches or several streams do not keep tokens in place. "
+        "grad_cam and raw_attention, which read the last map alone, work on it."
+    )

@@ -1,0 +1,47 @@
+"""A batch repeated, so that the model is asked about several versions of it at once, and its output cut apart again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import fields, is_dataclass, replace
+from typing import Any
+
+from torch import Tensor
+from transformers.utils import ModelOutput
+
+from whyformer.axes import Inputs
+
+
+def repeat_inputs(inputs: Inputs, times: int, batch: int) -> Inputs:
+    """The inputs, each that has an entry per example so many times one after the other."""
+    return {name: _repeat(value, times, batch) for name, value in inputs.items()}
+
+
+def _repeat(value: Any, times: int, batch: int) -> Any:
+    if times == 1 or not isinstance(value, Tensor) or value.dim() == 0 or len(value) != batch:
+        return value
+    return value.repeat(times, *[1] * (value.dim() - 1))
+
+
+def split_output(output: Any, batch: int, count: int) -> Iterator[Any]:
+    """The output cut along the batch into what each copy of the inputs gave."""
+    for number in range(count):
+        yield _rows(output, slice(number * batch, (number + 1) * batch), batch * count)
+
+
+def _rows(output: Any, rows: slice, total: int) -> Any:
+    if isinstance(output, Tensor):
+        return output[rows] if output.dim() and len(output) == total else output
+    if isinstance(output, Mapping):
+        cut = {name: _rows(value, rows, total) for name, value in output.items()}
+        # Every image of a dual encoder by every text: those of the other copies are not of this question.
+        cut |= {name: cut[name][:, rows] for name in ("logits_per_image", "logits_per_text") if name in cut}
+        return type(output)(**cut) if isinstance(output, ModelOutput) else cut
+    if hasattr(output, "_make"):
+        return output._make(_rows(value, rows, total) for value in output)
+    if isinstance(output, (tuple, list)):
+        return type(output)(_rows(value, rows, total) for value in output)
+    if is_dataclass(output) and not isinstance(output, type):
+        parts = {field.name: _rows(getattr(output, field.name), rows, total) for field in fields(output)}
+        return replace(output, **parts)
+    return output

@@ -1,0 +1,83 @@
+"""What BI's methods ask of a trace: the attention that reads each stream last, and the feedback of the answer there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from whyformer.axes import Mixing, Rows, TokenScores, head_mean
+from whyformer.errors import UnsupportedModel
+from whyformer.models.readout import ReadOut
+from whyformer.tracing.flow import Step, flow
+from whyformer.tracing.path import Quadrature, integrated_map_gradients, nodes_and_weights
+from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.scaling import Baseline
+from whyformer.tracing.streams import connected
+from whyformer.tracing.trace import Trace
+
+
+@dataclass(frozen=True)
+class Reading:
+    """A stream, the last attention that reads it, and how much each query of that attention counts for the answer."""
+
+    stream: str
+    record: AttentionRecord
+    queries: ReadOut
+
+
+def perceive(
+    trace: Trace, steps: list[Step], mixing: Callable[[AttentionRecord], Mixing]
+) -> list[tuple[Reading, Rows]]:
+    """For each stream the last attention that reads it, with the rows of P, one for each query that counts.
+
+    P starts at the queries of that attention; how much each of them counts is what flows on from it to the answer.
+    """
+    for streams in connected(steps):
+        read = [readout.stream for readout in trace.readouts if readout.stream in streams]
+        if len(read) > 1:
+            raise UnsupportedModel(
+                f"The answer is read in {' and '.join(read)}, which attend to each other: no attention is the last "
+                "of both. rollout and generic_attention work on it."
+            )
+    last = {record.key_stream: (number, record) for number, step in enumerate(steps) for record in step}
+    readings = []
+    for stream, (number, record) in last.items():
+        queries = ReadOut(record.query_stream, _weight_of_queries(trace, record, steps[number + 1 :], mixing))
+        positions, _ = queries.rows
+        start = {queries.stream: queries.one_hot(positions)}
+        rows = flow([*steps[:number], (record,)], mixing, start)[stream]
+        readings.append((Reading(stream, record, queries), rows + start.get(stream, 0.0)))
+    return readings
+
+
+def _weight_of_queries(
+    trace: Trace, record: AttentionRecord, later: list[Step], mixing: Callable[[AttentionRecord], Mixing]
+) -> TokenScores:
+    """What flows back from the answer, through the steps after a record, to its queries."""
+    start = trace.start()
+    moved = flow(later, mixing, start)[record.query_stream]
+    return (moved + start.get(record.query_stream, 0.0))[:, 0]
+
+
+def integrated_feedback(
+    trace: Trace, readings: list[Reading], quadrature: Quadrature, steps: int, baseline: Baseline | Tensor
+) -> dict[str, Rows]:
+    """F of each stream at the queries that count (BI Eq. 17).
+
+    It is the integrated gradient of the last map that reads the stream, clamped per head, head mean. Streams that
+    attend to each other are scaled together, towers apart.
+    """
+    nodes, weights = nodes_and_weights(quadrature, steps)
+    by_stream: dict[str, Rows] = {}
+    for streams in connected(trace.steps):
+        inside = [reading for reading in readings if reading.stream in streams]
+        if not inside:  # first_block left a tower without any
+            continue
+        rows = {reading.record.operation: reading.queries.rows[0] for reading in inside}
+        sums = integrated_map_gradients(
+            trace.question, rows, list(streams), nodes, weights, baseline, trace.copies_at_once
+        )
+        by_stream |= {r.stream: head_mean(sums[r.record.operation].clamp(min=0)) for r in inside}
+    return by_stream

@@ -1,0 +1,24 @@
+"""What is put to a model: itself, its inputs, and the score that is explained."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from torch import nn
+
+from whyformer.axes import Inputs
+from whyformer.models.families import Family
+from whyformer.propagation.mode import Backward
+from whyformer.targets.scores import Score
+
+
+@dataclass(frozen=True)
+class Question:
+    """A model, its inputs, and the score that is asked about; `backward` is how its gradients are taken."""
+
+    model: nn.Module
+    inputs: Inputs
+    family: Family
+    score: Score
+    batch: int
+    backward: Backward = "gradient"

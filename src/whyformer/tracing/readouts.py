@@ -1,0 +1,86 @@
+"""Where the answer of a forward pass is read, and which tokens of its streams are real."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, TokenMask, TokenScores
+from whyformer.models.readout import ReadOut, read_out_seen, read_out_weights
+from whyformer.models.structure import prefix_length
+from whyformer.tracing.flow import Step
+from whyformer.tracing.gradients import HiddenGradient
+from whyformer.tracing.path import gradients_at
+from whyformer.tracing.question import Question
+from whyformer.tracing.record import AttentionRecord
+
+
+def find_readouts(
+    question: Question, steps: tuple[Step, ...], chosen: str | int | Tensor | None
+) -> tuple[tuple[Step, ...], tuple[ReadOut, ...], dict[str, TokenMask]]:
+    """The steps that reach the answer, the read-out of each stream it is read from, and each stream's real tokens.
+
+    `chosen` is the caller's own read-out, for the first stream that is read; else the family's row tells, or, where
+    that does not, the gradient of the last map.
+    """
+    gradients: dict[str, AttentionMap] = {}
+    kinds: dict[str, str | int | Tensor] = {}
+    for number, stream in enumerate(stream for stream in question.family.streams if stream.is_read):
+        kind = stream.readout if chosen is None or number else chosen
+        kind = kind(question.model) if callable(kind) else kind
+        if kind is not None:
+            kinds[stream.name] = kind
+            continue
+        own = [r for step in steps for r in step if r.query_stream == stream.name]
+        operation, gradients[stream.name] = _last_with_gradient(question, own)
+        if not question.family.attention:
+            steps = tuple(step for step in steps if step[0].operation <= operation)
+    masks = _masks(question, steps)
+    dtype = torch.promote_types(steps[-1][-1].source.dtype, torch.float32)
+    weights = {name: read_out_seen(gradient) for name, gradient in gradients.items()}
+    weights |= {name: _weights(kind, question, masks[name]) for name, kind in kinds.items()}
+    return steps, tuple(ReadOut(name, values.to(dtype)) for name, values in weights.items()), masks
+
+
+def _last_with_gradient(question: Question, records: list[AttentionRecord]) -> tuple[int, AttentionMap]:
+    """The last operation that the answer depends on, with the gradient of its map.
+
+    Where the trace has no gradients, a pass of its own finds it.
+    """
+    for record in reversed(records):
+        gradient = record.gradient
+        if gradient is not None:
+            return record.operation, gradient
+        with suppress(HiddenGradient):
+            (gradient,) = gradients_at(question, [record.operation])
+            return record.operation, gradient
+    raise HiddenGradient
+
+
+def _masks(question: Question, steps: tuple[Step, ...]) -> dict[str, TokenMask]:
+    """Which tokens of each stream are real: the mask's word, or else those that any query attends to."""
+    records = [record for step in steps for record in step]
+    reading, read = ({getattr(r, end): r for r in records} for end in ("query_stream", "key_stream"))
+    streams = dict.fromkeys(stream for r in records for stream in (r.query_stream, r.key_stream))
+    return {name: _real(question, read[name]) if name in read else _all(reading[name]) for name in streams}
+
+
+def _real(question: Question, record: AttentionRecord) -> TokenMask:
+    names = {stream.name: stream.mask for stream in question.family.streams}
+    mask = question.inputs.get(names.get(record.key_stream) or "")
+    if isinstance(mask, Tensor) and mask.shape == (record.source.shape[0], record.source.shape[KEY]):
+        return mask.bool()
+    return record.map.sum(dim=(HEAD, QUERY)) > 0
+
+
+def _all(record: AttentionRecord) -> TokenMask:
+    batch, _, queries, _ = record.source.shape
+    return torch.ones(batch, queries, dtype=torch.bool, device=record.source.device)
+
+
+def _weights(kind: str | int | Tensor, question: Question, mask: TokenMask) -> TokenScores:
+    is_mean = isinstance(kind, str) and "mean" in kind
+    prefix = prefix_length(question.model, question.inputs, mask.shape[1]) if is_mean else 0
+    return read_out_weights(kind, mask, prefix)

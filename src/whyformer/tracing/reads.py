@@ -1,0 +1,73 @@
+"""What a method reads of a trace: only that is computed and kept."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from whyformer.errors import WhyformerError, check_choice
+
+Extent = Literal["none", "last", "all"]
+InputReading = Literal["none", "gradients", "relevances"]
+
+
+@dataclass(frozen=True)
+class Reads:
+    """What a method reads of a trace.
+
+    Args:
+        maps: The attention maps: "none", the "last" one, or "all".
+        gradients: The gradient of the score with respect to the maps.
+        relevances: The relevance of the maps, by the rules of relevance propagation.
+        states: Whether it reads the residual states of the tokens and the weights W_v and W_o.
+        inputs: The "gradients" or the "relevances" of the inputs themselves: pixels, embeddings.
+        path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
+
+    Raises:
+        WhyformerError: If a value is none of these.
+
+    Example:
+        >>> str(whyformer.Reads(maps="last", gradients="last"))
+        'last gradient'
+    """
+
+    maps: Extent = "none"
+    gradients: Extent = "none"
+    relevances: Extent = "none"
+    states: bool = False
+    inputs: InputReading = "none"
+    path: bool = False
+
+    def __post_init__(self) -> None:
+        for name in ("maps", "gradients", "relevances"):
+            check_choice(f"Reads: {name}", getattr(self, name), Extent)
+        check_choice("Reads: inputs", self.inputs, InputReading)
+        if self.inputs != "none" and {self.gradients, self.relevances} != {"none"}:
+            raise WhyformerError("Reads: a method reads the inputs, or gradients and relevances of maps, not both.")
+
+    @property
+    def has_graph(self) -> bool:
+        """Whether something is taken back through the forward pass."""
+        return {self.gradients, self.relevances, self.inputs} != {"none"}
+
+    @property
+    def has_relevance(self) -> bool:
+        """Whether that goes by the rules of relevance: in float32 at least."""
+        return self.relevances != "none" or self.inputs == "relevances"
+
+    @property
+    def takes_gradients(self) -> bool:
+        """Whether it makes a difference to it how gradients are taken."""
+        return self.gradients != "none" or self.inputs == "gradients" or self.path
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the last map is all it reads of the maps: the blocks before it can run as the model runs them."""
+        return self.maps == "last"
+
+    def __str__(self) -> str:
+        if self.inputs != "none":
+            return "inputs" if self.inputs == "gradients" else "input relevances"
+        noun = next((name for name in ("relevances", "gradients") if getattr(self, name) != "none"), "maps")
+        words = f"last {noun.removesuffix('s')}" if self.is_last else noun
+        return f"{words}, states" if self.states else words

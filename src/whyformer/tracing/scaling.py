@@ -1,0 +1,170 @@
+"""Inputs on a path from a baseline to themselves: pixels as they are given, word pieces and regions once embedded."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from threading import get_ident
+from typing import Any, Literal
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.axes import Inputs
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.models.families import NOTHING, ROW_TO_WRITE, scaled_module
+from whyformer.models.modalities import input_stream
+from whyformer.models.structure import config_of, main_input
+from whyformer.tracing.copies import repeat_inputs
+from whyformer.tracing.question import Question
+
+Baseline = Literal["zero", "black", "padding"]
+
+
+@dataclass(frozen=True)
+class Leaf:
+    """An input in the graph: its value there, and how far it is from where its path starts to the input as it is."""
+
+    value: Tensor
+    difference: Tensor
+
+
+@contextmanager
+def scaled_inputs(
+    question: Question,
+    streams: Sequence[str],
+    scales: Tensor,
+    baseline: str | Tensor,
+    leaves: dict[str, Leaf] | None = None,
+) -> Iterator[Inputs]:
+    """The inputs repeated once per scale, these streams each at its point of the path.
+
+    Where a module's output is what is scaled, it is so while inside. What is scaled becomes a leaf of the graph if
+    `leaves` are to be kept, by stream; pixels are a stream of their own.
+    """
+    inputs = repeat_inputs(question.inputs, len(scales), question.batch)
+    by_example = scales.repeat_interleave(question.batch)
+    scaled = [stream for stream in question.family.streams if stream.name in streams and stream.scaled != NOTHING]
+    names: dict[nn.Module, list[str]] = {}
+    paths: dict[nn.Module, str] = {}
+    for stream in reversed(scaled):  # an encoder and a decoder may share their embeddings; the encoder runs first
+        if stream.scaled is None:
+            name, pixels = main_input(inputs)
+            own_stream = input_stream(name, pixels, stream.name)
+            inputs[name] = _point(own_stream, _pixel_baseline(baseline, pixels), pixels, by_example, leaves)
+        else:
+            module = scaled_module(question.model, stream.scaled)
+            names.setdefault(module, []).append(stream.name)
+            paths[module] = stream.scaled
+    has_pixels = any(stream.scaled is None for stream in question.family.streams)
+    if has_pixels and (isinstance(baseline, Tensor) or baseline != "padding"):
+        baseline = "zero"  # what was given is for the pixels, and no word piece starts there
+
+    def change(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
+        start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
+        name = names[module].pop(0) if len(names[module]) > 1 else names[module][0]
+        return _point(name, start, output, by_example, leaves)
+
+    with ExitStack() as hooks:
+        for module, path in paths.items():
+            hooks.enter_context(_changed_output(question, module, path, len(by_example), change))
+        yield inputs
+
+
+def _point(stream: str, start: Tensor | float, end: Tensor, scales: Tensor, leaves: dict[str, Leaf] | None) -> Tensor:
+    """The point of the path at each example's scale: a leaf in float32 at least, handed on in the input's own dtype."""
+    exact = end.detach().to(torch.promote_types(end.dtype, torch.float32))
+    if isinstance(start, Tensor):
+        start = _per_example(start.detach().to(exact), exact, stream)
+    factor = scales.to(exact).reshape(-1, *[1] * (end.dim() - 1))
+    point = start + factor * (exact - start)
+    if leaves is None:
+        return point.to(end.dtype)
+    with torch.enable_grad():
+        leaf = point.requires_grad_()
+        leaves[stream] = Leaf(leaf, exact - start)
+        return leaf.to(end.dtype)
+
+
+def _per_example(start: Tensor, end: Tensor, stream: str) -> Tensor:
+    """A baseline that fits the input: one for all examples, or one each, for every scale."""
+    if start.dim() == end.dim() and 1 < len(start) < len(end) and len(end) % len(start) == 0:
+        start = start.repeat(len(end) // len(start), *[1] * (end.dim() - 1))
+    try:
+        start.expand_as(end)
+    except RuntimeError as error:
+        raise WhyformerError(
+            f"The baseline has shape {tuple(start.shape)}, the {stream} {tuple(end.shape)}: give one of that shape, or "
+            "one that can be expanded to it."
+        ) from error
+    return start
+
+
+@contextmanager
+def _changed_output(
+    question: Question, module: nn.Module, path: str, batch: int, change: Callable[..., Tensor]
+) -> Iterator[None]:
+    """While inside, the module gives what `change` makes of its output."""
+    name = f"The module {path!r} of {type(question.model).__name__}"
+    thread, calls = get_ident(), []
+
+    def hook(module: nn.Module, args: Any, *rest: Any) -> Any:
+        # The hook sits on the module: it fires in other threads too, and while another thread takes its own away
+        # PyTorch may call it without keyword arguments.
+        if get_ident() != thread:
+            return None
+        kwargs, output = rest
+        if not isinstance(output, Tensor) or len(output) != batch:
+            raise UnsupportedModel(f"{name} gives no tensor [example, …] to scale. {ROW_TO_WRITE}")
+        calls.append(True)
+        return change(module, args, kwargs, output)
+
+    handle = module.register_forward_hook(hook, with_kwargs=True)
+    try:
+        yield
+    finally:
+        handle.remove()
+    if not calls:
+        raise UnsupportedModel(f"{name} is never called: the path would stand still. {ROW_TO_WRITE}")
+
+
+def _pixel_baseline(baseline: str | Tensor, pixels: Tensor) -> Tensor | float:
+    if isinstance(baseline, Tensor):
+        return baseline
+    if baseline == "zero":
+        return 0.0
+    if baseline == "black":
+        raise WhyformerError(
+            "baseline='black' needs the image processor: use explain, or give the baseline as a tensor."
+        )
+    raise WhyformerError(f"baseline={baseline!r} is for text; for pixels: 'zero', 'black' or a tensor.")
+
+
+def _embedding_baseline(
+    baseline: str | Tensor, module: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], config: Any
+) -> Tensor | float:
+    if isinstance(baseline, Tensor):
+        return baseline
+    if baseline == "zero":
+        return 0.0
+    if baseline == "black":
+        raise WhyformerError("baseline='black' is for pixels; for text: 'zero', 'padding' or a tensor.")
+    if baseline != "padding":
+        raise WhyformerError(f"baseline={baseline!r}: for text 'zero', 'padding' or a tensor.")
+    pad = getattr(config, "pad_token_id", None)
+    if pad is None:
+        raise WhyformerError("baseline='padding': this model's config has no pad_token_id.")
+    ids = kwargs.get("input_ids", args[0] if args else None)
+    if not isinstance(ids, Tensor):
+        return 0.0
+    # Regions start at features of zero, also where they are embedded with the text.
+    first = torch.zeros_like(ids) if ids.is_floating_point() else torch.full_like(ids, pad)
+    features = kwargs.get("visual_embeds")
+    starts = {} if features is None else {"visual_embeds": torch.zeros_like(features)}
+    if "input_ids" in kwargs:
+        starts["input_ids"] = first
+    else:
+        args = (first, *args[1:])
+    start: Tensor = module.forward(*args, **kwargs | starts)
+    return start

@@ -1,0 +1,68 @@
+"""What cannot be done is refused in a line that names the thing, the value and the way out."""
+
+import pytest
+import torch
+
+from tiny_models import FAMILIES, image_inputs, text_inputs
+from whyformer import UnsupportedModel, WhyformerError, attribute, box_side, explain, explain_batch, load, similarity
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (similarity(), r"similarity\(\) is for models of pictures and texts \(CLIP\): this one gives no embeddings"),
+        (box_side(0, "x"), r"box_side\(\) is for detectors: this model's output has no boxes"),
+    ],
+    ids=["similarity", "box_side"],
+)
+def test_a_score_of_another_kind_of_model_is_refused(target, message):
+    with pytest.raises(WhyformerError, match=message):
+        attribute(FAMILIES["bert"](), text_inputs(), target, "rollout")
+
+
+def test_a_side_that_no_box_has_is_refused():
+    with pytest.raises(WhyformerError, match=r"box_side: side='depth'. Choose from: x, y, width, height"):
+        box_side(0, "depth")
+
+
+def test_a_model_without_weights_is_refused():
+    with torch.device("meta"):
+        model = type(FAMILIES["bert"]())(FAMILIES["bert"]().config).eval()
+    with pytest.raises(UnsupportedModel, match=r"is on the meta device, without weights: load it on a real one"):
+        attribute(model, text_inputs(), 1, "rollout")
+
+
+@pytest.mark.parametrize("size", [1.5, 0, -3, "8", True])
+def test_a_batch_size_is_a_whole_number(bert, size):
+    with pytest.raises(WhyformerError, match=rf"batch_size={size!r}: a whole number, at least 1"):
+        explain_batch(["the film was great"], load(bert), batch_size=size)
+
+
+@pytest.mark.parametrize("method", ["integrated_gradients", "bi_token"])
+def test_a_baseline_of_another_shape_is_refused(method):
+    with pytest.raises(WhyformerError, match=r"The baseline has shape \(3, 31, 32\), the pixels \(\d+, 3, 32, 32\)"):
+        attribute(FAMILIES["vit"](), image_inputs(), 1, method, baseline=torch.zeros(3, 31, 32))
+
+
+@pytest.mark.parametrize("processor", ["x", 5])
+def test_a_processor_is_an_object_that_makes_inputs(bert, processor):
+    model = load(bert).model
+    with pytest.raises(WhyformerError, match=rf"processor={processor!r} is no tokenizer and no image processor"):
+        explain("the film was great", model, processor=processor)
+
+
+@pytest.mark.parametrize("model", [5, None, ["mini-vit"]])
+def test_a_model_is_a_name_a_folder_or_a_module(model):
+    with pytest.raises(WhyformerError, match=r"A model is a name, a folder, a Hugging Face id, or a torch.nn.Module"):
+        explain("the film was great", model)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor:UserWarning")
+def test_a_dynamically_quantised_model_is_explained_by_its_maps_and_refused_by_gradients(bert):
+    loaded = load(bert)
+    expected = explain("the film was great", loaded, method="rollout").scores
+    model = torch.ao.quantization.quantize_dynamic(loaded.model, {torch.nn.Linear}, dtype=torch.qint8)
+    scores = explain("the film was great", model, method="rollout", processor=loaded.processor).scores
+    assert abs(scores - expected).max() < 0.1 * abs(expected).max()
+    with pytest.raises(UnsupportedModel, match=r"has quantised layers \(Linear\), which have no gradient"):
+        explain("the film was great", model, method="generic_attention", processor=loaded.processor)

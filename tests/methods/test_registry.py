@@ -1,0 +1,105 @@
+"""Methods of one's own: registered, checked, refused."""
+
+import pytest
+import torch
+
+from tiny_models import FAMILIES, text_inputs
+from whyformer import METHODS, Attribution, Reads, WhyformerError, attribute, head_mean, method
+
+
+@pytest.fixture
+def own(monkeypatch):
+    """A registry that forgets what a test has registered."""
+    for name in list(METHODS):
+        monkeypatch.setitem(METHODS, name, METHODS[name])
+    names = set(METHODS)
+    yield
+    for name in set(METHODS) - names:
+        del METHODS[name]
+
+
+@pytest.mark.usefixtures("own")
+def test_an_option_without_an_annotation_takes_anything():
+    @method("scaled_row", reads=Reads(maps="last"))
+    def scaled_row(trace, *, factor=1):
+        row = trace.readout.weights[:, None, :] @ head_mean(trace.last.map)
+        return {"text": factor * row[:, 0]}
+
+    model, inputs = FAMILIES["bert"](), text_inputs()
+    once = attribute(model, inputs, 1, "scaled_row")["text"]
+    torch.testing.assert_close(attribute(model, inputs, 1, "scaled_row", factor=2.5)["text"], 2.5 * once)
+
+
+@pytest.mark.usefixtures("own")
+def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced():
+    with pytest.raises(WhyformerError, match=r"There is a method named 'rollout' already: .*replace=True"):
+        method("rollout", reads=Reads(maps="all"))
+
+    @method("rollout", reads=Reads(maps="last"), replace=True)
+    def nothing(trace):
+        return {"text": torch.zeros(trace.mask.shape)}
+
+    assert not attribute(FAMILIES["bert"](), text_inputs(), 1, "rollout")["text"].any()
+
+
+@pytest.mark.parametrize("reads", ["nope", "maps", None, {"maps": "all"}])
+def test_what_a_method_reads_is_said_by_a_value_of_its_own(reads):
+    with pytest.raises(WhyformerError, match=r"is no Reads, such as whyformer.Reads\(maps=\"all\"\)"):
+        method("own", reads=reads)
+
+
+def test_a_reading_that_does_not_exist_is_refused():
+    with pytest.raises(WhyformerError, match=r"Reads: maps='first'. Choose from: none, last, all"):
+        Reads(maps="first")
+    with pytest.raises(WhyformerError, match="not both"):
+        Reads(gradients="all", inputs="gradients")
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("scores", "message"),
+    [
+        ({"txt": torch.ones(3, 9)}, r"own gave scores of 'txt', which is no stream of this model. Did you mean 'text'"),
+        ({"text": torch.ones(3, 8)}, r"own gave scores of shape \(3, 8\) for the stream 'text'.*\(3, 9\)"),
+        ({"text": torch.ones(9)}, r"own gave scores of shape \(9,\)"),
+    ],
+)
+def test_scores_of_no_stream_or_of_another_shape_are_refused(scores, message):
+    method("own", reads=Reads(maps="last"))(lambda trace: scores)
+    with pytest.raises(WhyformerError, match=message):
+        attribute(FAMILIES["bert"](), text_inputs(), 1, "own")
+
+
+@pytest.mark.usefixtures("own")
+def test_a_method_returns_what_it_measured():
+    @method("noted", reads=Reads(maps="last"))
+    def noted(trace):
+        return Attribution({"text": torch.ones(3, 9)}, completeness=torch.tensor([0.0, 0.5, 1.0]), remarks=("So so.",))
+
+    attribution = attribute(FAMILIES["bert"](), text_inputs(), 1, "noted")
+    assert attribution.remarks == ("So so.",)
+    assert attribution.completeness.tolist() == [0.0, 0.5, 1.0]
+
+
+@pytest.mark.parametrize("name", [5, None.__class__, ["rollout"]])
+def test_a_method_is_given_by_its_name(name):
+    with pytest.raises(WhyformerError, match=r"A method is given by its name, not as .* Known: attention_gradient"):
+        attribute(FAMILIES["bert"](), text_inputs(), 1, name)
+
+
+def test_the_words_for_what_methods_read():
+    assert {name: str(each.reads) for name, each in METHODS.items()} == {
+        "raw_attention": "last map",
+        "rollout": "maps",
+        "random": "last map",
+        "bi_head": "gradients",
+        "bi_token": "maps, states",
+        "generic_attention": "gradients",
+        "grad_cam": "last gradient",
+        "attention_gradient": "gradients",
+        "input_x_gradient": "inputs",
+        "integrated_gradients": "inputs",
+        "lrp": "input relevances",
+        "partial_lrp": "last relevance",
+        "transformer_attribution": "relevances",
+    }
