@@ -22,7 +22,7 @@ from evaluations import lines as table
 
 from whyformer.benchmark import read_suite
 from whyformer.methods.registry import METHODS
-from whyformer.models.loading import ZOO
+from whyformer.models.zoo import ZOO
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.rules import LIBRA, RULES
 

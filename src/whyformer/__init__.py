@@ -1,49 +1,126 @@
-"""Whyformer tells why a Transformer answered as it did."""
+"""Whyformer tells why a Transformer answered as it did.
 
-from whyformer.api.attribution import attribute
-from whyformer.api.continuation import continuation
-from whyformer.api.doctor import doctor
-from whyformer.api.explain import explain, explain_batch
-from whyformer.axes import head_mean
-from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.inputs.read import Regions
-from whyformer.methods.registry import METHODS, method
-from whyformer.models.families import FAMILIES, Family, Stream
-from whyformer.models.loading import LoadedModel, load
-from whyformer.results.continuation import Continuation
-from whyformer.results.explanation import Explanation
-from whyformer.targets.scores import box_side, contrast, detection, logit, similarity
-from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.build import trace
-from whyformer.tracing.reads import Reads
-from whyformer.tracing.trace import Trace
+Its names are imported when they are first used: `import whyformer` itself loads neither torch nor transformers.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from whyformer.api.attribution import attribute
+    from whyformer.api.checkup import Checkup
+    from whyformer.api.continuation import continuation
+    from whyformer.api.doctor import doctor
+    from whyformer.api.explain import explain, explain_batch
+    from whyformer.axes import head_mean
+    from whyformer.benchmark import evaluate
+    from whyformer.errors import UnsupportedModel, WhyformerError
+    from whyformer.inputs.read import Regions
+    from whyformer.methods.registry import METHODS, Method, method
+    from whyformer.models.families import FAMILIES, Family, Stream
+    from whyformer.models.loading import LoadedModel, load
+    from whyformer.plugins import load_plugins
+    from whyformer.results.continuation import Continuation
+    from whyformer.results.explanation import Explanation
+    from whyformer.results.part import Part, Word
+    from whyformer.targets.scores import Target, box_side, contrast, detection, logit, similarity
+    from whyformer.tracing.attribution import Attribution
+    from whyformer.tracing.build import trace
+    from whyformer.tracing.reads import Reads
+    from whyformer.tracing.trace import Trace
+
+# Where each public name is defined.
+_HOMES = {
+    "FAMILIES": "models.families",
+    "METHODS": "methods.registry",
+    "Attribution": "tracing.attribution",
+    "Checkup": "api.checkup",
+    "Continuation": "results.continuation",
+    "Explanation": "results.explanation",
+    "Family": "models.families",
+    "LoadedModel": "models.loading",
+    "Method": "methods.registry",
+    "Part": "results.part",
+    "Reads": "tracing.reads",
+    "Regions": "inputs.read",
+    "Stream": "models.families",
+    "Target": "targets.scores",
+    "Trace": "tracing.trace",
+    "UnsupportedModel": "errors",
+    "WhyformerError": "errors",
+    "Word": "results.part",
+    "attribute": "api.attribution",
+    "box_side": "targets.scores",
+    "continuation": "api.continuation",
+    "contrast": "targets.scores",
+    "detection": "targets.scores",
+    "doctor": "api.doctor",
+    "evaluate": "benchmark",
+    "explain": "api.explain",
+    "explain_batch": "api.explain",
+    "head_mean": "axes",
+    "load": "models.loading",
+    "load_plugins": "plugins",
+    "logit": "targets.scores",
+    "method": "methods.registry",
+    "similarity": "targets.scores",
+    "trace": "tracing.build",
+}
 
 __all__ = [
     "FAMILIES",
     "METHODS",
     "Attribution",
+    "Checkup",
     "Continuation",
-    "Reads",
-    "Trace",
-    "head_mean",
-    "trace",
     "Explanation",
     "Family",
     "LoadedModel",
+    "Method",
+    "Part",
+    "Reads",
     "Regions",
     "Stream",
+    "Target",
+    "Trace",
     "UnsupportedModel",
     "WhyformerError",
+    "Word",
     "attribute",
     "box_side",
     "continuation",
     "contrast",
     "detection",
     "doctor",
+    "evaluate",
     "explain",
     "explain_batch",
+    "head_mean",
     "load",
+    "load_plugins",
     "logit",
     "method",
     "similarity",
+    "trace",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    """A public name, imported from its home when it is first used (PEP 562)."""
+    if name == "__version__":
+        from importlib.metadata import version
+
+        return version("whyformer")
+    if name == "scenes":  # a package of its own, as public as the names below
+        return import_module("whyformer.scenes")
+    if name not in _HOMES:
+        raise AttributeError(f"module 'whyformer' has no attribute {name!r}")
+    value = getattr(import_module(f"whyformer.{_HOMES[name]}"), name)
+    globals()[name] = value  # so that this is asked only once
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, "__version__"})

@@ -6,13 +6,31 @@ import difflib
 from collections.abc import Sequence
 from typing import Any, get_args
 
+LIKENESS = 0.6  # of two spellings, as difflib counts it, from which one may be a slip for the other
+SHORTEST_PART = 3  # letters of a name that are enough to mean it: `cam` for `grad_cam`
+
 
 class WhyformerError(ValueError):
-    """The input, the target, the options or the model cannot be used as asked; the message says why and the way out."""
+    """The input, the target, the options or the model cannot be used as asked; the message says why and the way out.
+
+    Example:
+        >>> import whyformer
+        >>> try:
+        ...     whyformer.explain("A film.", model="mini-bert", method="rolout")
+        ... except whyformer.WhyformerError as error:
+        ...     print(error)
+        No method named 'rolout'. Did you mean 'rollout'?
+    """
 
 
 class UnsupportedModel(WhyformerError):
-    """The model does something the asked-for method cannot follow."""
+    """The model does something the asked-for method cannot follow.
+
+    Example:
+        >>> import whyformer
+        >>> issubclass(whyformer.UnsupportedModel, whyformer.WhyformerError)
+        True
+    """
 
 
 def check_choice(name: str, value: str, choices: Any) -> None:
@@ -27,8 +45,25 @@ def with_article(noun: str) -> str:
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """A sentence with the names closest to a misspelt one."""
-    close = difflib.get_close_matches(word, known, n=3, cutoff=0.4)
-    if close:
-        return f"Did you mean {' or '.join(repr(name) for name in close)}?"
+    """A sentence with the names that a misspelt one may stand for, or else with all of them."""
+    names = _near(word, known)
+    if names:
+        return f"Did you mean {' or '.join(repr(name) for name in names)}?"
     return f"Known: {', '.join(known[:20])}{' …' if len(known) > 20 else ''}."
+
+
+def reason_of(error: BaseException) -> str:
+    """What an error says, or its kind where it says nothing."""
+    message = " ".join(str(error).split())
+    return message or f"{type(error).__name__}, without a message"
+
+
+def _near(word: str, known: Sequence[str]) -> list[str]:
+    """Up to three names, those that are spelt alike first, then those that the word is a part of."""
+    by_spelling: dict[str, str] = {}
+    for name in known:
+        by_spelling.setdefault(name.casefold(), name)
+    spelling = word.casefold()
+    alike = difflib.get_close_matches(spelling, by_spelling, n=3, cutoff=LIKENESS)
+    longer = [name for name in by_spelling if spelling in name and name not in alike]
+    return [by_spelling[name] for name in [*alike, *longer * (len(spelling) >= SHORTEST_PART)]][:3]

@@ -2,6 +2,7 @@
 
 import io
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -85,8 +86,10 @@ def test_a_missing_file_is_no_text(tmp_path, bert, given):
     assert refusal(tmp_path, "explain", given, "--model", bert) == f"whyformer: No file '{given}'."
 
 
-def test_a_folder_is_no_picture(tmp_path, vit):
-    assert "is a folder, not a file" in refusal(tmp_path, "explain", tmp_path, "--model", vit)
+def test_a_folder_without_pictures_is_named_with_what_was_looked_for(tmp_path, vit):
+    line = refusal(tmp_path, "explain", tmp_path, "--model", vit)
+    assert line.startswith(f"whyformer: The folder '{tmp_path}' has no pictures (.avif, .bmp")
+    assert line.endswith(".webp), and tiny-vit takes pictures.")
 
 
 def test_a_picture_is_not_read_as_text(tmp_path, bert, photo):
@@ -359,3 +362,57 @@ def test_a_picture_of_a_line_of_pixels_fits_in_memory():
     processor = transformers.CLIPImageProcessorPil(**sizes)
     pixels = collate(seeing(processor), [EncodedExample(0, Picture(image, (0, 0, 1, 1_000_000)))])
     assert pixels["pixel_values"].shape == (1, 3, 32, 32)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 4])
+def test_an_array_of_pixels_may_have_its_channels_first_or_last(channels):
+    pixels = noise(40, 60, channels)
+    plain = image_of(Image.fromarray(pixels[:, :, 0] if channels == 1 else pixels))
+    assert plain.size == (60, 40)
+    for array in (pixels, np.moveaxis(pixels, 2, 0)):
+        assert np.array_equal(np.asarray(image_of(array)), np.asarray(plain))
+
+
+def test_where_both_ends_could_be_channels_they_come_last():
+    pixels = noise(3, 40, 3)
+    assert np.array_equal(np.asarray(image_of(pixels)), pixels)
+
+
+@pytest.mark.parametrize(
+    "array",
+    [noise(40, 60, 2), noise(5, 40, 60), noise(1, 3, 40, 60), noise(0, 60, 3), noise(7), noise(40, 60, 3) / 255],
+    ids=lambda array: f"{array.dtype} {array.shape}",
+)
+def test_an_array_that_is_no_picture_is_named_by_its_shape(array):
+    with pytest.raises(WhyformerError) as refused:
+        image_of(array)
+    assert str(refused.value) == (
+        "An image array is uint8 [height, width] or [height, width, channel] with 1, 3 or 4 channels, not "
+        f"{array.dtype} of shape {array.shape}: convert it first."
+    )
+
+
+@pytest.mark.parametrize("model", [5, None, ["mini-vit"]])
+def test_what_is_no_model_is_named_with_what_may_be_one(model):
+    with pytest.raises(WhyformerError) as refused:
+        explain("the film", model)
+    assert str(refused.value).startswith(
+        "A model is a name, a folder, a Hugging Face id, or a torch.nn.Module you have loaded, not "
+        f"{model!r}. Known: mini-bert, "
+    )
+
+
+def test_regions_that_inflate_to_gigabytes_are_not_read(tmp_path):
+    path = tmp_path / "bomb.npz"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name in ("image", "boxes", "features"):
+            with archive.open(f"{name}.npy", "w") as member:
+                np.lib.format.write_array_header_1_0(
+                    member, {"descr": "|u1", "fortran_order": False, "shape": (400 << 20,)}
+                )
+                for _ in range(400):
+                    member.write(bytes(1 << 20))
+    assert path.stat().st_size < 2 << 20
+    line = refusal(tmp_path, "explain", path, "--model", "mini-lxmert", "--text", "what colour is it?")
+    assert f"'{path}' holds no regions" in line
+    assert "its arrays unpack to 1,200 MiB" in line

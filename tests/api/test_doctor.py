@@ -217,3 +217,49 @@ def test_a_pool_that_only_reads_the_picture_has_no_share_of_its_own():
     image = TOWER | {"image_size": loaded_model.model.config.vision_config.image_size, "patch_size": 8}
     found = doctor(built("SiglipModel", "SiglipConfig", text_config=text, vision_config=image), loaded_model.processor)
     assert (found.stream, found.first_token_share, found.is_healthy) == ("pool", 0.0, True)
+
+
+def test_what_fails_without_a_word_does_not_apply(vit, monkeypatch):
+    def silent(trace):
+        raise StopIteration
+
+    def endless(trace):
+        return {"image": torch.full((1, 17), torch.nan)}
+
+    for name, scores in {"rollout": silent, "grad_cam": endless}.items():
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], formula=scores))
+    result = doctor(vit)
+    assert result.problems == (
+        "rollout fails: StopIteration, without a message",
+        "grad_cam gives scores that are not finite.",
+    )
+    lines = dict(
+        line.split(maxsplit=1) for line in str(result).splitlines() if line.startswith(("rollout", "grad_cam"))
+    )
+    assert lines == {
+        "rollout": "StopIteration, without a message",
+        "grad_cam": "gives scores that are not finite.",
+    }
+    assert repr(result).endswith(
+        f"{len(METHODS) - 2} of {len(METHODS)} methods apply; not healthy: "
+        "rollout fails: StopIteration, without a message; grad_cam gives scores that are not finite.>"
+    )
+
+
+def test_methods_that_fail_for_one_reason_are_said_together(vit, monkeypatch):
+    def broken(trace):
+        raise WhyformerError("It broke.")
+
+    for name in ("rollout", "random", "grad_cam"):
+        monkeypatch.setitem(METHODS, name, replace(METHODS[name], formula=broken))
+    assert doctor(vit).problems == ("rollout, random and grad_cam fail: It broke.",)
+
+
+def test_a_checkup_in_a_notebook_is_a_table(vit):
+    result = replace(doctor(vit), labels=("<b>cat</b>", "dog"), notes=("a & b",))
+    page = result._repr_html_()
+    assert page.count("<tr>") == len(result.facts) + len(METHODS)
+    assert "&lt;b&gt;cat&lt;/b&gt;, dog" in page
+    assert "<p>note: a &amp; b</p><p>healthy</p>" in page
+    count, name = len(METHODS), "tiny-vit (ViTForImageClassification)"
+    assert repr(result) == f"<Checkup of {name}; {count} of {count} methods apply; healthy>"

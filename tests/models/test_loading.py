@@ -239,7 +239,7 @@ def test_what_the_hub_says_of_an_id_is_passed_on(monkeypatch, error, message):
 def test_a_misspelt_model_is_met_with_the_nearest_name(vit, tmp_path, monkeypatch):
     shutil.copytree(vit, tmp_path / "mini-vit")
     (tmp_path / "notes").mkdir()
-    monkeypatch.setattr(loading, "ZOO", tmp_path)
+    monkeypatch.setattr("whyformer.models.zoo.ZOO", tmp_path)
     assert loading.bundled() == ["mini-vit"]
     assert load("mini-vit").name == "mini-vit"
     with pytest.raises(WhyformerError, match=r"No model 'mini-vitt': .* Did you mean 'mini-vit'\?"):

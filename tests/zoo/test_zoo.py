@@ -12,9 +12,9 @@ from PIL import Image, ImageOps
 from typer.testing import CliRunner
 
 from whyformer import METHODS, attribute, explain, explain_batch, load
-from whyformer.api.demo import shown
 from whyformer.cli import app
-from whyformer.models.loading import ZOO, bundled
+from whyformer.cli.demo import demo_examples
+from whyformer.models.zoo import ZOO, bundled
 
 CAT = ZOO / "cat.jpg"
 FACE_OVER_ROOM = {"mini-vit": 1.5, "mini-vit-mae": 1.2}  # only mini-vit's attention was supervised
@@ -99,7 +99,7 @@ def test_the_demo_shows_every_method(tmp_path):
     assert result.exit_code == 0
     page = (tmp_path / "demo" / "index.html").read_text()
     *lines, last = result.stdout.splitlines()  # no terminal: a line for each row
-    assert [line.rpartition(" · ")[2] for line in lines] == [name for name, _, _ in shown()]
+    assert [line.rpartition(" · ")[2] for line in lines] == [name for name, _, _ in demo_examples()]
     assert lines[0].startswith(f"1 of {len(lines)}: cat (0.9")
     assert last == f"Written to {tmp_path / 'demo' / 'index.html'}: open it in a browser."
     assert all(method in page for method in METHODS)

@@ -13,7 +13,7 @@ from whyformer import Regions, continuation, contrast, detection, explain, expla
 from whyformer.errors import WhyformerError
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
-from whyformer.models.loading import ZOO
+from whyformer.models.zoo import ZOO
 from whyformer.scenes import (
     ANSWERS,
     COLOURS,

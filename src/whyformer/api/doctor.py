@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +13,9 @@ from PIL import Image
 from torch import Tensor, nn
 
 from whyformer.api.attribution import attribute
+from whyformer.api.checkup import Checkup
 from whyformer.axes import Inputs, Logits
-from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.errors import UnsupportedModel, WhyformerError, reason_of
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.read import Regions
@@ -31,60 +31,28 @@ from whyformer.tracing.trace import Trace
 
 SENTENCE = "The story starts slowly, but its ending is a great surprise."
 TOLERANCE = 1e-3  # of the largest logit, between the recorded run and the plain one
+INFINITE = "gives scores that are not finite."
 COLLAPSE = 0.5  # of the score on one token hides all others
 
 
-@dataclass(frozen=True)
-class Checkup:
-    """What the model is, how it is seen, and what is wrong with that.
-
-    Maps are [head query key], one per record. `streams` are all that carry tokens to the answer, each with its number
-    of tokens; `stream` is the one it is read in, or the first of two. Shares are of raw_attention there: the first
-    token's of all tokens, the first content token's of the content. A method that applies has None, any other the
-    reason why not. Completeness is how far a method's scores are from adding up, as a share of what they should.
-    """
-
-    model: str
-    architecture: str
-    family: str
-    answers: str
-    labels: tuple[str, ...]
-    precision: str
-    attention: str
-    layers: int | None
-    records: int
-    maps: tuple[tuple[int, int, int], ...]
-    streams: Mapping[str, int]
-    stream: str
-    tokens: int
-    grid: tuple[int, int] | None
-    special_tokens: tuple[str, ...]
-    register_tokens: int
-    readout: str
-    logit_difference: float
-    largest_logit: float
-    first_token_share: float
-    first_content_share: float
-    methods: Mapping[str, str | None]
-    completeness: Mapping[str, float]
-    problems: tuple[str, ...]
-    notes: tuple[str, ...]
-
-    @property
-    def is_healthy(self) -> bool:
-        return not self.problems
-
-    def __str__(self) -> str:
-        applicable = {name: reason or "applies" for name, reason in self.methods.items()}
-        facts = _findings(self) | applicable
-        width = max(map(len, facts))
-        lines = [f"{name:<{width}} {value}" for name, value in facts.items()]
-        notes = [f"note: {note}" for note in self.notes] + [f"WRONG: {problem}" for problem in self.problems]
-        return "\n".join([*lines, *notes, "healthy" if self.is_healthy else "not healthy"])
-
-
 def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> Checkup:
-    """Look a model over: whether it is recorded truly, how its tokens are laid out, and which methods apply."""
+    """Look a model over: whether it is recorded truly, how its tokens are laid out, and which methods apply.
+
+    Args:
+        model: The name of a bundled model, a folder, a Hugging Face id, a torch module, or what `load` returns.
+        processor: The tokenizer or image processor of a module that does not say where its own is.
+
+    Returns:
+        A Checkup: print it, or read its fields; `is_healthy` says whether anything is wrong.
+
+    Raises:
+        WhyformerError: The model cannot be loaded, has no processor, or runs no attention.
+
+    Example:
+        >>> import whyformer
+        >>> whyformer.doctor("mini-vit").is_healthy
+        True
+    """
     return checkup(resolve_model(model, processor))
 
 
@@ -92,14 +60,14 @@ def checkup(loaded_model: LoadedModel) -> Checkup:
     """Put one neutral example through the model, plain and recorded, and through every method."""
     model, one = loaded_model.model, _neutral(loaded_model)
     inputs = model_inputs(loaded_model, [one])
-    seen = trace(model, inputs, reads=Reads(maps="last"))
+    probe = trace(model, inputs, reads=Reads(maps="last"))
     with torch.no_grad():
         plain = _answer(model(**inputs))
     recorder = Recorder(1)
     recorded = _answer(recorder.run(model, **inputs))
-    content = _content(one, seen)
+    content = _content(one, probe)
     scores = attribute(model, inputs, method="raw_attention")
-    raw = scores.get(seen.readout.stream, torch.zeros_like(seen.readout.weights))[0].abs()  # a pool reads only others
+    raw = scores.get(probe.readout.stream, torch.zeros_like(probe.readout.weights))[0].abs()  # a pool reads only others
     methods, completeness, failures = _methods(model, inputs)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
     first_content = _share(raw[list(content)])
@@ -107,20 +75,20 @@ def checkup(loaded_model: LoadedModel) -> Checkup:
         model=loaded_model.name,
         architecture=type(model).__name__,
         family=_family_name(model, inputs),
-        answers=_kind_of_answer(loaded_model),
-        labels=() if loaded_model.writes or loaded_model.compares else tuple(labels_of(model).values()),
+        answers=loaded_model.task.description,
+        labels=() if loaded_model.task.writes or loaded_model.task.compares else tuple(labels_of(model).values()),
         precision=str(plain.dtype).removeprefix("torch."),
         attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
         layers=layers_of(model),
         records=len(recorder.taps),
         maps=tuple(_map_shape(tap.map.shape) for tap in recorder.taps),
-        streams={name: mask.shape[1] for name, mask in seen.masks.items()},
-        stream=seen.readout.stream,
+        streams={name: mask.shape[1] for name, mask in probe.masks.items()},
+        stream=probe.readout.stream,
         tokens=len(raw),
-        grid=_grid(seen),
-        special_tokens=_special_tokens(one, seen, loaded_model.tokenizer),
-        register_tokens=_registers(seen),
-        readout=_readout_name(seen),
+        grid=_grid(probe),
+        special_tokens=_special_tokens(one, probe, loaded_model.tokenizer),
+        register_tokens=_registers(probe),
+        readout=_readout_name(probe),
         logit_difference=difference,
         largest_logit=largest,
         first_token_share=_share(raw),
@@ -136,52 +104,60 @@ def _neutral(loaded_model: LoadedModel) -> EncodedExample:
     """Noise of the size the model is shown, a plain sentence, or both."""
     if loaded_model.processor is None:
         raise WhyformerError(f"{loaded_model.name} came without a processor: pass its tokenizer or image processor.")
-    seen: list[Any] = [_noise(loaded_model)] if loaded_model.sees_pictures or loaded_model.sees_regions else []
-    read = [SENTENCE] if loaded_model.tokenizer is not None else []
-    example = (*seen, *read) if len(seen + read) == 2 else (seen + read)[0]
+    picture: list[Any] = [_noise(loaded_model)] if loaded_model.task.sees is not None else []
+    parts = [*picture, SENTENCE] if loaded_model.tokenizer is not None else picture
+    example = tuple(parts) if len(parts) == 2 else parts[0]
     return encode(loaded_model, [example], truncate=True)[0]
 
 
 def _noise(loaded_model: LoadedModel) -> Image.Image | Regions:
-    drawn = np.random.default_rng(0)
-    if loaded_model.sees_regions:
+    rng = np.random.default_rng(0)
+    if loaded_model.task.sees_regions:
         config = config_of(loaded_model.model)
         width = getattr(config, "visual_feat_dim", None) or config.visual_embedding_dim
         boxes = np.array([[0, 0, 16, 16], [16, 0, 32, 16], [0, 16, 16, 32], [16, 16, 32, 32]])
-        return Regions(Image.new("RGB", (32, 32)), boxes, drawn.standard_normal((4, width), dtype=np.float32))
+        return Regions(Image.new("RGB", (32, 32)), boxes, rng.standard_normal((4, width), dtype=np.float32))
     processor = loaded_model.image_processor
     size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
     height, width = (size[side] if side in size else size["shortest_edge"] for side in ("height", "width"))
-    return Image.fromarray(drawn.integers(0, 256, (height, width, 3), dtype=np.uint8))
+    return Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def _answer(output: Any) -> Tensor:
     """All that the model answers with: its logits, or the similarity of a pair."""
     logits = all_logits(output)
-    found: Tensor = output.logits_per_image if logits is None or hasattr(output, "logits_per_image") else logits
-    return found
+    answer: Tensor = output.logits_per_image if logits is None or hasattr(output, "logits_per_image") else logits
+    return answer
 
 
 def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], dict[str, float], list[str]]:
     """For each method None or the reason why it does not apply, its completeness, and what went wrong."""
     reasons: dict[str, str | None] = {}
     completeness: dict[str, float] = {}
-    failures = []
+    failures: dict[str, list[str]] = {}  # methods that went wrong, by the reason
     for name, method in METHODS.items():
         try:
-            asked = trace(model, inputs, reads=method.reads)
-            scores = method(asked)
+            scores = method(trace(model, inputs, reads=method.reads))
             reasons[name] = None
             if scores.completeness is not None:
                 completeness[name] = float(scores.completeness.max())
             if not all(bool(torch.isfinite(values).all()) for values in scores.values()):
-                failures.append(f"{name} gives scores that are not finite.")
+                reasons[name] = INFINITE
+                failures.setdefault(INFINITE, []).append(name)
         except UnsupportedModel as reason:
-            reasons[name] = str(reason)
+            reasons[name] = reason_of(reason)
         except Exception as failure:  # Whatever it is, the other findings are worth having.
-            reasons[name] = str(failure)
-            failures.append(f"{name} fails: {failure}")
-    return reasons, completeness, failures
+            reasons[name] = reason_of(failure)
+            failures.setdefault(reason_of(failure), []).append(name)
+    return reasons, completeness, [_failure(names, reason) for reason, names in failures.items()]
+
+
+def _failure(names: Sequence[str], reason: str) -> str:
+    """What went wrong with these methods, in a sentence."""
+    subject = " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
+    if reason == INFINITE:
+        return f"{subject} {reason if len(names) == 1 else reason.replace('gives', 'give')}"
+    return f"{subject} {'fails' if len(names) == 1 else 'fail'}: {reason}"
 
 
 def _logit_problems(difference: float, largest: float, logits: Logits) -> list[str]:
@@ -207,10 +183,10 @@ def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
     )
 
 
-def _content(one: EncodedExample, seen: Trace) -> Sequence[int]:
-    if one.chunk is not None and seen.readout.stream in ("text", "source"):
+def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:
+    if one.chunk is not None and probe.readout.stream in ("text", "source"):
         return one.chunk.positions
-    return range(_prefix(seen) if seen.readout.stream == "image" else 0, seen.readout.weights.shape[1])
+    return range(_prefix(probe) if probe.readout.stream == "image" else 0, probe.readout.weights.shape[1])
 
 
 def _share(scores: Tensor) -> float:
@@ -219,32 +195,32 @@ def _share(scores: Tensor) -> float:
     return float(scores[0]) / total if total > 0 else 0.0
 
 
-def _map_shape(recorded: torch.Size) -> tuple[int, int, int]:
-    *heads, queries, keys = recorded
+def _map_shape(shape: torch.Size) -> tuple[int, int, int]:
+    *heads, queries, keys = shape
     return math.prod(heads), queries, keys
 
 
-def _grid(seen: Trace) -> tuple[int, int] | None:
-    _, example = main_input(seen.question.inputs)
-    if example.dim() != 4 or "image" not in seen.masks:
+def _grid(probe: Trace) -> tuple[int, int] | None:
+    _, example = main_input(probe.question.inputs)
+    if example.dim() != 4 or "image" not in probe.masks:
         return None
-    return patch_grid(seen.question.model, (example.shape[-2], example.shape[-1]), seen.masks["image"].shape[1])
+    return patch_grid(probe.question.model, (example.shape[-2], example.shape[-1]), probe.masks["image"].shape[1])
 
 
-def _registers(seen: Trace) -> int:
-    count = getattr(config_of(seen.question.model), "num_register_tokens", 0)
-    return min(int(count or 0), _prefix(seen)) if "image" in seen.masks else 0
+def _registers(probe: Trace) -> int:
+    count = getattr(config_of(probe.question.model), "num_register_tokens", 0)
+    return min(int(count or 0), _prefix(probe)) if "image" in probe.masks else 0
 
 
-def _special_tokens(one: EncodedExample, seen: Trace, tokenizer: Any) -> tuple[str, ...]:
+def _special_tokens(one: EncodedExample, probe: Trace, tokenizer: Any) -> tuple[str, ...]:
     if one.chunk is not None:
         names = tokenizer.convert_ids_to_tokens(one.chunk.encoding["input_ids"])
         return tuple(name for position, name in enumerate(names) if position not in one.chunk.positions)
-    return ("class", "distillation")[: _prefix(seen) - _registers(seen)]
+    return ("class", "distillation")[: _prefix(probe) - _registers(probe)]
 
 
-def _prefix(seen: Trace) -> int:
-    return prefix_length(seen.question.model, seen.question.inputs, seen.masks["image"].shape[1])
+def _prefix(probe: Trace) -> int:
+    return prefix_length(probe.question.model, probe.question.inputs, probe.masks["image"].shape[1])
 
 
 def _family_name(model: nn.Module, inputs: Inputs) -> str:
@@ -254,49 +230,16 @@ def _family_name(model: nn.Module, inputs: Inputs) -> str:
     return f"{kind or 'unknown'}, which needs no row of its own: one stream, read where the gradient says"
 
 
-def _kind_of_answer(loaded_model: LoadedModel) -> str:
-    if loaded_model.writes:
-        return "the next token of a text"
-    if loaded_model.compares:
-        return "how alike a picture and a text are"
-    return "a label of a detected object" if hasattr(config_of(loaded_model.model), "num_queries") else "a label"
-
-
-def _readout_name(seen: Trace) -> str:
+def _readout_name(probe: Trace) -> str:
     """Where the answer is read, in each stream that it is read in."""
-    given = {stream.name: stream.readout for stream in seen.question.family.streams if stream.is_read}
+    rows = {stream.name: stream.readout for stream in probe.question.family.streams if stream.is_read}
     names = []
-    for readout in seen.readouts:
-        kind, read = given[readout.stream], (readout.weights[0] != 0).nonzero()[:, 0].tolist()
-        name = kind(seen.question.model) if callable(kind) else kind
+    for readout in probe.readouts:
+        kind, positions = rows[readout.stream], (readout.weights[0] != 0).nonzero()[:, 0].tolist()
+        name = kind(probe.question.model) if callable(kind) else kind
         count = readout.weights.shape[1]
-        found = f"token {read[0] + 1} of {count}" if len(read) == 1 else f"{len(read)} of {count} tokens"
-        names.append(name or f"{found}, by the gradient")
+        where = f"token {positions[0] + 1} of {count}" if len(positions) == 1 else f"{len(positions)} of {count} tokens"
+        names.append(name or f"{where}, by the gradient")
     if len(names) == 1:
         return names[0]
-    return "; ".join(f"{readout.stream}: {name}" for readout, name in zip(seen.readouts, names, strict=True))
-
-
-def _findings(found: Checkup) -> dict[str, str]:
-    shapes = {shape: found.maps.count(shape) for shape in found.maps}
-    labels = ", ".join(found.labels[:6]) + (" …" if len(found.labels) > 6 else "")
-    streams = ", ".join(f"{name} ({tokens} tokens)" for name, tokens in found.streams.items())
-    first, first_content = found.first_token_share, found.first_content_share
-    return {
-        "model": f"{found.model} ({found.architecture})",
-        "family": found.family,
-        "answers with": f"{found.answers}{f', {len(found.labels)}: {labels}' if found.labels else ''}",
-        "precision": found.precision,
-        "attention": found.attention,
-        "records": f"{found.records}{'' if found.layers is None else f' for {found.layers} layers'}",
-        "maps": ", ".join(f"{count} × {list(shape)} (head, query, key)" for shape, count in shapes.items()),
-        "streams": streams,
-        "grid": "none" if found.grid is None else f"{found.grid[0]}×{found.grid[1]} patches",
-        "special tokens": ", ".join(found.special_tokens) or "none",
-        "register tokens": str(found.register_tokens or "none"),
-        "read-out": found.readout,
-        "logits": f"{found.logit_difference:.1e} off the plain model's (largest {found.largest_logit:.2g})",
-        "adding up": ", ".join(f"{name} but for {share:.1%}" for name, share in found.completeness.items()),
-        "first token": f"{first:.0%} of raw_attention in the {found.stream}; "
-        f"first content token: {first_content:.0%} of the content's",
-    }
+    return "; ".join(f"{readout.stream}: {name}" for readout, name in zip(probe.readouts, names, strict=True))

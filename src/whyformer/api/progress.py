@@ -6,6 +6,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
+from rich.console import Console
 from rich.progress import track as rich_track
 from tqdm.std import tqdm  # type: ignore[import-untyped]
 
@@ -19,7 +20,7 @@ def track(items: Sequence[Item], description: str, *, progress: bool) -> Iterabl
     if in_notebook():  # where rich would ask for widgets instead of showing a bar
         bar: Iterable[Item] = tqdm(items, desc=description, leave=False)
         return bar
-    return rich_track(items, description, transient=True)
+    return rich_track(items, description, console=Console(stderr=True), transient=True)
 
 
 def in_notebook() -> bool:

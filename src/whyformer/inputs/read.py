@@ -8,20 +8,39 @@ import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
+from whyformer.arrays import open_npz
 from whyformer.errors import WhyformerError, with_article
 
 Text = str | tuple[str, str]
+CHANNELS = (1, 3, 4)  # of a picture's array: grey, RGB, RGBA
 
 
 @dataclass(frozen=True)
 class Regions:
-    """A picture as a detector cut it up: a box (left, top, right, bottom, in pixels) and features of each region."""
+    """A picture as a detector cut it up, for models that see regions instead of pixels (LXMERT, VisualBERT).
+
+    Args:
+        image: The picture.
+        boxes: [region, 4]: left, top, right and bottom of each region, in pixels.
+        features: [region, feature]: what the detector computed of each region.
+
+    Raises:
+        WhyformerError: The shapes do not fit each other, or there is no region.
+
+    Example:
+        >>> import numpy, PIL.Image, whyformer
+        >>> picture = PIL.Image.new("RGB", (32, 32))
+        >>> regions = whyformer.Regions(picture, numpy.array([[0, 0, 16, 32]]), numpy.zeros((1, 8)))
+        >>> regions.shares.tolist()
+        [[0.0, 0.0, 0.5, 1.0]]
+    """
 
     image: Image.Image
     boxes: np.ndarray
@@ -47,12 +66,17 @@ class Regions:
     def load(cls, path: str | Path) -> Regions:
         """Read back what `save` wrote."""
         _check_file(Path(path))
+        return cls.read(Path(path), str(path))
+
+    @classmethod
+    def read(cls, source: Path | BinaryIO, name: str) -> Regions:
+        """Regions from a file, or from the bytes of one, that errors call by this name."""
         try:
-            with np.load(path, allow_pickle=False) as stored:
+            with open_npz(source) as stored:
                 return cls(Image.fromarray(stored["image"]), stored["boxes"], stored["features"])
-        except (KeyError, ValueError, OSError, zipfile.BadZipFile) as error:
+        except (KeyError, ValueError, TypeError, OSError, zipfile.BadZipFile) as error:
             raise WhyformerError(
-                f"{str(path)!r} holds no regions (image, boxes and features in an .npz file): {error}"
+                f"{name!r} holds no regions (image, boxes and features in an .npz file): {error}"
             ) from error
 
 
@@ -64,37 +88,45 @@ def regions_of(example: Any) -> Regions:
         return Regions.load(example)
     raise WhyformerError(
         "This model sees regions of a picture, not the picture: give whyformer.Regions(image, boxes, features), or the "
-        f".npz file they were saved to, not {_shown(example)}."
+        f".npz file they were saved to, not {_excerpt(example)}."
     )
 
 
 def two_of(example: Any, what: str) -> tuple[Any, Any]:
     """The example as a pair."""
     if not isinstance(example, (tuple, list)) or len(example) != 2:
-        raise WhyformerError(f"This model is given {what}, not {_shown(example)}.")
+        raise WhyformerError(f"This model is given {what}, not {_excerpt(example)}.")
     return example[0], example[1]
 
 
-def _shown(example: Any) -> str:
-    """What was given, in a few words; a path as it was written."""
+def _excerpt(example: Any) -> str:
+    """The example in a few words; a path as it was written."""
     return f"{str(example) if isinstance(example, Path) else example!r:.60}"
 
 
 def image_of(example: Any) -> Image.Image:
     """The example as an upright RGB picture: a file, a PIL image or a uint8 array."""
     if isinstance(example, np.ndarray):
-        if example.dtype != np.uint8 or example.ndim not in (2, 3):
-            raise WhyformerError(
-                f"An image array is uint8 [height, width, channel], not {example.dtype} of shape {example.shape}."
-            )
-        example = Image.fromarray(example)
+        example = Image.fromarray(_pixels(example))
     if isinstance(example, Image.Image):
         return _rgb(ImageOps.exif_transpose(example))
     if isinstance(example, (str, Path)):
-        return _read_image(Path(example))
+        _check_file(Path(example))
+        return read_image(Path(example), str(example))
     raise WhyformerError(
         f"An image is a file, a PIL image or a uint8 array, not {with_article(type(example).__name__)}."
     )
+
+
+def is_image(content: bytes) -> bool:
+    """Whether these bytes begin like a picture that can be read."""
+    try:
+        with Image.open(BytesIO(content)):
+            return True
+    except (Image.DecompressionBombWarning, Image.DecompressionBombError):
+        return True
+    except Exception:  # an opener may stumble over what only resembles its format
+        return False
 
 
 def text_of(example: Any) -> Text:
@@ -120,16 +152,34 @@ def text_of(example: Any) -> Text:
     return example
 
 
-def _read_image(path: Path) -> Image.Image:
-    _check_file(path)
-    with open_image(path) as image:
+def _pixels(array: np.ndarray) -> np.ndarray:
+    """An array as PIL takes it: [height, width] or [height, width, channel].
+
+    The channels come last where both ends could be channels; an array [channel, height, width] is turned.
+    """
+    if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] not in CHANNELS and array.shape[0] in CHANNELS:
+        array = np.moveaxis(array, 0, 2)
+    is_picture = array.ndim == 2 or (array.ndim == 3 and array.shape[2] in CHANNELS)
+    if array.dtype != np.uint8 or not is_picture or not array.size:
+        raise WhyformerError(
+            "An image array is uint8 [height, width] or [height, width, channel] with 1, 3 or 4 channels, not "
+            f"{array.dtype} of shape {array.shape}: convert it first."
+        )
+    return array[:, :, 0] if array.ndim == 3 and array.shape[2] == 1 else array
+
+
+def read_image(source: Path | BinaryIO, name: str) -> Image.Image:
+    """An upright RGB picture from a file, or from the bytes of one, that errors call by this name."""
+    with open_image(source, name=name) as image:
         return _rgb(ImageOps.exif_transpose(image))
 
 
 @contextmanager
-def open_image(source: Path | BinaryIO, *, formats: tuple[str, ...] | None = None) -> Iterator[Image.Image]:
+def open_image(
+    source: Path | BinaryIO, *, formats: tuple[str, ...] | None = None, name: str = ""
+) -> Iterator[Image.Image]:
     """A picture, to be decoded inside the block: one that is too large, damaged or no picture is refused."""
-    name = f" {str(source)!r}" if isinstance(source, Path) else ""
+    title = f" {str(name or source)!r}" if name or isinstance(source, Path) else ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what can be read in spite of damaged metadata is read
@@ -137,11 +187,11 @@ def open_image(source: Path | BinaryIO, *, formats: tuple[str, ...] | None = Non
             with Image.open(source, formats=formats) as image:
                 yield image
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise WhyformerError(f"The image{name} is too large to be safe, shrink it first: {error}") from error
+        raise WhyformerError(f"The image{title} is too large to be safe, shrink it first: {error}") from error
     except UnidentifiedImageError as error:
-        raise WhyformerError(f"The file{name} is not an image that can be read.") from error
+        raise WhyformerError(f"The file{title} is not an image that can be read.") from error
     except Exception as error:  # A damaged image can fail anywhere in the decoders.
-        raise WhyformerError(f"The image{name} cannot be read, save it anew: {error}") from error
+        raise WhyformerError(f"The image{title} cannot be read, save it anew: {error}") from error
 
 
 def _read_text(path: Path) -> str:

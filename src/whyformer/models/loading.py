@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from importlib.resources import files
 from pathlib import Path
 from threading import RLock
 from typing import Any, cast
@@ -23,8 +22,8 @@ from torch import nn
 
 from whyformer.errors import WhyformerError, nearest, with_article
 from whyformer.models.task import Task, task_of
+from whyformer.models.zoo import bundled, bundled_folder
 
-ZOO = Path(str(files("whyformer"))) / "zoo"
 _SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
 # Classes whose answer can be asked about, by how their names end, and families whose question answering is no span.
 ANSWERING = (
@@ -124,11 +123,6 @@ def load(
     return LoadedModel(model.to(place).eval(), processor, Path(source.place).resolve().name if is_folder else text)
 
 
-def bundled() -> list[str]:
-    """The names of the models that come with the package."""
-    return sorted(folder.name for folder in ZOO.iterdir() if (folder / "config.json").is_file()) if ZOO.is_dir() else []
-
-
 def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> LoadedModel:
     """The model as given in any of the ways `explain` takes one. Models given by name are kept for the next call."""
     if isinstance(model, (str, Path)):
@@ -199,7 +193,7 @@ def _source(name: str) -> _Source:
     if os.path.isfile(name):
         raise WhyformerError(f"{name!r} is a file, not a model: a saved explanation is read by Explanation.load.")
     if name in bundled():
-        return _Source(str(ZOO / name), is_offline=True)
+        return _Source(str(bundled_folder(name)), is_offline=True)
     folder = os.path.expanduser(name)
     if os.path.isdir(folder):
         _check_folder(Path(folder), name)

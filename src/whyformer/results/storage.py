@@ -15,9 +15,9 @@ from PIL import Image
 
 from whyformer.arrays import open_npz
 from whyformer.errors import WhyformerError, with_article
+from whyformer.files import whole_file
 from whyformer.inputs.read import open_image
 from whyformer.render import html
-from whyformer.render.output import whole_file
 from whyformer.render.text import Units, one_line, visible
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation

@@ -5,7 +5,6 @@ import json
 import os
 import shutil
 import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -13,25 +12,10 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
+from commands import COMMAND, process, run
 from conftest import save_noise
 from whyformer import METHODS, Explanation, contrast, explain, load
 from whyformer.cli import app
-from whyformer.models import loading
-
-COMMAND = [sys.executable, "-m", "whyformer"]
-
-
-def run(*arguments):
-    """What a command that succeeds prints; it has nothing to say on stderr."""
-    result = CliRunner().invoke(app, [str(argument) for argument in arguments])
-    assert result.exit_code == 0, result.output
-    assert result.stderr == ""
-    return result.stdout
-
-
-def process(*arguments, encoding="utf-8", **settings):
-    command = [*COMMAND, *map(str, arguments)]
-    return subprocess.run(command, capture_output=True, encoding=encoding, timeout=120, **settings)
 
 
 def test_a_picture_is_explained_in_the_terminal(vit, photo):
@@ -194,9 +178,9 @@ def grids(monkeypatch):
     html = importlib.import_module("whyformer.render.html")
     drawn = html.comparison
 
-    def comparison(rows, *titles):
+    def comparison(rows, *titles, **settings):
         handed.append((rows, *titles))
-        return drawn(rows, *titles)
+        return drawn(rows, *titles, **settings)
 
     monkeypatch.setattr(html, "comparison", comparison)
     return handed
@@ -206,10 +190,12 @@ def test_methods_are_compared_in_the_current_folder(vit, photo, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert run("compare", photo, "--model", vit) == "Written to comparison.html\n"
     ((rows, titles, columns, title),) = grids
-    assert columns == list(METHODS)
+    assert columns == ["default", *METHODS]
     assert titles == [explain(photo, load(vit)).target]
     assert title == str(photo)
-    for name, cell in zip(columns, rows[0], strict=True):
+    assert rows[0][0] == explain(photo, load(vit))
+    assert rows[0][0].options["backward"] == "libra"
+    for name, cell in zip(columns[1:], rows[0][1:], strict=True):
         assert cell == explain(photo, load(vit), method=name)
     assert "bi_token" in Path("comparison.html").read_text(encoding="utf-8")
 
@@ -235,14 +221,14 @@ def test_a_method_that_does_not_apply_is_left_out_with_a_note(vit, swin, photo, 
     (_, _, alone, _), (rows, _, both, _) = grids
     assert "rollout" not in alone
     assert {"raw_attention", "grad_cam"} <= set(alone)
-    assert both == list(METHODS)
+    assert both == ["default", *METHODS]
     assert rows[0][both.index("rollout")] is None
     assert rows[1][both.index("rollout")].model == "tiny-vit"
 
 
 def test_a_model_that_no_method_applies_to_has_no_row(vit, resnet, photo, tmp_path, grids):
     printed = run("compare", photo, "--model", resnet, "--model", vit, "--out", tmp_path / "c.html")
-    assert printed.count("Left out: ") == len(METHODS)
+    assert printed.count("Left out: ") == len(METHODS) + 1
     ((rows, titles, _, _),) = grids
     assert len(rows) == len(titles) == 1
     assert titles[0].endswith(" · tiny-vit")
@@ -281,7 +267,7 @@ def test_methods_are_listed_with_their_options(monkeypatch):
 
 
 def test_bundled_models_are_listed_from_their_cards(vit, bert, tmp_path, monkeypatch):
-    monkeypatch.setattr(loading, "ZOO", tmp_path)
+    monkeypatch.setattr("whyformer.models.zoo.ZOO", tmp_path)
     assert run("models") == "No model is bundled: give --model a folder or a Hugging Face id.\n"
     assert json.loads(run("models", "--json")) == []
     shutil.copytree(vit, tmp_path / "mini-vit")

@@ -7,14 +7,16 @@ from pathlib import Path
 from typing import Any
 
 from rich.console import Console
-from rich.progress import track
 
 from whyformer.api.explain import explain
+from whyformer.api.progress import track
+from whyformer.cli.questions import DEFAULT_NAME
 from whyformer.errors import UnsupportedModel
+from whyformer.files import whole_file
 from whyformer.methods.registry import METHODS
-from whyformer.models.loading import ZOO, resolve_model
+from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.models.zoo import ZOO
 from whyformer.render import html
-from whyformer.render.output import whole_file
 from whyformer.results.explanation import Explanation
 from whyformer.scenes import example
 from whyformer.targets.scores import Target, contrast
@@ -28,7 +30,7 @@ POST = "Has anybody seen pictures of the last shuttle launch? The orbit looked l
 SCENE = 3  # the seed of a plain scene with a plain question
 
 
-def shown() -> Iterator[tuple[str, Any, Target]]:
+def demo_examples() -> Iterator[tuple[str, Any, Target]]:
     """Model, example and target of each row."""
     scene = example(SCENE)
     yield "mini-vit", CAT, "predicted"
@@ -45,30 +47,29 @@ def shown() -> Iterator[tuple[str, Any, Target]]:
     yield "mini-t5", (f"{scene.question} {scene.description}", scene.reply.rpartition(" ")[0]), "predicted"
 
 
-def write_report(folder: Path) -> Path:
-    """Explain every bundled example by every method that applies, and write the page that shows them."""
+def write_demo(folder: Path, *, quiet: bool = False) -> Path:
+    """Explain every bundled example by the default and by every method that applies, and write the page of it."""
     folder.mkdir(parents=True, exist_ok=True)
-    terminal = Console()
+    is_terminal = Console(stderr=True).is_terminal
+    columns: dict[str, str | None] = {DEFAULT_NAME: None, **{name: name for name in METHODS}}
     rows: list[list[Explanation | None]] = []
     titles: list[str] = []
-    steps = list(shown())
-    watched = track(steps, "Explaining", console=terminal, transient=True, disable=not terminal.is_terminal)
-    for number, (name, given, target) in enumerate(watched, start=1):
-        loaded_model = resolve_model(name)
-        row = [_explained(given, loaded_model, target, method) for method in METHODS]
+    examples = list(demo_examples())
+    for name, content, target in track(examples, "Explaining", progress=is_terminal and not quiet):
+        model = resolve_model(name)
+        row = [_explanation(content, model, target, method) for method in columns.values()]
         rows.append(row)
         titles.append(next(f"{cell.answer} · {name}" for cell in row if cell is not None))
-        if not terminal.is_terminal:  # a log shows no bar
-            print(f"{number} of {len(steps)}: {titles[-1]}", flush=True)
-    report = folder / "index.html"
-    with whole_file(report) as unfinished:
-        page = html.comparison(rows, titles, list(METHODS), "Why these answers?")
-        unfinished.write_text(page, encoding="utf-8")
-    return report
+        if not is_terminal and not quiet:  # a log shows no bar
+            print(f"{len(rows)} of {len(examples)}: {titles[-1]}", flush=True)
+    page = folder / "index.html"
+    with whole_file(page) as unfinished:
+        unfinished.write_text(html.comparison(rows, titles, list(columns), "Why these answers?"), encoding="utf-8")
+    return page
 
 
-def _explained(given: Any, loaded_model: Any, target: Target, method: str) -> Explanation | None:
+def _explanation(content: Any, model: LoadedModel, target: Target, method: str | None) -> Explanation | None:
     try:
-        return explain(given, loaded_model, target, method)
+        return explain(content, model, target, method)
     except UnsupportedModel:
         return None

@@ -1,59 +1,65 @@
-"""Files that are written whole or not at all, and where the command line writes explanations."""
+"""Where the command line writes explanations: checked before any work is done for it."""
 
 from __future__ import annotations
 
 import os
-import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from whyformer.errors import WhyformerError
+from whyformer.files import whole_file
 from whyformer.render import html
 from whyformer.render.text import Units
-
-if TYPE_CHECKING:
-    from whyformer.results.explanation import Explanation
+from whyformer.results.explanation import Explanation
 
 ONE_FILE = (".html", ".png", ".json", ".npz")
 
 
 @dataclass(frozen=True)
 class Destination:
-    """Where explanations go: one file, or a folder with a page for each."""
+    """Where explanations go: one file, or a folder with a file for each in some format."""
 
     path: Path
-    is_folder: bool
+    suffix: str | None = None
 
-    @classmethod
-    def of(cls, out: Path | None, count: int) -> Destination | None:
-        """The place for so many explanations, checked before any work is done for it."""
-        if out is None:
-            return None
-        is_several = count > 1
-        if (out.is_dir() and (is_several or not out.suffix)) or (is_several and not out.suffix):
-            if out.exists() and not out.is_dir():
-                raise WhyformerError(f"--out {str(out)!r} is a file: several inputs go to a folder or an .html report.")
-            return cls(out, is_folder=True)
-        if count > 1 and out.suffix.lower() != ".html":
-            raise WhyformerError(f"--out {str(out)!r}: several inputs go to a folder or an .html report.")
-        check_file(out, ONE_FILE)
-        return cls(out, is_folder=False)
-
-    def write(self, explanations: Sequence[Explanation], names: Sequence[str], *, units: Units = "word") -> None:
-        """Write them all, each under its name where they go to a folder; words are coloured, or tokens."""
+    def write(self, explanations: Sequence[Explanation], names: Sequence[str], *, units: Units) -> None:
+        """Write them all, each under its name where they go to a folder; in texts words are coloured, or tokens."""
         with writing(self.path):
-            if self.is_folder:
+            if self.suffix is not None:
                 self.path.mkdir(parents=True, exist_ok=True)
                 for name, explanation in zip(_distinct(names), explanations, strict=True):
-                    explanation.save(self.path / f"{name}.html", units=units)
+                    explanation.save(self.path / f"{name}{self.suffix}", units=units)
             elif len(explanations) == 1:
                 explanations[0].save(self.path, units=units)
             else:
                 with whole_file(self.path) as unfinished:
                     unfinished.write_text(html.page(explanations, names=names, units=units), encoding="utf-8")
+
+
+def destination_of(out: Path | None, format: str | None, count: int) -> Destination | None:
+    """The place checked before any work is done for it."""
+    if out is None:
+        if format is not None:
+            raise WhyformerError(f"--format {format} is that of the files in a folder: name the folder with --out.")
+        return None
+    is_several = count > 1
+    if (out.is_dir() and (is_several or not out.suffix)) or (is_several and not out.suffix):
+        check_folder(out, "several inputs go to a folder or an .html report.")
+        return Destination(out, f".{format or 'html'}")
+    if is_several and out.suffix.lower() != ".html":
+        known = out.suffix.lower().removeprefix(".") if out.suffix.lower() in ONE_FILE else "html"
+        raise WhyformerError(
+            f"--out {str(out)!r}: several inputs go to a folder or an .html report. "
+            f"For a folder: --out {str(out.with_suffix(''))!r} --format {known}."
+        )
+    if format is not None:
+        raise WhyformerError(
+            f"--out {str(out)!r} is one file, and --format {format} that of the files in a folder: leave one out."
+        )
+    check_file(out, ONE_FILE)
+    return Destination(out)
 
 
 def check_file(out: Path, suffixes: Sequence[str]) -> None:
@@ -70,22 +76,10 @@ def check_file(out: Path, suffixes: Sequence[str]) -> None:
         )
 
 
-def check_folder(out: Path) -> None:
+def check_folder(out: Path, way_out: str = "name a folder.") -> None:
     """Refuse a folder that is a file."""
     if out.exists() and not out.is_dir():
-        raise WhyformerError(f"--out {str(out)!r} is a file: name a folder.")
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A file to write beside `path`, put in its place when it is whole."""
-    # Opened plainly rather than by tempfile, whose files only their owner may read.
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
+        raise WhyformerError(f"--out {str(out)!r} is a file: {way_out}")
 
 
 @contextmanager

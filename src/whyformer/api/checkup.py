@@ -1,0 +1,109 @@
+"""The result of looking a model over, and how it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from html import escape
+
+from whyformer.render.text import readable
+
+
+@dataclass(frozen=True, repr=False)
+class Checkup:
+    """What the model is, how it is seen, and what is wrong with that.
+
+    Maps are [head query key], one per record. `streams` are all that carry tokens to the answer, each with its number
+    of tokens; `stream` is the one it is read in, or the first of two. Shares are of raw_attention there: the first
+    token's of all tokens, the first content token's of the content. A method that applies has None, any other the
+    reason why not. Completeness is how far a method's scores are from adding up, as a share of what they should.
+    """
+
+    model: str
+    architecture: str
+    family: str
+    answers: str
+    labels: tuple[str, ...]
+    precision: str
+    attention: str
+    layers: int | None
+    records: int
+    maps: tuple[tuple[int, int, int], ...]
+    streams: Mapping[str, int]
+    stream: str
+    tokens: int
+    grid: tuple[int, int] | None
+    special_tokens: tuple[str, ...]
+    register_tokens: int
+    readout: str
+    logit_difference: float
+    largest_logit: float
+    first_token_share: float
+    first_content_share: float
+    methods: Mapping[str, str | None]
+    completeness: Mapping[str, float]
+    problems: tuple[str, ...]
+    notes: tuple[str, ...]
+
+    @property
+    def is_healthy(self) -> bool:
+        return not self.problems
+
+    @property
+    def facts(self) -> dict[str, str]:
+        """What the model is and how it is seen, each fact in a line."""
+        shapes = {shape: self.maps.count(shape) for shape in self.maps}
+        labels = ", ".join(self.labels[:6]) + (" …" if len(self.labels) > 6 else "")
+        streams = ", ".join(f"{name} ({tokens} tokens)" for name, tokens in self.streams.items())
+        first, first_content = self.first_token_share, self.first_content_share
+        return {
+            "model": f"{self.model} ({self.architecture})",
+            "family": self.family,
+            "answers with": f"{self.answers}{f', {len(self.labels)}: {labels}' if self.labels else ''}",
+            "precision": self.precision,
+            "attention": self.attention,
+            "records": f"{self.records}{'' if self.layers is None else f' for {self.layers} layers'}",
+            "maps": ", ".join(f"{count} × {list(shape)} (head, query, key)" for shape, count in shapes.items()),
+            "streams": streams,
+            "grid": "none" if self.grid is None else f"{self.grid[0]}×{self.grid[1]} patches",
+            "special tokens": ", ".join(self.special_tokens) or "none",
+            "register tokens": str(self.register_tokens or "none"),
+            "read-out": self.readout,
+            "logits": f"{self.logit_difference:.1e} off the plain model's (largest {self.largest_logit:.2g})",
+            "adding up": ", ".join(f"{name} but for {share:.1%}" for name, share in self.completeness.items())
+            or "none",
+            "first token": f"{first:.0%} of raw_attention in the {self.stream}; "
+            f"first content token: {first_content:.0%} of the content's",
+        }
+
+    @property
+    def verdicts(self) -> dict[str, str]:
+        """For each method that it applies, or why not."""
+        return {name: "applies" if reason is None else reason for name, reason in self.methods.items()}
+
+    @property
+    def remarks(self) -> list[str]:
+        """The notes, what is wrong, and in the last line whether the model is healthy."""
+        problems = [f"WRONG: {problem}" for problem in self.problems]
+        verdict = "healthy" if self.is_healthy else "not healthy"
+        return [*(f"note: {note}" for note in self.notes), *problems, verdict]
+
+    def __str__(self) -> str:
+        lines = self.facts | self.verdicts
+        width = max(map(len, lines))
+        return readable("\n".join([*(f"{name:<{width}} {value}" for name, value in lines.items()), *self.remarks]))
+
+    def __repr__(self) -> str:
+        applicable = sum(reason is None for reason in self.methods.values())
+        verdict = "healthy" if self.is_healthy else f"not healthy: {'; '.join(self.problems)}"
+        methods = f"{applicable} of {len(self.methods)} methods apply"
+        return readable(f"<Checkup of {self.model} ({self.architecture}); {methods}; {verdict}>")
+
+    def _repr_html_(self) -> str:
+        rows = "".join(
+            f"<tr><th scope='row' style='text-align: left'>{escape(name)}</th>"
+            f"<td style='text-align: left'>{escape(readable(value))}</td></tr>"
+            for name, value in (self.facts | self.verdicts).items()
+        )
+        remarks = "".join(f"<p>{escape(readable(remark))}</p>" for remark in self.remarks)
+        return f"<table>{rows}</table>{remarks}"

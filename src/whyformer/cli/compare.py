@@ -1,0 +1,210 @@
+"""`whyformer compare`: methods side by side, for one or more targets and models."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whyformer.api.progress import track
+from whyformer.cli import options
+from whyformer.cli.inputs import example_of, read_inputs
+from whyformer.cli.options import METHOD, OUTPUT, QUESTION
+from whyformer.cli.questions import (
+    DEFAULT_NAME,
+    MethodCall,
+    load_model,
+    method_call,
+    parse_options,
+    split_option,
+    target_of,
+)
+from whyformer.cli.screen import announce, safe
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.plugins import load_plugins
+
+if TYPE_CHECKING:
+    from whyformer.models.loading import LoadedModel
+    from whyformer.results.explanation import Explanation
+
+COMPARISON = Path("comparison.html")
+
+Models = Annotated[
+    list[str] | None,
+    typer.Option(help="A bundled model, a folder, or a Hugging Face id; several are rows. mini-vit if none."),
+]
+Targets = Annotated[list[str] | None, typer.Option(help=f"A row each. {options.TARGET}.", rich_help_panel=QUESTION)]
+Methods = Annotated[
+    list[str] | None,
+    typer.Option(
+        help=f"Methods side by side, default among them; if none, the {options.DEFAULT}, then all that apply.",
+        rich_help_panel=METHOD,
+    ),
+]
+SharedOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE", help="For every method that has this option; can be repeated.", rich_help_panel=METHOD
+    ),
+]
+SharedBackward = Annotated[
+    str | None,
+    typer.Option(help="gradient or libra, for every method that reads gradients.", rich_help_panel=METHOD),
+]
+OutPicture = Annotated[
+    Path | None,
+    typer.Option(help=f"A .html or .png file; {COMPARISON}, unless --json is given.", rich_help_panel=OUTPUT),
+]
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Explanations: a row for each model and target, a column for each method; None where one does not apply."""
+
+    rows: list[list[Explanation | None]]
+    calls: list[MethodCall]
+    left_out: list[str]
+
+    @property
+    def without_gaps(self) -> Grid:
+        """The grid without the rows and columns in which nothing applies."""
+        columns = [number for number in range(len(self.calls)) if any(row[number] for row in self.rows)]
+        rows = [[row[number] for number in columns] for row in self.rows if any(row)]
+        return Grid(rows, [self.calls[number] for number in columns], self.left_out)
+
+
+def compare(
+    input: Annotated[str, typer.Argument(metavar="INPUT", help=f"{options.INPUT.capitalize()}.")],
+    model: Models = None,
+    target: Targets = None,
+    pair: options.PairText = None,
+    text: options.Texts = None,
+    method: Methods = None,
+    option: SharedOptions = None,
+    backward: SharedBackward = None,
+    plugin: options.Plugins = None,
+    out: OutPicture = None,
+    units: options.UnitName = "word",
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    device: options.DeviceName = None,
+    dtype: options.Dtype = "float32",
+) -> None:
+    """Put methods side by side, for one or more labels and models; the default comes first."""
+    from whyformer.cli.output import check_file
+
+    load_plugins(plugin or ())
+    place = out or (None if as_json else COMPARISON)
+    if place is not None:
+        check_file(place, (".html", ".png"))
+    calls = method_calls(method or [], option or [], backward)
+    (source,) = read_inputs([input])
+    models = [load_model(name, device=device, dtype=dtype, quiet=quiet) for name in model or ["mini-vit"]]
+    rows = [
+        (loaded_model, example_of(source, pair, text or [], loaded_model), target_of(label, loaded_model))
+        for loaded_model, label in product(models, target or ["predicted"])
+    ]
+    grid = explanation_grid(rows, calls, are_named=bool(method), is_tracked=not quiet and sys.stderr.isatty())
+    if not grid.calls:
+        raise UnsupportedModel(grid.left_out[0])
+    if place is not None:
+        write_grid(grid, place, source.title, len(models), units=units)
+    if as_json:
+        print_documents(grid, source.argument)
+    for note in dict.fromkeys(grid.left_out):
+        announce(f"Left out: {safe(note)}", quiet=quiet, err=as_json)
+    if place is not None:
+        announce(f"Written to {safe(place)}", quiet=quiet, err=as_json)
+
+
+def method_calls(names: Sequence[str], texts: Sequence[str], backward: str | None) -> list[MethodCall]:
+    """The columns: methods by name, or the default and then all; each with those options that it has.
+
+    The default stays what `explain` gives without a method, whatever the options of the others.
+    """
+    from whyformer.api.attribution import choose_method
+    from whyformer.methods.registry import METHODS
+
+    methods = [choose_method(name)[0] for name in names or METHODS if name != DEFAULT_NAME]
+    for name in dict.fromkeys(split_option(text)[0] for text in texts):
+        if not any(name in method.options for method in methods):
+            compared = ", ".join(method.name for method in methods) or DEFAULT_NAME
+            raise WhyformerError(f"--option {name!r}: none of the compared methods has it ({compared}).")
+    calls = {DEFAULT_NAME: method_call(None, [], None)}
+    for method in methods:
+        own = [text for text in texts if split_option(text)[0] in method.options]
+        calls[method.name] = MethodCall(
+            method.name, method.name, parse_options(method, own), _backward_of(method.name, backward)
+        )
+    if backward is not None and all(call.backward is None for call in calls.values()):
+        choose_method(methods[0].name if methods else None, backward)  # says why it has nothing to do
+        raise WhyformerError(f"--backward {backward!r} changes nothing: the {DEFAULT_NAME} stays as it is.")
+    return [calls[name] for name in dict.fromkeys(names or [DEFAULT_NAME, *METHODS])]
+
+
+def _backward_of(name: str, backward: str | None) -> str | None:
+    """How the method's gradients are taken, if it reads any."""
+    from whyformer.api.attribution import choose_method
+
+    try:
+        choose_method(name, backward)
+    except WhyformerError:
+        return None
+    return backward
+
+
+def explanation_grid(
+    rows: Sequence[tuple[LoadedModel, Any, Any]], calls: list[MethodCall], *, are_named: bool, is_tracked: bool
+) -> Grid:
+    """Each row's model asked about its example and target by each method, and why cells were left out."""
+    from whyformer.api.explain import explain
+
+    cells: list[Explanation | None] = []
+    left_out: list[str] = []
+    for (loaded_model, example, target), call in track(list(product(rows, calls)), "Explaining", progress=is_tracked):
+        try:
+            cells.append(explain(example, loaded_model, target, **call.arguments))
+        except UnsupportedModel as reason:
+            if are_named:
+                raise
+            left_out.append(f"{call.title} on {loaded_model.name}: {reason}")
+            cells.append(None)
+    width = len(calls)
+    table = [cells[start : start + width] for start in range(0, len(cells), width)]
+    return Grid(table, calls, left_out).without_gaps
+
+
+def write_grid(grid: Grid, out: Path, title: str, models: int, *, units: options.UnitsName) -> None:
+    """The comparison as a page or a picture."""
+    from whyformer.cli.output import writing
+    from whyformer.files import whole_file
+    from whyformer.render import html, image
+
+    titles = [_row_title(row, models) for row in grid.rows]
+    headings = [call.title for call in grid.calls]
+    with writing(out), whole_file(out) as unfinished:
+        if out.suffix.lower() == ".html":
+            unfinished.write_text(html.comparison(grid.rows, titles, headings, title, units=units), encoding="utf-8")
+        else:
+            image.grid(grid.rows, titles, headings, units=units).save(unfinished, "PNG")
+
+
+def print_documents(grid: Grid, argument: str) -> None:
+    """Every explanation as an object in a line, with the heading of its column."""
+    from whyformer.results.documents import explanation_document
+
+    for row in grid.rows:
+        for call, cell in zip(grid.calls, row, strict=True):
+            if cell is not None:
+                typer.echo(json.dumps({"column": call.title, **explanation_document(cell, argument)}))
+
+
+def _row_title(row: Sequence[Explanation | None], models: int) -> str:
+    first = next(cell for cell in row if cell is not None)
+    return f"{first.target} · {first.model}" if models > 1 else first.target

@@ -1,0 +1,145 @@
+"""`whyformer explain` and `whyformer continue`: why a model answered, or wrote, as it did."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from whyformer.cli import options
+from whyformer.cli.inputs import Input, example_of, has_folder, numbered_stems, open_folders, read_inputs
+from whyformer.cli.options import QUESTION
+from whyformer.cli.questions import load_model, method_call, question_of
+from whyformer.cli.screen import announce, safe
+from whyformer.errors import WhyformerError
+from whyformer.plugins import load_plugins
+
+if TYPE_CHECKING:
+    from whyformer.results.explanation import Explanation
+
+
+def explain(
+    inputs: Annotated[list[str], typer.Argument(metavar="INPUT", help=f"Each {options.INPUT}.")],
+    model: options.ModelName = "mini-vit",
+    target: options.TargetName = "predicted",
+    rather_than: options.OtherTarget = None,
+    pair: options.PairText = None,
+    text: options.Texts = None,
+    query: options.Query = None,
+    truncate: options.Truncate = False,
+    method: options.MethodName = None,
+    option: options.MethodOptions = None,
+    backward: options.BackwardName = None,
+    plugin: options.Plugins = None,
+    out: options.OutPlace = None,
+    format: options.FormatName = None,
+    units: options.UnitName = "word",
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    device: options.DeviceName = None,
+    dtype: options.Dtype = "float32",
+    batch_size: options.BatchSize = None,
+) -> None:
+    """Show which parts of an image or a text the answer rests on."""
+    from whyformer.api.explain import explain_batch
+    from whyformer.cli.output import destination_of
+
+    load_plugins(plugin or ())
+    call = method_call(method, option or [], backward)
+    if not any(map(os.path.isdir, inputs)):
+        destination_of(out, format, len(inputs))  # refused before any work is done for it
+    sources = read_inputs(inputs)
+    loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
+    is_several = len(sources) > 1 or has_folder(sources)
+    sources = open_folders(sources, loaded_model, quiet=quiet)
+    destination = destination_of(out, format, max(len(sources), 1 + is_several))
+    explanations = explain_batch(
+        [example_of(source, pair, text or [], loaded_model) for source in sources],
+        loaded_model,
+        question_of(target, rather_than, query, loaded_model),
+        truncate=truncate,
+        batch_size=batch_size,
+        progress=len(sources) > 1 and not quiet and sys.stderr.isatty(),
+        **call.arguments,
+    )
+    if destination is not None:
+        destination.write(explanations, list(numbered_stems(sources)), units=units)
+    print_explanations(sources, explanations, units=units, as_json=as_json, quiet=quiet)
+    if destination is not None:
+        announce(f"Written to {safe(destination.path)}", quiet=quiet, err=as_json)
+
+
+def print_explanations(
+    sources: Sequence[Input],
+    explanations: Sequence[Explanation],
+    *,
+    units: options.UnitsName,
+    as_json: bool,
+    quiet: bool,
+) -> None:
+    """Each explanation under the name of its input, or as an object in a line."""
+    from whyformer.render.terminal import explanation_text
+    from whyformer.results.documents import explanation_document
+
+    for source, explanation in zip(sources, explanations, strict=True):
+        if as_json:
+            typer.echo(json.dumps(explanation_document(explanation, source.argument)))
+        elif not quiet:
+            if len(sources) > 1:
+                typer.echo(source.title)
+            typer.echo(explanation_text(explanation, units=units))
+
+
+def continue_(
+    input: Annotated[
+        str,
+        typer.Argument(metavar="INPUT", help="The text or text file that the model goes on from, or - for stdin."),
+    ],
+    model: options.ModelName = "mini-gpt",
+    tokens: Annotated[int, typer.Option(help="How many tokens it is to write at most.", rich_help_panel=QUESTION)] = 8,
+    pair: options.PairText = None,
+    truncate: options.Truncate = False,
+    method: options.MethodName = None,
+    option: options.MethodOptions = None,
+    backward: options.BackwardName = None,
+    plugin: options.Plugins = None,
+    out: options.OutFile = None,
+    units: options.UnitName = "word",
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    device: options.DeviceName = None,
+    dtype: options.Dtype = "float32",
+    batch_size: options.BatchSize = None,
+) -> None:
+    """Let a model write, and show which words before it each token rests on."""
+    from whyformer.api.continuation import continuation
+    from whyformer.cli.output import ONE_FILE, check_file, writing
+    from whyformer.results.documents import continuation_document
+
+    load_plugins(plugin or ())
+    call = method_call(method, option or [], backward)
+    if out is not None:
+        check_file(out, ONE_FILE)
+    (source,) = read_inputs([input])
+    loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
+    if not loaded_model.task.writes:
+        raise WhyformerError(
+            f"{loaded_model.name} writes nothing: use `whyformer explain`, or choose another with --model."
+        )
+    settings: dict[str, Any] = {**call.arguments, "tokens": tokens, "truncate": truncate}
+    if batch_size is not None:
+        settings["batch_size"] = batch_size
+    result = continuation(example_of(source, pair, [], loaded_model), loaded_model, **settings)
+    if out is not None:
+        with writing(out):
+            result.save(out, units=units)
+    if as_json:
+        typer.echo(json.dumps(continuation_document(result, input)))
+    elif not quiet:
+        typer.echo(result)
+    if out is not None:
+        announce(f"Written to {safe(out)}", quiet=quiet, err=as_json)

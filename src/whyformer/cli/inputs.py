@@ -1,0 +1,206 @@
+"""What a user names on the command line, made into examples: files, folders, texts, standard input."""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+import sys
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from io import BytesIO
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+import typer
+
+from whyformer.cli.screen import announce, safe
+from whyformer.errors import WhyformerError
+
+if TYPE_CHECKING:
+    from whyformer.models.loading import LoadedModel
+
+PICTURES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+MOST_FILES = 256  # of a folder: the pictures and their explanations are in memory together
+MOST_PIPED_BYTES = 1 << 28
+STANDARD_INPUT = ("-", "/dev/stdin")
+
+
+@dataclass(frozen=True)
+class Input:
+    """Something to explain: what was typed, and the bytes where it is a pipe, which can be read only once."""
+
+    argument: str
+    content: bytes | None = None
+
+    @property
+    def title(self) -> str:
+        """The input in a line: a file's path, or how the text begins."""
+        if self.content is not None:
+            return "standard input" if self.argument in STANDARD_INPUT else safe(self.argument)
+        text = " ".join(self.argument.split())
+        if os.path.isfile(self.argument):
+            return safe(self.argument)
+        return safe(text if len(text) <= 70 else f"{text[:69].rstrip()}…")
+
+    def stem(self, number: int) -> str:
+        """What a file about it is called, without a suffix."""
+        if self.content is not None:
+            return "stdin" if self.argument in STANDARD_INPUT else f"input-{number}"
+        return Path(self.argument).stem if os.path.isfile(self.argument) else f"text-{number}"
+
+
+def read_inputs(arguments: Sequence[str]) -> list[Input]:
+    """The inputs as typed, with what the pipes among them hold."""
+    piped = [argument for argument in arguments if argument in STANDARD_INPUT]
+    if len(piped) > 1:
+        raise WhyformerError("Standard input can be read once: give - once.")
+    return [Input(argument, _piped(argument)) for argument in arguments]
+
+
+def open_folders(inputs: Sequence[Input], model: LoadedModel, *, quiet: bool) -> list[Input]:
+    """The inputs with each folder as the files in it that the model can take, sorted by name."""
+    return [file for given in inputs for file in (_files(given, model, quiet=quiet) or [given])]
+
+
+def has_folder(inputs: Sequence[Input]) -> bool:
+    return any(os.path.isdir(given.argument) for given in inputs)
+
+
+def example_of(given: Input, pair: str | None, texts: Sequence[str], model: LoadedModel) -> Any:
+    """The input with the text that goes with it, where the model takes one."""
+    has_two_senses = model.task.sees_regions or (model.task.sees_pictures and model.tokenizer is not None)
+    if has_two_senses and not texts:
+        wanted = "its question" if model.task.sees_regions else "the text it is compared with"
+        example = "what colour is it?" if model.task.sees_regions else "a photo of a cat"
+        raise WhyformerError(f"{model.name} sees and reads: add {wanted} by --text, such as --text {example!r}.")
+    if texts and not has_two_senses:
+        raise WhyformerError(f"--text goes with a picture, and {model.name} takes no such pair: leave it out.")
+    if pair is not None and (model.task.sees_pictures or model.task.sees_regions):
+        raise WhyformerError(
+            f"--pair is a second text, and {model.name} reads pictures: choose a text model, such as --model mini-bert."
+        )
+    if model.task.sees_regions:
+        if len(texts) > 1:
+            raise WhyformerError(f"{model.name} answers one question at a time: give --text once.")
+        return _regions(given, model), texts[0]
+    first = _picture_or_text(given, model)
+    if has_two_senses:
+        return first, list(texts)
+    return first if pair is None else (first, _picture_or_text(read_inputs([pair])[0], model))
+
+
+def _files(given: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
+    """The files of a folder that this model can take; none if it is no folder, or can only be meant as a text."""
+    folder = given.argument
+    if given.content is not None or not os.path.isdir(folder):
+        return []
+    kind = "files of regions" if model.task.sees_regions else "pictures" if model.task.sees_pictures else "texts"
+    suffixes = {"files of regions": {".npz"}, "pictures": PICTURES, "texts": {".txt"}}[kind]
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name[0] != ".")
+    chosen = [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
+    if not chosen and kind == "texts" and not re.search(r"[/\\]", folder):
+        return []  # a word that is also the name of a folder
+    if not chosen:
+        raise WhyformerError(
+            f"The folder {folder!r} has no {kind} ({', '.join(sorted(suffixes))}), and {model.name} takes {kind}."
+        )
+    if len(chosen) > MOST_FILES:
+        raise WhyformerError(
+            f"The folder {folder!r} has {len(chosen)} {kind}, more than the {MOST_FILES} that are explained at once: "
+            f"name some of them, such as {os.path.join(folder, chosen[0][:1] + '*')}."
+        )
+    others = len(names) - len(chosen)
+    note = f", {others} other file{'s' * (others > 1)} left out" if others else ""
+    what = kind if len(chosen) > 1 else {"files of regions": "file of regions"}.get(kind, kind.removesuffix("s"))
+    announce(f"{safe(folder)}: {len(chosen)} {what}{note}.", quiet=quiet, err=True)
+    return [Input(os.path.join(folder, name)) for name in chosen]
+
+
+def _piped(argument: str) -> bytes | None:
+    """What a pipe holds: standard input, or the file of a process substitution; None for anything else."""
+    if argument in STANDARD_INPUT:
+        if sys.stdin.isatty():
+            typer.echo("Reading standard input: end it with Ctrl-D.", err=True)
+        return _bounded(sys.stdin.buffer, "Standard input")
+    if not _is_pipe(argument):
+        return None
+    with open(argument, "rb") as pipe:
+        return _bounded(pipe, f"The pipe {argument!r}")
+
+
+def _is_pipe(argument: str) -> bool:
+    try:
+        return stat.S_ISFIFO(os.stat(argument).st_mode)
+    except (OSError, ValueError):  # no such file, or a text that can be no file's name
+        return False
+
+
+def _bounded(pipe: BinaryIO, name: str) -> bytes:
+    content = pipe.read(MOST_PIPED_BYTES + 1)
+    if len(content) > MOST_PIPED_BYTES:
+        raise WhyformerError(f"{name} has more than {MOST_PIPED_BYTES >> 20} MiB: save it to a file and name that.")
+    if not content:
+        raise WhyformerError(f"{name} is empty: there is nothing to explain.")
+    return content
+
+
+def _regions(given: Input, model: LoadedModel) -> Any:
+    from whyformer.inputs.read import Regions
+
+    if given.content is not None:
+        return Regions.read(BytesIO(given.content), given.title)
+    if not given.argument.lower().endswith(".npz"):
+        raise WhyformerError(
+            f"{given.argument!r} is no .npz file: {model.name} sees regions of a picture, with a box and features "
+            "each, not the picture. docs/models.md shows how to save them."
+        )
+    return Path(given.argument)
+
+
+def _picture_or_text(given: Input, model: LoadedModel) -> Any:
+    """A file where there is one; anything else is the text itself, unless it can only be meant as a file."""
+    if given.content is not None:
+        return _piped_example(given, given.content, model)
+    argument = given.argument
+    suffix = os.path.splitext(argument)[1].lower()
+    looks_like_a_path = suffix in PICTURES | {".txt"} or (
+        re.search(r"[/\\]", argument) and not re.search(r"\s", argument)
+    )
+    if os.path.isfile(argument):
+        if suffix in PICTURES and not model.task.sees_pictures:
+            raise WhyformerError(
+                f"{argument!r} is a picture, and {model.name} reads texts: choose another with --model."
+            )
+        return Path(argument)
+    if looks_like_a_path or (model.task.sees_pictures and os.path.isdir(argument)):
+        return Path(argument)  # refused with the reason when it is read
+    if model.task.sees_pictures:
+        raise WhyformerError(
+            f"No file {argument!r}, and {model.name} reads pictures: for a text choose a text model, such as "
+            "--model mini-bert."
+        )
+    return argument
+
+
+def _piped_example(given: Input, content: bytes, model: LoadedModel) -> Any:
+    """A picture or a text, told by its first bytes."""
+    from whyformer.inputs.read import is_image, read_image
+
+    if model.task.sees_pictures:
+        return read_image(BytesIO(content), given.title)
+    if is_image(content):
+        raise WhyformerError(
+            f"{given.title.capitalize()} is a picture, and {model.name} reads texts: choose another with --model."
+        )
+    try:
+        return content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise WhyformerError(
+            f"{given.title.capitalize()} is not UTF-8 text (byte {error.start}): convert it first."
+        ) from error
+
+
+def numbered_stems(inputs: Sequence[Input]) -> Iterator[str]:
+    """A name for a file about each input."""
+    return (given.stem(number) for number, given in enumerate(inputs, start=1))

@@ -1,0 +1,72 @@
+"""`whyformer methods`, `models` and `doctor`: what there is, and whether it works with a model."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import Annotated
+
+import typer
+from rich.console import Console
+from rich.markup import escape
+from rich.table import Column, Table
+
+from whyformer.cli import options
+from whyformer.cli.catalogue import method_documents
+from whyformer.cli.questions import load_model
+from whyformer.cli.screen import safe
+from whyformer.plugins import load_plugins
+
+
+def methods(plugin: options.Plugins = None, as_json: options.AsJson = False) -> None:
+    """List the methods, what they read of a model, and their options."""
+    documents = method_documents(plugin or [])
+    if as_json:
+        typer.echo(json.dumps(documents, indent=1, default=repr))
+        return
+    for document in documents:
+        values = " ".join(f"{name}={value}" for name, value in document["options"].items())
+        facts = {"": document["summary"], "reads": document["reads"], "options": values or "none"}
+        _print_entry(document["name"], "", facts)
+    typer.echo("Without --method: bi_token with --backward libra, the best we measured.")
+
+
+def models(as_json: options.AsJson = False) -> None:
+    """List the models that come with the package."""
+    from whyformer.models.zoo import bundled, bundled_folder, model_card
+
+    cards = [model_card(bundled_folder(name)) for name in bundled()]
+    if as_json:
+        typer.echo(json.dumps(cards, indent=1))
+        return
+    if not cards:
+        typer.echo("No model is bundled: give --model a folder or a Hugging Face id.")
+        return
+    for card in cards:
+        measured = " · ".join(f"{name} {value}" for name, value in card["measured"].items())
+        facts = {"": card["about"], "trained on": card["data"], "measured": measured, "licence": card["licence"]}
+        _print_entry(card["name"], f"{card['task']} · {card['class']}, {card['megabytes']:.1f} MB", facts)
+
+
+def doctor(
+    model: Annotated[str, typer.Argument(metavar="MODEL", help="A bundled model, a folder, or a Hugging Face id.")],
+    plugin: options.Plugins = None,
+    as_json: options.AsJson = False,
+    device: options.DeviceName = None,
+    dtype: options.Dtype = "float32",
+) -> None:
+    """Check a model before its explanations are trusted; exit code 1 if something is wrong."""
+    from whyformer.api.doctor import checkup
+
+    load_plugins(plugin or ())
+    result = checkup(load_model(model, device=device, dtype=dtype, quiet=as_json))
+    typer.echo(json.dumps({"is_healthy": result.is_healthy, **asdict(result)}, indent=1) if as_json else result)
+    raise typer.Exit(0 if result.is_healthy else 1)
+
+
+def _print_entry(name: str, heading: str, facts: Mapping[str, str]) -> None:
+    table = Table.grid(Column(no_wrap=True), Column(), padding=(0, 2))
+    for fact, value in facts.items():
+        table.add_row(f"  {fact}", escape(safe(value)))
+    Console().print(f"[bold]{escape(safe(name))}[/bold] {escape(heading)}".rstrip(), table, "", sep="\n")

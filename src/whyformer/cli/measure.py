@@ -1,0 +1,72 @@
+"""`whyformer evaluate`, `report` and `demo`: methods measured on data, and shown on bundled examples."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any, cast
+
+import typer
+
+from whyformer.cli import options
+from whyformer.cli.options import MACHINE
+from whyformer.cli.screen import announce, safe
+from whyformer.plugins import load_plugins
+
+
+def evaluate(
+    suite: Annotated[Path, typer.Argument(metavar="SUITE.toml", help="What is measured: see docs/evaluation.md.")],
+    out: Annotated[Path, typer.Option(help="The folder of the tables; one that was begun is gone on with.")],
+    data: Annotated[Path, typer.Option(help="The folder that the suite's paths are relative to.")] = Path(),
+    plugin: options.Plugins = None,
+    quiet: options.Quiet = False,
+    engine: Annotated[str, typer.Option(help="local, or ray: a Ray cluster.", rich_help_panel=MACHINE)] = "local",
+) -> None:
+    """Measure methods on a model and data, as a suite says; stopped at any moment, it goes on where it was."""
+    from whyformer.benchmark import evaluate as run
+    from whyformer.benchmark.tables import unread
+    from whyformer.cli.output import check_folder, writing
+
+    load_plugins(plugin or ())
+    check_folder(out)
+    with writing(out):
+        folder = run(suite, out, data=data, engine=cast(Any, engine), quiet=quiet)  # checked where it is used
+    count = unread(folder)
+    if count:
+        announce(f"{count} of the samples could not be used: the report says why.", quiet=quiet, err=True)
+    place = safe(folder)
+    announce(f"Written to {place}: `whyformer report {place}` shows the results.", quiet=quiet)
+
+
+def report(
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="What `whyformer evaluate` wrote.")],
+    half: Annotated[str | None, typer.Option(help="first or second: of this half of the samples alone.")] = None,
+    against: Annotated[
+        Path | None, typer.Option(metavar="DIR", help="Another run of the suite: list what differs, write nothing.")
+    ] = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Write the tables, curves and examples of a run: report.html, report.md, results.json and curves."""
+    from whyformer.benchmark import differences
+    from whyformer.benchmark import report as write_report
+    from whyformer.cli.output import writing
+
+    if against is not None:
+        typer.echo("\n".join(differences(folder, against, half=cast(Any, half))))
+        return
+    with writing(folder):
+        page = write_report(folder, half=cast(Any, half))
+    announce(f"Written to {safe(page)}: open it in a browser.", quiet=quiet)
+
+
+def demo(
+    out: Annotated[Path, typer.Option(help="The folder the page is written to.")] = Path("demo"),
+    quiet: options.Quiet = False,
+) -> None:
+    """Explain the bundled examples with the bundled models by every method, and write one page that shows them."""
+    from whyformer.cli.demo import write_demo
+    from whyformer.cli.output import check_folder, writing
+
+    check_folder(out)
+    with writing(out):
+        page = write_demo(out, quiet=quiet)
+    announce(f"Written to {safe(page)}: open it in a browser.", quiet=quiet)

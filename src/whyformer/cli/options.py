@@ -1,0 +1,125 @@
+"""The options that several commands share, with their help."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+import typer
+
+QUESTION, METHOD, OUTPUT, MACHINE = "The question", "The method", "Output", "Machine"
+
+INPUT = (
+    "a picture, a text, or a text file; a folder of pictures or texts; - for standard input; for a model of regions "
+    "(mini-lxmert) the .npz file of a picture's regions; for one that writes (mini-gpt, mini-t5) the text it goes on "
+    "from"
+)
+TARGET = (
+    "What is asked about, predicted if not given: a label, by name or index; of a detector the label it found; of "
+    "several --text one of them, itself or counted from 0; of a model that writes the next word, or a token's id"
+)
+PAIR = "The second text, for a model that reads pairs; for one that writes after reading, what it wrote so far."
+TEXT = "The text a picture is compared with, or the question about it; of several, --target names one."
+DEFAULT = "default (bi_token with --backward libra, the best we measured)"
+
+DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
+Format = Literal["html", "png", "json", "npz"]
+UnitsName = Literal["word", "token"]
+
+ModelName = Annotated[str, typer.Option(help="A bundled model (`whyformer models`), a folder, or a Hugging Face id.")]
+MethodName = Annotated[
+    str | None,
+    typer.Option(help=f"One of `whyformer methods`. If not given: {DEFAULT}.", rich_help_panel=METHOD),
+]
+MethodOptions = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME=VALUE",
+        help="An option of the method, as `whyformer methods` lists them; can be repeated.",
+        rich_help_panel=METHOD,
+    ),
+]
+BackwardName = Annotated[
+    str | None,
+    typer.Option(
+        help="How gradients are taken: gradient, or libra (LibraGrad's rules). A --method that is named has gradient.",
+        rich_help_panel=METHOD,
+    ),
+]
+Plugins = Annotated[
+    list[Path] | None,
+    typer.Option(
+        metavar="FILE.py",
+        help="A Python file that registers methods or readers of your own; it is run. Can be repeated.",
+        rich_help_panel=METHOD,
+    ),
+]
+TargetName = Annotated[str, typer.Option(help=f"{TARGET}.", rich_help_panel=QUESTION)]
+OtherTarget = Annotated[
+    str | None,
+    typer.Option(
+        metavar="OTHER", help="Explain the target against this label, word or text.", rich_help_panel=QUESTION
+    ),
+]
+Query = Annotated[
+    int | None,
+    typer.Option(help="For a detector: the object query whose find is explained.", rich_help_panel=QUESTION),
+]
+PairText = Annotated[str | None, typer.Option(help=PAIR, rich_help_panel=QUESTION)]
+Texts = Annotated[list[str] | None, typer.Option(help=TEXT, rich_help_panel=QUESTION)]
+Truncate = Annotated[
+    bool,
+    typer.Option(
+        "--truncate",
+        help="Cut a text that is too long for the model, instead of explaining it in overlapping chunks.",
+        rich_help_panel=QUESTION,
+    ),
+]
+UnitName = Annotated[
+    UnitsName,
+    typer.Option(help="What is coloured in texts: words, or the tokens that the model reads.", rich_help_panel=OUTPUT),
+]
+AsJson = Annotated[
+    bool,
+    typer.Option(
+        "--json",
+        help="Print JSON for scripts and nothing else: one object a line.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+OutFile = Annotated[Path | None, typer.Option(help="A .html, .png, .json or .npz file.", rich_help_panel=OUTPUT)]
+OutPlace = Annotated[
+    Path | None,
+    typer.Option(
+        help="A .html, .png, .json or .npz file; for several inputs an .html report, or a folder with a file each.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+FormatName = Annotated[
+    Format | None, typer.Option(help="Of the files in a folder; html if not given.", rich_help_panel=OUTPUT)
+]
+Quiet = Annotated[
+    bool, typer.Option("--quiet", "-q", help="Print nothing but errors and --json.", rich_help_panel=OUTPUT)
+]
+DeviceName = Annotated[
+    str | None,
+    typer.Option(help="cpu, cuda, cuda:1, mps …; the GPU if there is one and none is named.", rich_help_panel=MACHINE),
+]
+Dtype = Annotated[
+    DtypeName,
+    typer.Option(
+        help="The precision to compute in; auto: the one that the model's weights are stored in.",
+        rich_help_panel=MACHINE,
+    ),
+]
+BatchSize = Annotated[
+    int | None,
+    typer.Option(
+        min=1, help="How many inputs are computed at once; 8 on a CPU and 64 on a GPU.", rich_help_panel=MACHINE
+    ),
+]
+
+
+def examples(*lines: str) -> str:
+    """The examples below a command's help, one a line."""
+    return "\n\n".join(["Examples:", *lines])

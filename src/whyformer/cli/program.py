@@ -1,0 +1,120 @@
+"""The program `whyformer`: its commands, and how it ends when something is wrong."""
+
+from __future__ import annotations
+
+import io
+import os
+import sys
+from importlib.metadata import version
+from typing import Annotated, Any
+
+import typer
+from typer.core import TyperGroup
+
+from whyformer.cli import INTERRUPTED
+from whyformer.cli.compare import compare
+from whyformer.cli.explain import continue_, explain
+from whyformer.cli.listings import doctor, methods, models
+from whyformer.cli.measure import demo, evaluate, report
+from whyformer.cli.options import examples
+from whyformer.cli.screen import complain
+from whyformer.errors import WhyformerError
+
+UNUSABLE = 2
+
+
+class OneLineErrors(TyperGroup):
+    """Commands whose errors are one line on stderr and an exit code."""
+
+    def main(self, *args: Any, **extra: Any) -> Any:
+        try:
+            code = super().main(*args, **extra | {"standalone_mode": False})
+            sys.stdout.flush()
+        except BrokenPipeError:
+            # The reader has gone; Python's own flush at exit must not complain about it either.
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+            sys.exit(1)
+        except (WhyformerError, OSError) as error:
+            complain(str(error))
+            sys.exit(UNUSABLE)
+        except typer.TyperException as error:
+            complain(error.format_message())
+            sys.exit(UNUSABLE)
+        if code == INTERRUPTED:
+            typer.echo("whyformer: stopped.", err=True)
+        sys.exit(code or 0)
+
+
+app = typer.Typer(cls=OneLineErrors, add_completion=False, pretty_exceptions_enable=False)
+
+
+def run() -> None:
+    """Run the command that the process was started with."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # a terminal that has no block characters shows question marks
+    app(prog_name="whyformer")
+
+
+def _print_version(is_wanted: bool) -> None:
+    if is_wanted:
+        typer.echo(f"whyformer {version('whyformer')}")
+        raise typer.Exit
+
+
+@app.callback(
+    invoke_without_command=True,
+    epilog=examples(
+        "whyformer explain photo.jpg --target cat --out cat.html",
+        'whyformer explain "A wonderful film." --model mini-bert',
+        "whyformer compare photo.jpg --out comparison.html",
+        "`whyformer COMMAND --help` says more of each.",
+    ),
+)
+def whyformer(
+    context: typer.Context,
+    _: Annotated[
+        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    """Tells why a Transformer answered as it did."""
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+CAT = "src/whyformer/zoo/cat.jpg"
+app.command(
+    epilog=examples(
+        f"whyformer explain {CAT}",
+        'whyformer explain "A wonderful film." --model mini-bert --target positive --rather-than negative',
+        f'whyformer explain {CAT} --model mini-clip --text "a photo of a cat" --text "a photo of a dog"',
+        "whyformer explain photos/ --out pages --format png",
+        "curl -s https://example.org/photo.jpg | whyformer explain - --json",
+    )
+)(explain)
+app.command(
+    "continue",
+    epilog=examples(
+        'whyformer continue "The film was" --tokens 12 --out film.html',
+        "whyformer continue question.txt --model mini-t5 --json",
+    ),
+)(continue_)
+app.command(
+    epilog=examples(
+        f"whyformer compare {CAT}",
+        f"whyformer compare {CAT} --target cat --target dog --method default --method grad_cam --out cats.png",
+        'whyformer compare "A dull film." --model mini-bert --backward libra --option steps=4 --json',
+    )
+)(compare)
+app.command(epilog=examples("whyformer methods", "whyformer methods --plugin my_methods.py --json"))(methods)
+app.command(epilog=examples("whyformer models", "whyformer models --json"))(models)
+app.command(
+    epilog=examples("whyformer doctor mini-detr", "whyformer doctor ./my-model --dtype bfloat16 --device cuda")
+)(doctor)
+app.command(
+    epilog=examples(
+        "whyformer evaluate benchmarks/suites/quick.toml --out results",
+        "whyformer evaluate my_suite.toml --out results --plugin my_methods.py --engine ray",
+    )
+)(evaluate)
+app.command(epilog=examples("whyformer report results", "whyformer report results --against other-results"))(report)
+app.command(epilog=examples("whyformer demo --out demo"))(demo)

@@ -1,0 +1,129 @@
+"""What is asked of a model: the model itself, the target, the method and its options."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
+
+import typer
+
+from whyformer.cli.options import DtypeName
+from whyformer.cli.screen import safe, spinner
+from whyformer.errors import WhyformerError
+
+if TYPE_CHECKING:
+    from whyformer.methods.registry import Method
+    from whyformer.models.loading import LoadedModel
+    from whyformer.targets.scores import Target
+
+DEFAULT_NAME = "default"  # of the method that is used where none is named
+
+
+@dataclass(frozen=True)
+class MethodCall:
+    """A method with its options as `explain` takes them; None is the default."""
+
+    title: str
+    method: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    backward: str | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {"method": self.method, "backward": self.backward, **self.options}
+
+
+def method_call(name: str | None, options: Sequence[str], backward: str | None) -> MethodCall:
+    """The method as it was named, its options checked."""
+    from whyformer.api.attribution import choose_method
+
+    name = None if name == DEFAULT_NAME else name
+    method, _ = choose_method(name, backward)
+    return MethodCall(name or DEFAULT_NAME, name, parse_options(method, options), backward)
+
+
+def parse_options(method: Method, texts: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE strings as the method takes them."""
+    from whyformer.methods.registry import check_options
+
+    options = {}
+    for text in texts:
+        name, value = split_option(text)
+        options[name] = _value(method, name, value)
+    check_options(method, options)
+    return options
+
+
+def split_option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise WhyformerError(f"--option {text!r}: write it as name=value.")
+    return name, value
+
+
+def _value(method: Method, name: str, text: str) -> Any:
+    """A number, a switch or nothing where the option takes one; check_options says what is wrong with the rest."""
+    hint = get_type_hints(method.formula).get(name)
+    default = method.options[name].default if name in method.options else None
+    kinds = {hint, *get_args(hint), type(default)}
+    if kinds & {int, float, bool} or (type(None) in kinds and text.lower() == "none"):
+        with suppress(ValueError):
+            return json.loads({"none": "null"}.get(text.lower(), text.lower()))
+    return text
+
+
+def load_model(name: str, *, device: str | None = None, dtype: DtypeName = "float32", quiet: bool) -> LoadedModel:
+    """The model by its name, on this device and in this precision."""
+    import torch
+
+    from whyformer.models.loading import load
+
+    precision = "auto" if dtype == "auto" else getattr(torch, dtype)
+    if device is not None:
+        _check_device(device)
+    with spinner(f"Loading {safe(name)}", quiet=quiet):
+        return load(name, device=device, dtype=cast(Any, precision))
+
+
+def _check_device(name: str) -> None:
+    """Refuse a device that this machine does not have."""
+    import torch
+
+    try:
+        if torch.empty(0, device=name).is_meta:
+            raise RuntimeError("it holds no values")
+    except (RuntimeError, AssertionError, NotImplementedError) as error:
+        counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
+        known = [kind if count == 1 else f"{kind}:0 to {kind}:{count - 1}" for kind, count in counts.items() if count]
+        raise WhyformerError(f"--device {name!r}: this machine has {', '.join(known)}.") from error
+
+
+def target_of(text: str, model: LoadedModel) -> str | int:
+    """A label's name if there is one of that name, else its index if it is a number."""
+    from whyformer.models.structure import labels_of
+
+    labels = {} if model.task.writes else labels_of(model.model)
+    is_name = text.casefold() in {name.casefold() for name in labels.values()}
+    if is_name or not re.fullmatch(r"-?[0-9]{1,18}", text):
+        return text
+    if model.task.writes and 0 <= int(text) < len(model.tokenizer):
+        token = model.tokenizer.decode([int(text)])
+        typer.echo(f"{text} is taken as the id of a token: {token!r}.", err=True)
+    return int(text)
+
+
+def question_of(target: str, rather_than: str | None, query: int | None, model: LoadedModel) -> Target:
+    """The target, against another or at an object query where that is asked."""
+    from whyformer.targets.scores import contrast, detection
+
+    if query is not None:
+        if rather_than is not None:
+            raise WhyformerError("--query and --rather-than cannot be asked together: leave one out.")
+        return detection(query, target_of(target, model))
+    if rather_than is None:
+        return target_of(target, model)
+    return contrast(target_of(target, model), target_of(rather_than, model))

@@ -1,0 +1,130 @@
+"""What happens before the first command does anything: imports, public names, interrupts."""
+
+import ast
+import importlib
+import json
+import pkgutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import whyformer
+from whyformer.cli.catalogue import method_document, method_documents
+from whyformer.methods.registry import METHODS
+
+HEAVY = {"torch", "transformers", "huggingface_hub", "ray", "pyarrow", "matplotlib"}
+# The modules that are loaded when the program ends, on stderr; the arguments of the command follow.
+LIST_MODULES = """
+import atexit, json, sys
+atexit.register(lambda: print(json.dumps(sorted(sys.modules)), file=sys.stderr))
+from whyformer.cli import main
+main()
+"""
+# The program interrupted at the moment when it imports a module, either plainly or so that the library makes an error
+# of its own of it; both happen.
+INTERRUPT = """
+import os, signal, sys, time
+name, swallow = sys.argv.pop(1), sys.argv.pop(1) == "swallow"
+class Finder:
+    def find_spec(self, wanted, path=None, target=None):
+        if wanted == name:
+            try:
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(10)
+            except KeyboardInterrupt:
+                if swallow:
+                    raise ImportError("initialization failed") from None
+                raise
+sys.meta_path.insert(0, Finder())
+from whyformer.cli import main
+main()
+"""
+
+
+def python(code, *arguments):
+    command = [sys.executable, "-c", code, *arguments]
+    return subprocess.run(command, capture_output=True, encoding="utf-8", timeout=120, check=False)
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["--help"],
+        ["--version"],
+        ["methods"],
+        ["methods", "--json"],
+        ["models"],
+        ["models", "--json"],
+        ["explain", "--help"],
+    ],
+    ids=" ".join,
+)
+def test_what_needs_no_model_starts_without_torch(arguments):
+    result = python(LIST_MODULES, *arguments)
+    assert result.returncode == 0
+    assert result.stdout
+    assert not HEAVY & set(json.loads(result.stderr))
+
+
+def test_importing_the_package_imports_no_library():
+    code = "import sys, whyformer; whyformer.WhyformerError; dir(whyformer); print(*sorted(sys.modules))"
+    result = python(code)
+    assert (result.returncode, result.stderr) == (0, "")
+    assert not (HEAVY | {"numpy", "PIL", "rich", "typer"}) & set(result.stdout.split())
+
+
+def test_every_public_name_is_there_and_listed():
+    assert set(whyformer.__all__) <= set(dir(whyformer))
+    for name in whyformer.__all__:
+        assert getattr(whyformer, name) is not None
+    assert whyformer.__version__ == importlib.metadata.version("whyformer")
+    with pytest.raises(AttributeError, match="module 'whyformer' has no attribute 'nonsense'"):
+        _ = whyformer.nonsense
+    with pytest.raises(ImportError, match="cannot import name 'nonsense'"):
+        exec("from whyformer import nonsense")
+
+
+def test_type_checkers_are_told_the_same_names_from_the_same_modules():
+    source = ast.parse(Path(whyformer.__file__).read_text(encoding="utf-8"))
+    (block,) = (node for node in source.body if isinstance(node, ast.If))
+    names = {alias.name: line.module for line in block.body for alias in line.names}
+    assert names == {name: f"whyformer.{home}" for name, home in whyformer._HOMES.items()}
+    assert sorted(names) == sorted(whyformer.__all__)
+
+
+PACKAGES = ["whyformer", *(m.name for m in pkgutil.walk_packages(whyformer.__path__, "whyformer.") if m.ispkg)]
+TO_BE_RENAMED = {"whyformer.benchmark": "report, differences"}
+
+
+@pytest.mark.parametrize(
+    "package",
+    [
+        pytest.param(name, marks=pytest.mark.xfail(reason=TO_BE_RENAMED[name], strict=True))
+        if name in TO_BE_RENAMED
+        else name
+        for name in PACKAGES
+    ],
+)
+def test_no_name_of_a_package_hides_a_module_of_it(package):
+    module = importlib.import_module(package)
+    public = getattr(module, "__all__", ())
+    for name in public:
+        getattr(module, name)
+    for _, name, _ in pkgutil.iter_modules(module.__path__):
+        if name != "__main__":
+            importlib.import_module(f"{package}.{name}")
+            assert getattr(module, name) is sys.modules[f"{package}.{name}"], f"{package}.{name} is two things"
+
+
+def test_methods_are_listed_from_their_source_as_the_registry_has_them():
+    built_in = {name: method for name, method in METHODS.items() if method.formula.__module__.startswith("whyformer.")}
+    assert method_documents() == [method_document(method) for method in built_in.values()]
+
+
+@pytest.mark.parametrize("how", ["raise", "swallow"])
+@pytest.mark.parametrize("module", ["typer", "torch", "transformers"])
+def test_an_interrupt_during_an_import_is_one_line(module, how):
+    result = python(INTERRUPT, module, how, "explain", "a film", "--model", "mini-bert")
+    assert (result.returncode, result.stdout, result.stderr) == (130, "", "whyformer: stopped.\n")

@@ -1,0 +1,36 @@
+"""The command line run from inside and as a real process."""
+
+import subprocess
+import sys
+
+from typer.testing import CliRunner
+
+from whyformer.cli import app
+
+COMMAND = [sys.executable, "-m", "whyformer"]
+
+
+def invoke(*arguments, input=None):
+    return CliRunner().invoke(app, [str(argument) for argument in arguments], input=input)
+
+
+def run(*arguments, input=None):
+    """What a command that succeeds prints; it has nothing to say on stderr."""
+    result = invoke(*arguments, input=input)
+    assert result.exit_code == 0, result.output
+    assert result.stderr == ""
+    return result.stdout
+
+
+def refusal(*arguments, input=None):
+    """The one line that a command ends with."""
+    result = invoke(*arguments, input=input)
+    assert (result.exit_code, result.stdout) == (2, ""), result.output
+    assert result.stderr.startswith("whyformer: ")
+    assert result.stderr.count("\n") == 1
+    return result.stderr.removeprefix("whyformer: ").removesuffix("\n")
+
+
+def process(*arguments, encoding="utf-8", **settings):
+    command = [*COMMAND, *map(str, arguments)]
+    return subprocess.run(command, capture_output=True, encoding=encoding, timeout=120, **settings)
