@@ -205,10 +205,10 @@ def compare(
     text: Annotated[list[str] | None, typer.Option(help=TEXT)] = None,
 ) -> None:
     """Put methods side by side, for one or more labels and models."""
+    from whyformer.files import whole_file
     from whyformer.methods.registry import METHODS
     from whyformer.render import html, image
     from whyformer.render.output import check_file, writing
-    from whyformer.results.storage import whole_file
 
     check_file(out, (".html", ".png"))
     names = [_method(name).name for name in method or METHODS]
@@ -295,16 +295,20 @@ def evaluate(
     engine: Annotated[str, typer.Option(help="local, or ray: a Ray cluster.")] = "local",
 ) -> None:
     """Measure methods on a model and data, as a suite says; stopped at any moment, it goes on where it was."""
-    from whyformer.benchmark import evaluate as run
-    from whyformer.benchmark.tables import unread
+    from whyformer.benchmark import NoUsableSample, run_suite
+    from whyformer.benchmark.tables import unusable_reasons
     from whyformer.render.output import check_folder, writing
 
     check_folder(out)
     with writing(out):
-        folder = run(suite, out, data=data, engine=cast(Any, engine))  # checked where it is used
-    lost = unread(folder)
+        try:
+            folder = run_suite(suite, out, data=data, engine=cast(Any, engine))  # checked where it is used
+        except NoUsableSample as error:  # the command was right, and there is nothing to report
+            _complain(str(error))
+            raise typer.Exit(1) from error
+    lost = unusable_reasons(folder)
     if lost:
-        typer.echo(f"{lost} of the samples could not be used: the report says why.", err=True)
+        typer.echo(f"{len(lost)} of the samples could not be used: the report says why.", err=True)
     typer.echo(f"Written to {folder}: `whyformer report {folder}` shows what was found.")
 
 

@@ -11,11 +11,11 @@ from rich.progress import track
 
 from whyformer.api.attribution import explain
 from whyformer.errors import UnsupportedModel
+from whyformer.files import whole_file
 from whyformer.methods.registry import METHODS
 from whyformer.models.loading import ZOO, resolve_model
 from whyformer.render import html
 from whyformer.results.explanation import Explanation
-from whyformer.results.storage import whole_file
 from whyformer.scenes import example
 from whyformer.targets.scores import Target, contrast
 

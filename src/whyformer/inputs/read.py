@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import warnings
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
@@ -120,18 +122,26 @@ def text_of(example: Any) -> Text:
 
 def _read_image(path: Path) -> Image.Image:
     _check_file(path)
+    with open_image(path) as image:
+        return _rgb(ImageOps.exif_transpose(image))
+
+
+@contextmanager
+def open_image(source: Path | BinaryIO, *, formats: list[str] | None = None) -> Iterator[Image.Image]:
+    """A picture, to be decoded inside the block: one that is too large, damaged or no picture is refused."""
+    name = f" {str(source)!r}" if isinstance(source, Path) else ""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # what can be read in spite of damaged metadata is read
             warnings.simplefilter("error", Image.DecompressionBombWarning)
-            with Image.open(path) as image:
-                return _rgb(ImageOps.exif_transpose(image))
+            with Image.open(source, formats=formats) as image:
+                yield image
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
-        raise WhyformerError(f"The image {str(path)!r} is too large to be safe, shrink it first: {error}") from error
+        raise WhyformerError(f"The image{name} is too large to be safe, shrink it first: {error}") from error
     except UnidentifiedImageError as error:
-        raise WhyformerError(f"The file {str(path)!r} is not an image that can be read.") from error
+        raise WhyformerError(f"The file{name} is not an image that can be read.") from error
     except Exception as error:  # A damaged image can fail anywhere in the decoders.
-        raise WhyformerError(f"The image {str(path)!r} cannot be read, save it anew: {error}") from error
+        raise WhyformerError(f"The image{name} cannot be read, save it anew: {error}") from error
 
 
 def _read_text(path: Path) -> str:

@@ -26,6 +26,11 @@ def labels_of(model: nn.Module) -> dict[int, str]:
     return {int(index): str(name) for index, name in names.items()}
 
 
+def is_detector(model: nn.Module) -> bool:
+    """Whether it finds objects in a picture: a class and a box for each of its object queries."""
+    return type(getattr(model, "_orig_mod", model)).__name__.endswith("ForObjectDetection")
+
+
 def layers_of(model: nn.Module) -> int | None:
     """How many layers the configuration states, where it does."""
     layers = getattr(config_of(model), "num_hidden_layers", None)

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from whyformer.errors import WhyformerError
+from whyformer.files import whole_file
 from whyformer.render import html
 from whyformer.results.explanation import Explanation
-from whyformer.results.storage import whole_file
 
 ONE_FILE = (".html", ".png", ".json", ".npz")
 

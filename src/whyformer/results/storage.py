@@ -5,10 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
-import os
-import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar, assert_never
 
@@ -16,6 +13,7 @@ import numpy as np
 from PIL import Image
 
 from whyformer.errors import WhyformerError
+from whyformer.files import whole_file
 from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
 from whyformer.render import html, image
 from whyformer.results.continuation import Continuation
@@ -42,18 +40,6 @@ def write(result: Result, path: Path) -> None:
     content = WRITERS[suffix](result)
     with whole_file(path) as unfinished:
         unfinished.write_bytes(content)
-
-
-@contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
-    """A file to write beside `path`, put in its place when it is whole."""
-    # Opened plainly rather than by tempfile, whose files only their owner may read.
-    unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
-    try:
-        yield unfinished
-        os.replace(unfinished, path)
-    finally:
-        unfinished.unlink(missing_ok=True)
 
 
 def read(path: Path, kind: type[Kept]) -> Kept:

@@ -74,7 +74,7 @@ def _looks(methods: Iterable[str]) -> dict[str, tuple[Any, str]]:
     }
 
 
-def drawn(figure: Any, kind: str) -> bytes:
+def chart_bytes(figure: Any, kind: str) -> bytes:
     """The bytes of a .png or .svg file."""
     buffer = io.BytesIO()
     with extra("matplotlib").rc_context(STYLE):
