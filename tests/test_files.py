@@ -22,8 +22,13 @@ def test_a_file_takes_the_place_of_the_old_one_when_it_is_whole(tmp_path):
 def test_what_fails_half_way_leaves_the_old_file_and_no_rest(tmp_path):
     path = tmp_path / "file.bin"
     write_whole(path, b"old")
-    with pytest.raises(ZeroDivisionError), whole_file(path) as unfinished:
-        unfinished.write_bytes(b"half")
-        raise ZeroDivisionError
+
+    def write_half():
+        with whole_file(path) as unfinished:
+            unfinished.write_bytes(b"half")
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        write_half()
     assert path.read_bytes() == b"old"
     assert list(tmp_path.iterdir()) == [path]

@@ -22,7 +22,7 @@ from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.figures import half_of, read_run, sample_values, value_of
 from whyformer.benchmark.reporting.charts import chart
 from whyformer.benchmark.reporting.gallery import galleries, truth
-from whyformer.benchmark.reporting.page import curves_of, markdown, plain, table, unused
+from whyformer.benchmark.reporting.page import curves_of, markdown, plain, table, unusable_notes
 from whyformer.benchmark.tables import parquet, read_records
 from whyformer.cli import app
 from whyformer.data.generated import scenes
@@ -332,7 +332,7 @@ def test_samples_with_one_reason_are_counted_together():
     errors = {f"bird_{number}": mismatch for number in range(7)}
     errors |= {name: f"The file '/pets/{name}.png' is not an image." for name in ("cat_1", "cat_2")}
     errors |= {"dog_1": "The file '/pets/dog_1.png' has no mask."}
-    assert unused([{"name": name, "error": error} for name, error in errors.items()]) == [
+    assert unusable_notes([{"name": name, "error": error} for name, error in errors.items()]) == [
         f"7 samples (bird_0, bird_1, bird_2, bird_3, bird_4 and 2 more) could not be used: {mismatch}",
         "2 samples (cat_1, cat_2) could not be used: The file '/pets/….png' is not an image.",
         "dog_1 could not be used: The file '/pets/dog_1.png' has no mask.",

@@ -63,8 +63,8 @@ def test_a_table_without_labels_has_none_and_a_misspelt_column_is_named(tmp_path
     assert table(tmp_path / "a.csv")[0].label is None
     with pytest.raises(WhyformerError, match=r"a.csv' has no column 'txt'. Did you mean 'text'\?"):
         table(tmp_path / "a.csv", text="txt")
-    with pytest.raises(WhyformerError, match=r"has no column 'sentiment'. Known: text."):
-        table(tmp_path / "a.csv", label="sentiment")
+    with pytest.raises(WhyformerError, match=r"has no column 'zzz'. Known: text."):
+        table(tmp_path / "a.csv", label="zzz")
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_data_set_of_hugging_face_is_read_by_its_columns():
     (photo,) = hugging_face(Rows([{"img": image, "fine": 7}]), image="img", label="fine")
     assert (photo.image.size, photo.label) == ((4, 3), "7")
     assert memory_examples(rows)[0].label == "good"
-    with pytest.raises(WhyformerError, match="The data set has no column 'txt'. Did you mean 'text'"):
+    with pytest.raises(WhyformerError, match=r"The data set has no column 'txt'. Did you mean 'text'"):
         hugging_face(rows, text="txt")
     rows.column_names = {"train": [], "test": []}
     with pytest.raises(WhyformerError, match=r"has the splits train, test: give one of them, as dataset\['test'\]"):

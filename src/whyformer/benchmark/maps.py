@@ -79,16 +79,16 @@ def split_streams(loaded_model: LoadedModel, streams: StreamScores, inputs: Inpu
     text = streams.get("text", streams.get("source"))
     if words and text is not None:
         maps["text"] = text[:, :words].float()
-    seen = streams.get("image", text)
+    visual = streams.get("image", text)
     if "pixel_values" in inputs:
         size = inputs["pixel_values"].shape[-2:]
         if "pixels" in streams:
             maps["image"] = streams["pixels"].float().unflatten(1, size)
-        elif seen is not None:
-            rows, columns = patch_grid(loaded_model.model, size, seen.shape[1])
-            maps["image"] = seen[:, seen.shape[1] - rows * columns :].float().unflatten(1, (rows, columns))
-    elif loaded_model.sees_regions and seen is not None:
-        maps["regions"] = seen[:, 0 if "image" in streams else words :].float()
+        elif visual is not None:
+            rows, columns = patch_grid(loaded_model.model, size, visual.shape[1])
+            maps["image"] = visual[:, visual.shape[1] - rows * columns :].float().unflatten(1, (rows, columns))
+    elif loaded_model.sees_regions and visual is not None:
+        maps["regions"] = visual[:, 0 if "image" in streams else words :].float()
     return maps
 
 

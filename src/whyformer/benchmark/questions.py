@@ -75,8 +75,8 @@ def _detection(loaded_model: LoadedModel, batch: SampleBatch) -> Questions:
 
     def logits(inputs: Inputs) -> Logits:
         shares = probabilities(loaded_model, loaded_model.model(**model_arguments(inputs)).logits)
-        chosen = wanted[inputs[SAMPLE]]
-        present = shares.gather(2, chosen[:, None, None].expand(-1, shares.shape[1], 1)).amax(dim=(1, 2))
+        wanted_here = wanted[inputs[SAMPLE]]
+        present = shares.gather(2, wanted_here[:, None, None].expand(-1, shares.shape[1], 1)).amax(dim=(1, 2))
         present = present.clamp(1e-6, 1 - 1e-6)
         return torch.stack([(1 - present).log(), present.log()], dim=1)
 
@@ -124,8 +124,8 @@ def _comparison(loaded_model: LoadedModel, batch: SampleBatch, batch_size: Batch
     padded = replace(batch, inputs=batch.inputs | {name: value[own] for name, value in choices.items()})
 
     def targeted(labels: Labels) -> TargetedInputs:
-        chosen = places.gather(1, labels[:, None])[:, 0]
-        inputs = padded.inputs | {name: value[chosen] for name, value in choices.items()}
+        texts_here = places.gather(1, labels[:, None])[:, 0]
+        inputs = padded.inputs | {name: value[texts_here] for name, value in choices.items()}
         return TargetedInputs(inputs, lambda part: "predicted")
 
     names = [dict(enumerate(sample.choices)) for sample in batch.samples]

@@ -149,9 +149,9 @@ def _check_same(folder: Path, known: dict[str, Any], document: dict[str, Any], *
         "data": f"the data of {reader!r}",
     }
     changes = [text for key, text in parts.items() if known[DIGESTS].get(key) != document[DIGESTS].get(key)]
-    begun = datetime.fromtimestamp((folder / SUITE_FILE).stat().st_mtime).strftime("%Y-%m-%d %H:%M")
+    start = datetime.fromtimestamp((folder / SUITE_FILE).stat().st_mtime).strftime("%Y-%m-%d %H:%M")
     raise WhyformerError(
-        f"{str(folder)!r} holds results from before {' and '.join(changes)} changed (it was begun {begun}): choose "
+        f"{str(folder)!r} holds results from before {' and '.join(changes)} changed (it was begun {start}): choose "
         "another folder."
     )
 

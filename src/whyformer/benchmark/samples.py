@@ -51,9 +51,9 @@ class Sample:
 
     @property
     def picture(self) -> Image.Image | None:
-        seen = self.example[0] if isinstance(self.example, tuple) else self.example
-        seen = getattr(seen, "image", seen)
-        return seen if isinstance(seen, Image.Image) else None
+        visual = self.example[0] if isinstance(self.example, tuple) else self.example
+        visual = getattr(visual, "image", visual)
+        return visual if isinstance(visual, Image.Image) else None
 
 
 def make_sample(example: Any, loaded_model: LoadedModel, labels: Mapping[str, str]) -> Sample:

@@ -38,9 +38,9 @@ def _pixel_truth(batch: SampleBatch, row: int) -> Tensor | None:
         return None
     height, width = batch.content_size(row)
     box = tuple(picture.box)
-    seen = Image.fromarray(mask).transform((width, height), Image.Transform.EXTENT, box, fillcolor=UNKNOWN)
+    resized = Image.fromarray(mask).transform((width, height), Image.Transform.EXTENT, box, fillcolor=UNKNOWN)
     whole = torch.full(batch.image_size, UNKNOWN, dtype=torch.long)
-    whole[:height, :width] = torch.from_numpy(np.array(seen)).long()
+    whole[:height, :width] = torch.from_numpy(np.array(resized)).long()
     return whole.to(batch.inputs[SAMPLE].device)
 
 

@@ -109,11 +109,11 @@ def photos(folder: str | Path, split: str = "val", *, only_masked: bool = False)
     rows = list(csv.DictReader(io.StringIO(text_in(index))))
     for line, row in enumerate(rows, start=2):
         fields(row, PHOTO_FIELDS, f"Line {line} of {str(index)!r}")
-    chosen = [row for row in rows if row["split"] == split and (row.get("mask") or not only_masked)]
-    if not chosen:
+    split_rows = [row for row in rows if row["split"] == split and (row.get("mask") or not only_masked)]
+    if not split_rows:
         known = ", ".join(sorted({row["split"] for row in rows}))
         raise WhyformerError(f"{str(index)!r} has no such photos of split {split!r}. Its splits: {known}.")
-    return Examples(tuple(row["image"] for row in chosen), partial(_photo, folder, chosen))
+    return Examples(tuple(row["image"] for row in split_rows), partial(_photo, folder, split_rows))
 
 
 def _numbers(path: Path, count: int) -> list[int]:

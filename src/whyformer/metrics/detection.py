@@ -118,14 +118,15 @@ def matches(evaluation: Any, area: Area = "all") -> list[Matches]:
 
 
 def _matches(images: Any, thresholds: int) -> Matches:
-    seen = {number: one for number, one in enumerate(images) if one is not None}
+    by_image = {number: one for number, one in enumerate(images) if one is not None}
     objects = np.zeros(len(images))
-    objects[list(seen)] = [np.count_nonzero(np.asarray(one["gtIgnore"]) == 0) for one in seen.values()]
-    score = np.concatenate([np.empty(0), *(one["dtScores"] for one in seen.values())])
-    image = np.repeat(np.array(list(seen), dtype=int), [len(one["dtScores"]) for one in seen.values()])
+    objects[list(by_image)] = [np.count_nonzero(np.asarray(one["gtIgnore"]) == 0) for one in by_image.values()]
+    score = np.concatenate([np.empty(0), *(one["dtScores"] for one in by_image.values())])
+    image = np.repeat(np.array(list(by_image), dtype=int), [len(one["dtScores"]) for one in by_image.values()])
     none = np.empty((thresholds, 0))
     matched, ignored = (
-        np.concatenate([none, *(one[key] for one in seen.values())], axis=1) != 0 for key in ("dtMatches", "dtIgnore")
+        np.concatenate([none, *(one[key] for one in by_image.values())], axis=1) != 0
+        for key in ("dtMatches", "dtIgnore")
     )
     return _surest_first(objects, image, score, matched & ~ignored, ~matched & ~ignored)
 
@@ -153,8 +154,8 @@ def _surest_first(objects: Any, image: Any, score: Any, right: Any, wrong: Any) 
 def average_precision(by_kind: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
     """COCO's AP of images counted so often, for a bootstrap: precision at 101 recalls, over thresholds and kinds."""
 
-    def precision(one: Matches, drawn: Any, objects: Any) -> Any:
-        hits, misses = (np.cumsum(drawn[:, None] * part, axis=-1) for part in (one.right, one.wrong))
+    def precision(one: Matches, weights: Any, objects: Any) -> Any:
+        hits, misses = (np.cumsum(weights[:, None] * part, axis=-1) for part in (one.right, one.wrong))
         reached = np.searchsorted(RECALLS, hits / objects[:, None], side="right")
         best_from_here = np.maximum.accumulate((hits / (hits + misses + TINY))[..., ::-1], axis=-1)[..., ::-1]
         return (np.diff(reached, axis=-1, prepend=0) * best_from_here).sum(axis=-1) / len(RECALLS)
@@ -164,20 +165,20 @@ def average_precision(by_kind: Sequence[Matches], counts: ImageCounts) -> DrawnF
 
 def average_recall(by_kind: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
     """COCO's AR of images counted so often: the share of objects found, over thresholds and kinds."""
-    return _over_kinds(by_kind, counts, lambda one, drawn, objects: drawn @ one.right.T / objects)
+    return _over_kinds(by_kind, counts, lambda one, weights, objects: weights @ one.right.T / objects)
 
 
 def _over_kinds(
     by_kind: Sequence[Matches], counts: ImageCounts, figure: Callable[[Matches, Any, Any], Any]
 ) -> DrawnFigures:
     """The mean over thresholds, and over the kinds of which there are objects at all."""
-    drawn = counts.reshape(-1, counts.shape[-1])
-    total, kinds = np.zeros(len(drawn)), np.zeros(len(drawn))
+    weights = counts.reshape(-1, counts.shape[-1])
+    total, kinds = np.zeros(len(weights)), np.zeros(len(weights))
     for one in by_kind:
-        objects = drawn @ one.objects
+        objects = weights @ one.objects
         there = np.flatnonzero(objects)
         for some in np.array_split(there, ceil(len(there) * one.right.size / AT_ONCE) or 1):
-            total[some] += figure(one, drawn[some][:, one.image], objects[some, None]).mean(axis=-1)
+            total[some] += figure(one, weights[some][:, one.image], objects[some, None]).mean(axis=-1)
         kinds += objects > 0
-    means: DrawnFigures = np.divide(total, kinds, out=np.full(len(drawn), np.nan), where=kinds > 0)
+    means: DrawnFigures = np.divide(total, kinds, out=np.full(len(weights), np.nan), where=kinds > 0)
     return means.reshape(counts.shape[:-1])

@@ -154,8 +154,8 @@ def curves(logits: StepLogits, labels: Labels, explained: Labels) -> Curves:
 
 def soft_accuracy(logits: StepLogits, scores: Logits) -> Curve:
     """The soft accuracy of each answer given, where `scores` holds that of every answer to the question (VQA)."""
-    given = logits.argmax(dim=2)
-    return scores.gather(1, given.T)
+    answers = logits.argmax(dim=2)
+    return scores.gather(1, answers.T)
 
 
 def area(values: Curve, fractions: Sequence[float], domain: Domain = "0-0.9") -> ExampleScores:
@@ -184,8 +184,8 @@ def largest_area(domain: Domain = "0-0.9") -> float:
     return round(float(area(torch.ones(1, len(fractions)), fractions, domain)), 9)
 
 
-def _of(values: StepLogits, chosen: Labels) -> Curve:
-    return values.gather(2, chosen.expand(len(values), -1)[:, :, None])[:, :, 0].T
+def _of(values: StepLogits, classes: Labels) -> Curve:
+    return values.gather(2, classes.expand(len(values), -1)[:, :, None])[:, :, 0].T
 
 
 def _at_every_step(value: Tensor, steps: int) -> Tensor:

@@ -25,9 +25,9 @@ def imputed(pixels: Pixels, removal: PixelRemoval, *, noise: float = NOISE, seed
     at_once = PLANES_AT_ONCE.get(pixels.device.type, PLANES_AT_ONCE["cpu"])
     filled = torch.cat([_solved(*part) for part in zip(planes.split(at_once), marks.split(at_once), strict=True)])
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(steps, 1, *pixels.shape[1:], generator=generator).to(pixels)
+    grain = torch.randn(steps, 1, *pixels.shape[1:], generator=generator).to(pixels)
     smooth = filled.view(steps, batch, channels, *filled.shape[2:]).to(pixels)
-    return torch.where(removal[:, :, None], smooth + noise * drawn, pixels)
+    return torch.where(removal[:, :, None], smooth + noise * grain, pixels)
 
 
 def _solved(planes: Tensor, removal: Tensor) -> Tensor:

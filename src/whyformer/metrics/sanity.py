@@ -48,8 +48,8 @@ def _block(name: str) -> str:
 @torch.no_grad()
 def _forget(parameters: list[nn.Parameter], generator: torch.Generator) -> None:
     for parameter in parameters:
-        drawn = torch.randn(parameter.shape, generator=generator).to(parameter)
-        parameter.copy_(parameter.mean() + parameter.std(correction=0) * drawn)
+        noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+        parameter.copy_(parameter.mean() + parameter.std(correction=0) * noise)
 
 
 def rank_correlation(first: TokenScores, second: TokenScores) -> ExampleScores:

@@ -22,7 +22,7 @@ from whyformer.results.part import Part
 
 EXTREMES = 3  # best, and worst
 COLUMNS = 6  # methods side by side
-MARKED = np.array([0, 1, 0.5])  # how strongly BACKGROUND, OBJECT and UNKNOWN are shown
+STRENGTHS = np.array([0, 1, 0.5])  # how strongly BACKGROUND, OBJECT and UNKNOWN are shown
 Explained = dict[tuple[int, str, str], list[Record]]  # of a sample, by a method, for a target
 
 
@@ -83,7 +83,7 @@ def truth(run: Run, sample: Record) -> Explanation | None:
     if sample.get("mask"):  # runs of older versions keep neither masks nor true regions
         mask = np.array(Image.open(io.BytesIO(sample["mask"])))
         rows, columns = mask.shape
-        marks["image"] = Patches(_picture(sample), rows, columns, (0, 0, columns, rows)), MARKED[mask].flatten()
+        marks["image"] = Patches(_picture(sample), rows, columns, (0, 0, columns, rows)), STRENGTHS[mask].flatten()
     if sample.get("true_regions"):
         marks["regions"] = _boxes(sample), sample["true_regions"]
     if sample["text"] and sample["rationale"]:

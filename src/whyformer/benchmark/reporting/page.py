@@ -11,7 +11,7 @@ from typing import Any
 
 from whyformer.benchmark.figures import Half, make_figures, read_run
 from whyformer.benchmark.protocols import protocol_named
-from whyformer.benchmark.reporting.charts import banded, chart, chart_bytes
+from whyformer.benchmark.reporting.charts import banded_methods, chart, chart_bytes
 from whyformer.benchmark.reporting.gallery import Gallery, galleries, value_text
 from whyformer.files import write_whole
 from whyformer.render.html import report_page
@@ -70,8 +70,8 @@ def markdown(document: Mapping[str, Any], *, with_curves: bool = True) -> str:
     for protocol in document["protocols"]:
         lines += ["", f"## {plain(protocol['protocol'])}", "", _about(protocol), ""]
         header, rows = table(protocol)
-        marked = [[plain(method), *cells] for method, *cells in rows]
-        for cells in (header, ["---"] * len(header), *marked):
+        plain_rows = [[plain(method), *cells] for method, *cells in rows]
+        for cells in (header, ["---"] * len(header), *plain_rows):
             lines.append("| " + " | ".join(cells) + " |")
         if with_curves:
             lines += ["", *(f"![{plain(m)}](curves/{file_name(protocol, m)}.png)" for m in curves_of(protocol))]
@@ -108,10 +108,10 @@ def _about(protocol: Mapping[str, Any]) -> str:
 def notes(document: Mapping[str, Any]) -> list[str]:
     """What is missing from the tables, and why: methods, and samples by their reasons."""
     left_out = [f"{name} is left out: {reason}" for name, reason in document["left_out"].items()]
-    return left_out + unused(document["errors"])
+    return left_out + unusable_notes(document["errors"])
 
 
-def unused(errors: Sequence[Mapping[str, str]]) -> list[str]:
+def unusable_notes(errors: Sequence[Mapping[str, str]]) -> list[str]:
     """Why samples could not be used; those with the same reason, but for their own name in it, together."""
     alike: dict[str, list[Mapping[str, str]]] = {}
     for sample in errors:
@@ -149,7 +149,7 @@ def summary(document: Mapping[str, Any]) -> str:
 
 def table(protocol: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """A row for each method, in the order of the first figure, and a column for each figure."""
-    tables, methods = protocol["tables"], ordered(protocol)
+    tables, methods = protocol["tables"], method_order(protocol)
     header = ["method", *(one["figure"] + _scale(one) + ARROWS[one["better"]] for one in tables)]
     by_method = [{row["method"]: (row, one) for row in one["rows"]} for one in tables]
     return header, [[method, *(_cell(rows.get(method)) for rows in by_method)] for method in methods]
@@ -171,14 +171,14 @@ def scale_note(protocol: Mapping[str, Any]) -> str:
     )
 
 
-def ordered(protocol: Mapping[str, Any]) -> list[str]:
+def method_order(protocol: Mapping[str, Any]) -> list[str]:
     """The methods in the order of the first figure, the best first."""
     return list(dict.fromkeys(row["method"] for one in protocol["tables"] for row in one["rows"]))
 
 
 def curves_of(protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The curves of each measure, in the order of the table."""
-    place = {method: number for number, method in enumerate(ordered(protocol))}
+    place = {method: number for number, method in enumerate(method_order(protocol))}
     return {
         measure: dict(sorted(curves.items(), key=lambda item: place.get(item[0], len(place))))
         for measure, curves in protocol["curves"].items()
@@ -189,7 +189,7 @@ def curves_of(protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def bands(protocol: Mapping[str, Any]) -> str:
     """Which curves are drawn with their intervals, where not all of them are."""
     for curves in curves_of(protocol).values():
-        methods = banded(curves)
+        methods = banded_methods(curves)
         if len(methods) < len(curves):
             return f"Bands are 95 % intervals, drawn for {', '.join(methods)} only."
     return ""
