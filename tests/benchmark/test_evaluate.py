@@ -110,9 +110,13 @@ def test_pictures_are_given_as_they_are(vit):
     arrays = [rng.integers(0, 256, (32, 32, 3), dtype=np.uint8) for _ in range(2)]
     mask = np.zeros((32, 32), dtype=np.uint8)
     mask[8:20, 4:16] = 1
-    rows = [{"image": Image.fromarray(array), "label": "cat", "mask": mask} for array in arrays]
-    result = evaluate(vit, rows, "rollout", "segmentation")
-    assert result.results["samples"] == 2
+    tables = []
+    for form in (mask, mask.astype(bool), Image.fromarray(mask * 255), np.where(mask, 1, 2)):
+        rows = [{"image": Image.fromarray(array), "label": "cat", "mask": form} for array in arrays]
+        result = evaluate(vit, rows, "rollout", "segmentation")
+        assert result.results["samples"] == 2
+        tables.append(result.results["protocols"])
+    assert all(table == tables[0] for table in tables)
     plain = evaluate(vit, arrays, "rollout", "image_perturbation")
     figures = set(plain.to_pandas()["figure"])
     assert "negative AUC, probability" in figures

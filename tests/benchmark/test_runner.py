@@ -721,3 +721,22 @@ def test_more_scenes_than_memory_holds_are_refused(tmp_path, count):
     said = "scenes: count=.*: a whole number from 1 to 100,000|scenes: count=100000000000.0 is no int"
     with pytest.raises(WhyformerError, match=said):
         run_suite(make_suite({**document, "protocols": ["localisation"]}), tmp_path / "out", quiet=True)
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "no such model!", "nobody/no-such-model"])
+def test_a_model_that_is_none_is_said_so_before_anything_is_written(suite, tmp_path, name):
+    with pytest.raises(WhyformerError, match=f"No model {name!r}") as caught:
+        run_suite(replace(suite, model=name), tmp_path / "out", quiet=True)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_without_a_usable_sample_gives_the_most_frequent_reason(suite, pets, tmp_path):
+    copied = shutil.copytree(pets, tmp_path / "pets")
+    for path in sorted((copied / "images").iterdir()):
+        path.write_bytes(b"no picture")
+    path.write_bytes(b"")
+    document = {**suite.document, "samples": None, "data": {"reader": "oxford_pets", "folder": str(copied)}}
+    said = "^None of the 8 samples could be used, 7 of them for this reason: The file '.*cat_1.png' is not an image"
+    with pytest.raises(NoUsableSample, match=said):
+        run_suite(make_suite(document), tmp_path / "out", quiet=True)

@@ -15,6 +15,7 @@ from typing import Any
 import huggingface_hub
 import numpy as np
 import torch
+from huggingface_hub.errors import HFValidationError
 from PIL import Image
 from torch import nn
 
@@ -91,7 +92,10 @@ def _update(digest: Any, value: Any) -> None:
 
 def _hub_digests(name: str) -> Digests:
     """The revision of a model of the Hugging Face Hub: it names all files at once. Fetched if it is not here yet."""
-    config = huggingface_hub.try_to_load_from_cache(name, "config.json")
+    try:
+        config = huggingface_hub.try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        config = None  # no id at all: `load` says so
     if not isinstance(config, str):
         load(name, device="cpu")
         config = huggingface_hub.try_to_load_from_cache(name, "config.json")

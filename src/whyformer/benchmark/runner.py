@@ -19,6 +19,7 @@ from whyformer.benchmark.engines import local, ray
 from whyformer.benchmark.plan import DIGESTS, Plan, make_plan
 from whyformer.benchmark.suite import Suite, read_suite
 from whyformer.benchmark.tables import is_done, remove_tables, unusable_reasons, write_shard
+from whyformer.benchmark.worker import reason_kind
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.files import is_unfinished, write_whole
 from whyformer.plugins import load_plugins
@@ -106,9 +107,10 @@ def check_usable(folder: Path, plan: Plan) -> None:
     if len(reasons) < plan.count:
         return
     remove_tables(folder)
-    (reason, times), *others = Counter(reasons).most_common()
-    more = f" ({times} of them; {len(others)} more reasons)" if others else ""
-    raise NoUsableSample(f"None of the {len(reasons)} samples could be used{more}: {reason}")
+    (kind, times), *others = Counter(map(reason_kind, reasons)).most_common()
+    reason = next(one for one in reasons if reason_kind(one) == kind)
+    mostly = f", {times} of them for this reason" if others else ""
+    raise NoUsableSample(f"None of the {len(reasons)} samples could be used{mostly}: {reason}")
 
 
 def claim_folder(folder: Path, plan: Plan) -> None:

@@ -59,9 +59,13 @@ class Unusable:
 
     @property
     def kind(self) -> str | None:
-        """The reason without the names and numbers in it; None where the sample itself is damaged."""
-        first = re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "…", self.reason).partition(". ")[0]
-        return first if self.is_read else None
+        """The kind of the reason; None where the sample itself is damaged."""
+        return reason_kind(self.reason) if self.is_read else None
+
+
+def reason_kind(reason: str) -> str:
+    """The first sentence of a reason without the names and numbers in it."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "…", reason).partition(". ")[0]
 
 
 def shard_records(plan: Plan, loaded_model: LoadedModel, batch_size: BatchSize, number: int) -> dict[str, list[Record]]:

@@ -33,20 +33,24 @@ def check_marks(marks: Mapping[int, int] | Mapping[str, int] | None) -> Marks | 
 
 
 def read_mask(path: Path, marks: Marks | None) -> np.ndarray:
-    """The mask in this file, if all its values have a meaning and some of its pixels are the object."""
-    values = mask_values(bytes_in(path), str(path))
+    """The mask in this file."""
+    return meaning_of(mask_values(bytes_in(path), str(path)), marks, str(path))
+
+
+def meaning_of(values: np.ndarray, marks: Marks | None, name: str) -> np.ndarray:
+    """A mask's values as BACKGROUND, OBJECT and UNKNOWN, if they have a meaning and some pixels are the object."""
     present = [int(value) for value in np.unique(values)]
     meaning = next((known for known in CONVENTIONS if known.keys() >= set(present)), None) if marks is None else marks
     if meaning is None or not meaning.keys() >= set(present):
         known = "0 and 1, 0 and 255, 1 to 3" if marks is None else _listed(sorted(marks))
         raise WhyformerError(
-            f"The mask {str(path)!r} has the values {_listed(present)}; known are {known}. Say what they mean, as in "
+            f"The mask {name!r} has the values {_listed(present)}; known are {known}. Say what they mean, as in "
             "marks = {255 = 1, 0 = 0}: 0 is background, 1 object, 2 unknown."
         )
     pixels = mask(values, meaning)
     if OBJECT not in pixels:
         missing = "pixel of the object" if BACKGROUND in pixels else "known pixel"
-        raise WhyformerError(f"The mask {str(path)!r} has no {missing}: its values are {_listed(present)}.")
+        raise WhyformerError(f"The mask {name!r} has no {missing}: its values are {_listed(present)}.")
     return pixels
 
 

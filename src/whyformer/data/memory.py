@@ -11,7 +11,9 @@ import numpy as np
 from PIL import Image
 
 from whyformer.data.examples import Document, Examples, Instances, Photo, VisualQuestion
+from whyformer.data.files import same_size
 from whyformer.data.generated import Scene
+from whyformer.data.masks import meaning_of
 from whyformer.data.tables import hugging_face, is_hugging_face
 from whyformer.errors import WhyformerError, with_article
 from whyformer.inputs.read import image_of
@@ -64,11 +66,20 @@ def _example(items: Any, names: Sequence[str], number: int) -> Any:
 
 def _from_row(row: Mapping[str, Any], name: str) -> Document | Photo:
     if "image" in row:
-        mask = row.get("mask")
-        return Photo(name, image_of(row["image"]), _label(row.get("label")), None if mask is None else np.asarray(mask))
+        image = image_of(row["image"])
+        return Photo(name, image, _label(row.get("label")), _mask(row.get("mask"), image, name))
     if "text" in row:
         return _with_label(row["text"], row.get("label"), name)
     raise WhyformerError(f"{name} has neither 'text' nor 'image', only {', '.join(map(repr, row))}: give {FORMS}.")
+
+
+def _mask(mask: Any, image: Image.Image, name: str) -> np.ndarray | None:
+    """A mask of 0 and 1, of 0 and 255, of False and True, or a trimap, as an array or a picture."""
+    if mask is None:
+        return None
+    pixels = meaning_of(np.asarray(mask), None, name)
+    same_size(image, pixels, name)
+    return pixels
 
 
 def _with_label(item: Any, label: Any, name: str) -> Document | Photo:
