@@ -69,11 +69,6 @@ class LoadedModel:
         """What the model takes and what it answers with."""
         return task_of(self.model, image_processor=self.image_processor, tokenizer=self.tokenizer)
 
-    sees_pictures = property(lambda self: self.task.sees_pictures)  # TEMPORARY
-    sees_regions = property(lambda self: self.task.sees_regions)
-    writes = property(lambda self: self.task.writes)
-    compares = property(lambda self: self.task.compares)
-
 
 @dataclass(frozen=True)
 class _Source:
