@@ -17,6 +17,11 @@ class Checkup:
     of tokens; `stream` is the one it is read in, or the first of two. Shares are of raw_attention there: the first
     token's of all tokens, the first content token's of the content. A method that applies has None, any other the
     reason why not. Completeness is how far a method's scores are from adding up, as a share of what they should.
+
+    Example:
+        >>> checkup = whyformer.doctor("mini-bert")
+        >>> checkup.problems, checkup.methods["rollout"] is None
+        ((), True)
     """
 
     model: str
