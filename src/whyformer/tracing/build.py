@@ -24,7 +24,7 @@ from whyformer.tracing.graph import Graph, ends_of
 from whyformer.tracing.question import Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.record import AttentionRecord, Gradient
+from whyformer.tracing.record import AttentionRecord, GradientSource
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 from whyformer.tracing.streams import places, reaching, steps_of
@@ -163,7 +163,7 @@ def _with_gradients(
     """
     score, first = question.score(output), recorder.seen - len(recorder.taps)
     records = [record for step in steps for record in step]
-    by_number: list[Gradient | None]
+    by_number: list[GradientSource | None]
     if reads.is_last and not question.family.attention:
         by_number = last_gradient(score, recorder.taps, question.batch, keep=reads.has_relevance)
     else:

@@ -10,13 +10,14 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.axes import QUERY, AttentionMap, ExampleScores, Positions, StreamScores, TokenScores, at_least_float32
+from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores, TokenScores, at_least_float32
 from whyformer.errors import WhyformerError
 from whyformer.models.modalities import channel_axis
 from whyformer.propagation.mode import PropagationMode, using_backward
 from whyformer.tracing.copies import split_output
 from whyformer.tracing.gradients import gradients
 from whyformer.tracing.question import Question
+from whyformer.tracing.record import GradientSource
 from whyformer.tracing.recorder import Frozen, Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 
@@ -59,8 +60,8 @@ def integrated_map_gradients(
     for scales, share in zip(nodes.split(copies), weights.split(copies), strict=True):
         by_operation = gradients_at(question, list(rows), streams, scales, baseline)
         for (operation, positions), gradient in zip(rows.items(), by_operation, strict=True):
-            chosen = gradient.take_along_dim(positions.repeat(len(scales), 1)[:, None, :, None], dim=QUERY)
-            stacked = at_least_float32(chosen).unflatten(0, (len(scales), question.batch))
+            picked = gradient.pick(positions.repeat(len(scales), 1))()
+            stacked = at_least_float32(picked).unflatten(0, (len(scales), question.batch))
             part = torch.tensordot(share.to(stacked), stacked, dims=1)
             sums[operation] = sums[operation] + part if operation in sums else part
     return sums
@@ -72,7 +73,7 @@ def gradients_at(
     streams: Sequence[str] = (),
     scales: Tensor | None = None,
     baseline: str | Tensor = "zero",
-) -> list[AttentionMap]:
+) -> list[GradientSource]:
     """The gradients of these operations' maps at each scale of the streams, scale by scale along the batch.
 
     Without scales, of the inputs as they are. What runs before the first of them does so on the model's own fused
@@ -90,7 +91,7 @@ def gradients_at(
             raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
         with using_backward(mode, question.backward):
             taps = [recorder.taps[operation - start] for operation in operations]
-            return [gradient() for gradient in gradients(torch.cat(scores), taps, batch)]
+            return gradients(torch.cat(scores), taps, batch)
 
 
 def inputs_at_once(tokens: int, device: str) -> int:

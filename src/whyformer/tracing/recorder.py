@@ -150,7 +150,7 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         attention = Attention(*args, **kwargs)
         is_large = attention.can_be_repeated and attention.shape.numel() > KEPT * self._batch
-        if self._graph and is_large and not self._keep_maps:
+        if is_large and not self._keep_maps:
             return self._run_fused(attention)
         tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
@@ -162,9 +162,13 @@ class Recorder(TorchFunctionMode):
 
     def _run_fused(self, attention: Attention) -> Tensor:
         """Attention left to the fused kernels: its map and gradient, too large to keep, are made when they are read."""
+        tag = self._tag(attention.value)
+        repeats = attention.query.shape[-3] // attention.value.shape[-3]
+        if isinstance(tag, Projection) and repeats > 1:  # each value head is read by several query heads
+            tag = replace(tag, moves=(*tag.moves, lambda x: x.repeat_interleave(repeats, dim=-3)))
         mixed = self._with_probe(attention.mixed())
-        result = mixed.clone()  # the model may change it in place
-        self._record(attention.detached(), attention.value, result, probe=mixed)
+        result = mixed.clone() if self._graph else mixed  # the model may change it in place
+        self._record(attention.detached(), attention.value, result, probe=mixed, value_tag=tag)
         return result
 
     def _packed(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -186,7 +190,15 @@ class Recorder(TorchFunctionMode):
             torch.set_grad_enabled(True)
         return x if x.requires_grad else x.detach().requires_grad_()
 
-    def _record(self, weights: Tensor | Attention, value: Tensor, mixed: Tensor, *, probe: Tensor) -> None:
+    def _record(
+        self,
+        weights: Tensor | Attention,
+        value: Tensor,
+        mixed: Tensor,
+        *,
+        probe: Tensor,
+        value_tag: Tag | None = None,
+    ) -> None:
         self.seen += 1
         if self.seen <= self._start:
             return
@@ -200,7 +212,7 @@ class Recorder(TorchFunctionMode):
             weights = by_head(weights, self._batch).mean(HEAD, keepdim=True, dtype=precise)
         tap = Tap(weights, is_folded, probe if self._graph else None)
         if self._states:
-            source = self._tag(value)
+            source = self._tag(value) if value_tag is None else value_tag
             tap.value, tap.value_source = value, source if isinstance(source, Projection) else None
         self.taps.append(tap)
         keeps = (self._states or is_folded) and mixed.dim() in (3, 4)
