@@ -21,11 +21,11 @@ from pathlib import Path
 from typing import Any
 
 from publish import advantage, rounded, unfinished, write
-from whyformer.benchmark.differences import ranks
-from whyformer.benchmark.figures import Half, Run, compared, interval_of, measured, run_in, value_of
+from whyformer.benchmark.figures import Half, Run, compare, interval_of, read_run, sample_values, value_of
 from whyformer.benchmark.protocols import Figure
-from whyformer.benchmark.report.charts import CONTROLS
-from whyformer.benchmark.report.page import ALIKE
+from whyformer.benchmark.reporting.charts import CONTROLS
+from whyformer.benchmark.reporting.page import ALIKE
+from whyformer.benchmark.run_differences import ranks
 
 UNSUPERVISED = ("dinov2-photos", "mini-vit-plain", "mini-vit-mae", "mini-bert")
 # The protocols, with their defaults, that have a say, and by which figure.
@@ -62,7 +62,7 @@ def criteria(runs: Sequence[Run], half: Half, models: Sequence[str] = UNSUPERVIS
 def _criteria(run: Run) -> Iterator[Criterion]:
     for choice in run.choices:
         if choice.label in CRITERIA:
-            figure, values = measured(run, choice, CRITERIA[choice.label])
+            figure, values = sample_values(run, choice, CRITERIA[choice.label])
             name = f"{run.suite['model']}: {choice.name}, {CRITERIA[choice.label]}"
             yield Criterion(name, figure, {m: v for m, v in values.items() if v}, run.suite["seed"])
 
@@ -143,7 +143,7 @@ def _judged(criterion: Criterion, best: str) -> dict[str, Any]:
         row: dict[str, Any] = {"method": method, "n": len(values)}
         row |= {key: rounded(value) for key, value in (shown or {}).items()}
         if method != best:
-            tested = compared(criterion.figure, criterion.values[best], values, criterion.seed) or {}
+            tested = compare(criterion.figure, criterion.values[best], values, criterion.seed) or {}
             row |= {f"chosen_less_it_{key}": rounded(value) for key, value in tested.items() if key != "p"}
             row |= {"p": rounded(tested.get("p"))}
         rows.append(row)
@@ -159,7 +159,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path, help="a .json file, if not that in benchmarks/results")
     parser.add_argument("--unfinished", action="store_true", help="also runs that are not finished, for trials")
     options = parser.parse_args()
-    runs = [run_in(folder) for folder in options.runs]
+    runs = [read_run(folder) for folder in options.runs]
     if not options.unfinished and any(unfinished(run) for run in runs):
         parser.error(", ".join(run.suite["model"] for run in runs if unfinished(run)) + ": the run is not finished.")
     if options.options:

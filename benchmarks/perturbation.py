@@ -24,11 +24,14 @@ from PIL import Image
 
 from whyformer import LoadedModel, load
 from whyformer.benchmark import PROTOCOLS
-from whyformer.benchmark.batch_size import Pace
+from whyformer.benchmark.batch import collate_samples, encode_sample
+from whyformer.benchmark.batch_size import BatchSize
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.maps import explanations
 from whyformer.benchmark.samples import Sample
-from whyformer.benchmark.shard import Shard, shard_of
+from whyformer.benchmark.shard import Shard, make_shard
 
-METHODS = {name: (name, {}) for name in ("raw_attention", "rollout", "grad_cam", "generic_attention", "random")}
+METHODS = [Choice(name) for name in ("raw_attention", "rollout", "grad_cam", "generic_attention", "random")]
 LEAST = 0.8
 
 
@@ -55,7 +58,7 @@ def perturbed_images(shard: Shard) -> int:
 @torch.no_grad()
 def plainly(shard: Shard, images: int) -> None:
     """So many images through the model, as inference would take them."""
-    pixels, size = shard.inputs["pixel_values"], shard.pace.size
+    pixels, size = shard.batch.inputs["pixel_values"], shard.batch_size.size
     batch = pixels.repeat(-(-size // len(pixels)), 1, 1, 1)[:size].contiguous()
     for start in range(0, images, size):
         shard.loaded_model.model(pixel_values=batch[: min(size, images - start)]).logits.float().argmax(dim=1)
@@ -73,14 +76,15 @@ def main() -> None:
     rng = np.random.default_rng(0)
     pictures = [Image.fromarray(rng.integers(0, 256, (224, 224, 3), dtype=np.uint8)) for _ in range(options.samples)]
     samples = [Sample(str(number), picture) for number, picture in enumerate(pictures)]
-    shard = shard_of(loaded_model, samples, METHODS, Pace(options.batch))
-    shard.explanations(shard.clean.argmax(dim=1), "image")  # remembered from here on
+    batch = collate_samples(loaded_model, [encode_sample(loaded_model, sample) for sample in samples])
+    shard = make_shard(loaded_model, batch, METHODS, BatchSize(options.batch))
+    explanations(shard, shard.logits.argmax(dim=1), "image")  # kept from here on
     images = perturbed_images(shard)
     plainly(shard, options.batch)
     times: dict[str, list[float]] = {"plain": [], "perturbation": []}
     for _ in range(options.rounds):  # in turn, so that a busy machine slows both
         times["plain"].append(seconds(lambda: plainly(shard, images)))
-        times["perturbation"].append(seconds(lambda: PROTOCOLS["image_perturbation"].found(shard)))
+        times["perturbation"].append(seconds(lambda: PROTOCOLS["image_perturbation"].measure(shard)))
     ratio = statistics.median(p / q for p, q in zip(times["plain"], times["perturbation"], strict=True))
     device = (
         torch.cuda.get_device_name() if torch.cuda.is_available() else f"{os.cpu_count()} cores, {platform.machine()}"

@@ -19,9 +19,9 @@ from itertools import combinations
 from pathlib import Path
 from typing import Any
 
-from whyformer.benchmark.figures import Run, compared, figures, measured, run_in
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.figures import Run, compare, make_figures, read_run, sample_values
 from whyformer.benchmark.protocols import Figure
-from whyformer.benchmark.suite import Choice
 
 # The papers' order: the first two best, then each better than the next.
 PAPERS = (("bi_token", "bi_head"), ("transformer_attribution",), ("generic_attention",), ("rollout",))
@@ -29,7 +29,7 @@ PAPERS = (("bi_token", "bi_head"), ("transformer_attribution",), ("generic_atten
 
 def published(run: Run) -> dict[str, Any]:
     """The compact results of a run."""
-    found = figures(run)
+    found = make_figures(run)
     about = {key: run.suite[key] for key in ("model", "data", "seed")}
     protocols = [
         {
@@ -61,7 +61,7 @@ def _figure(table: dict[str, Any]) -> dict[str, Any]:
 
 def _ranking(run: Run, choice: Choice, table: dict[str, Any]) -> dict[str, Any]:
     """The papers' ordered pairs, if all their methods are there: by how much the one ahead is better, and p."""
-    figure, values = measured(run, choice, table["figure"])
+    figure, values = sample_values(run, choice, table["figure"])
     if table["better"] == "neither" or not all(values.get(method) for tied in PAPERS for method in tied):
         return {}
     pairs = []
@@ -76,7 +76,7 @@ def advantage(
     name: str, figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int
 ) -> dict[str, float | None] | None:
     """By how much the first is better, positive whichever way that is, under a name; with its interval and p."""
-    tested = compared(figure, first, second, seed)
+    tested = compare(figure, first, second, seed)
     if tested is None:
         return None
     sign = -1 if figure.better == "lower" else 1
@@ -117,7 +117,7 @@ def main() -> None:
     if options.out.suffix == ".json" and len(options.runs) > 1:
         parser.error("several runs need a folder.")
     for folder in options.runs:
-        found = published(run_in(folder))
+        found = published(read_run(folder))
         if found["unfinished"] and not options.unfinished:
             parser.error(f"{folder} is not finished: {found['unfinished']} samples are still to be done.")
         write(found, options.out if options.out.suffix == ".json" else options.out / f"{folder.name}.json")

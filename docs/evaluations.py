@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.api.attribution import DEFAULT_BACKWARD, DEFAULT_METHOD
-from whyformer.benchmark.report.charts import CONTROLS
-from whyformer.benchmark.report.page import ALIKE, ARROWS
+from whyformer.benchmark.reporting.charts import CONTROLS
+from whyformer.benchmark.reporting.page import ALIKE, ARROWS
 
 DEFAULT = f"{DEFAULT_METHOD} backward={DEFAULT_BACKWARD}"  # what is computed where no method is named
 NONE = "Not yet measured."

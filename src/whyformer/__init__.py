@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from whyformer.api.attribution import attribute
     from whyformer.api.checkup import Checkup
+    from whyformer.api.continuation import continuation
     from whyformer.api.doctor import doctor
     from whyformer.api.explain import explain, explain_batch
-    from whyformer.api.writing import continuation
     from whyformer.axes import head_mean
-    from whyformer.benchmark import evaluate
+    from whyformer.benchmark.evaluation import Evaluation, evaluate
+    from whyformer.data.registry import READERS, reader
     from whyformer.errors import UnsupportedModel, WhyformerError
     from whyformer.inputs.read import Regions
     from whyformer.methods.registry import METHODS, Method, method
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from whyformer.plugins import load_plugins
     from whyformer.results.continuation import Continuation
     from whyformer.results.explanation import Explanation
-    from whyformer.results.part import Part, Word
+    from whyformer.results.part import Part, TopItem, Word
     from whyformer.targets.scores import Target, box_side, contrast, detection, logit, similarity
     from whyformer.tracing.attribution import Attribution
     from whyformer.tracing.build import trace
@@ -35,9 +36,11 @@ if TYPE_CHECKING:
 _HOMES = {
     "FAMILIES": "models.families",
     "METHODS": "methods.registry",
+    "READERS": "data.registry",
     "Attribution": "tracing.attribution",
     "Checkup": "api.checkup",
     "Continuation": "results.continuation",
+    "Evaluation": "benchmark.evaluation",
     "Explanation": "results.explanation",
     "Family": "models.families",
     "LoadedModel": "models.loading",
@@ -50,14 +53,15 @@ _HOMES = {
     "Trace": "tracing.trace",
     "UnsupportedModel": "errors",
     "WhyformerError": "errors",
+    "TopItem": "results.part",
     "Word": "results.part",
     "attribute": "api.attribution",
     "box_side": "targets.scores",
-    "continuation": "api.writing",
+    "continuation": "api.continuation",
     "contrast": "targets.scores",
     "detection": "targets.scores",
     "doctor": "api.doctor",
-    "evaluate": "benchmark",
+    "evaluate": "benchmark.evaluation",
     "explain": "api.explain",
     "explain_batch": "api.explain",
     "head_mean": "axes",
@@ -65,6 +69,7 @@ _HOMES = {
     "load_plugins": "plugins",
     "logit": "targets.scores",
     "method": "methods.registry",
+    "reader": "data.registry",
     "similarity": "targets.scores",
     "trace": "tracing.build",
 }
@@ -72,9 +77,11 @@ _HOMES = {
 __all__ = [
     "FAMILIES",
     "METHODS",
+    "READERS",
     "Attribution",
     "Checkup",
     "Continuation",
+    "Evaluation",
     "Explanation",
     "Family",
     "LoadedModel",
@@ -84,6 +91,7 @@ __all__ = [
     "Regions",
     "Stream",
     "Target",
+    "TopItem",
     "Trace",
     "UnsupportedModel",
     "WhyformerError",
@@ -102,6 +110,7 @@ __all__ = [
     "load_plugins",
     "logit",
     "method",
+    "reader",
     "similarity",
     "trace",
 ]
@@ -113,10 +122,12 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("whyformer")
+    if name == "scenes":  # a package of its own, as public as the names below
+        return import_module("whyformer.scenes")
     if name not in _HOMES:
         raise AttributeError(f"module 'whyformer' has no attribute {name!r}")
     value = getattr(import_module(f"whyformer.{_HOMES[name]}"), name)
-    globals()[name] = value  # found without this function from now on
+    globals()[name] = value  # so that this is asked only once
     return value
 
 

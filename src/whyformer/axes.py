@@ -53,7 +53,6 @@ WordFigures = Float[np.ndarray, "*any 3"]  # precision, recall, F1
 ImageCounts = Float[np.ndarray, "*draw image"]  # how often each was drawn
 DrawnFigures = Float[np.ndarray, "*draw"]
 ExampleRows = Shaped[np.ndarray, "example *any"]
-ImageArray = Float[np.ndarray, "channel height width"]
 MaskArray = Bool[np.ndarray, "height width"]
 
 StreamScores = dict[str, TokenScores]

@@ -12,11 +12,15 @@ from pycocotools import mask as run_lengths
 from test_runner import pets  # noqa: F401  (a fixture)
 
 from whyformer import WhyformerError, attribute, detection, explain, load
-from whyformer.benchmark import PROTOCOLS, suite_of
+from whyformer.benchmark import PROTOCOLS, explanations, make_suite
+from whyformer.benchmark.batch import collate_samples, encode_sample
 from whyformer.benchmark.batch_size import BatchSize
-from whyformer.benchmark.samples import sample_of
-from whyformer.benchmark.shard import shard_of
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.samples import make_sample
+from whyformer.benchmark.shard import make_shard
 from whyformer.benchmark.tables import explanation_records
+from whyformer.benchmark.tokens import readout_tokens
+from whyformer.benchmark.truth import pixel_truths
 from whyformer.data import Instances, Photo, eraser, oxford_pets
 from whyformer.data.generated import scenes
 from whyformer.methods.registry import METHODS as ALL_METHODS
@@ -34,25 +38,30 @@ from whyformer.metrics.perturbation import (
 )
 from whyformer.metrics.rationale import (
     auprc,
-    comprehensiveness,
+    mean_drop,
+    only_rationale,
     precision_recall_f1,
     rationale_counts,
-    sufficiency,
+    without_rationale,
     word_scores,
 )
 from whyformer.metrics.removal import removed
-from whyformer.metrics.sanity import class_sensitivity, other_class, randomised, rank_correlation
+from whyformer.metrics.sanity import other_class, randomised, rank_correlation
 from whyformer.metrics.segmentation import foreground, overlap
 
-METHODS = {"rollout": ("rollout", {}), "random": ("random", {})}
+METHODS = [Choice("rollout"), Choice("random")]
 TEXTS = ["the film was great and not bad", "a bad film", "the film was not a great film and not badly great"]
 
 
 def shard(model, examples, labels=None, methods=METHODS):
     loaded_model = load(model)
-    return shard_of(
-        loaded_model, [sample_of(example, loaded_model, labels or {}) for example in examples], methods, BatchSize(7)
-    )
+    samples = [make_sample(example, loaded_model, labels or {}) for example in examples]
+    return shard_of_samples(loaded_model, samples, methods, BatchSize(7))
+
+
+def shard_of_samples(loaded_model, samples, methods, batch_size):
+    batch = collate_samples(loaded_model, [encode_sample(loaded_model, sample) for sample in samples])
+    return make_shard(loaded_model, batch, methods, batch_size)
 
 
 def assert_same(found, expected, atol=1e-5):
@@ -74,19 +83,19 @@ def documents(tmp_path):
 
 
 def test_texts_lose_their_words_and_rationales_are_found(bert, documents):
-    asked = shard(bert, documents, {"POS": "good", "NEG": "bad"})
-    model, tokenizer = asked.loaded_model.model, asked.loaded_model.tokenizer
+    tested = shard(bert, documents, {"POS": "good", "NEG": "bad"})
+    model, tokenizer = tested.loaded_model.model, tested.loaded_model.tokenizer
     inputs = dict(tokenizer(TEXTS, padding=True, return_tensors="pt"))
 
     def forward(inputs):
         return model(**inputs).logits
 
     clean, labels = forward(inputs), torch.tensor([1, 0, 1])
-    assert_same(asked.clean, clean.detach())
+    assert_same(tested.logits, clean.detach())
     special = torch.isin(inputs["input_ids"], torch.tensor(tokenizer.all_special_ids))
     predicted = clean.argmax(dim=1)
     scores = attribute(model, inputs, predicted.tolist(), "rollout")["text"]
-    found = PROTOCOLS["text_perturbation"].found(asked)
+    found = PROTOCOLS["text_perturbation"].measure(tested)
     for order, first in (("positive", True), ("negative", False)):
         gone = removed(scores, FRACTIONS, most_relevant_first=first, removable=~special)
         steps = step_logits(forward, erased(inputs, gone, "pad", filler=tokenizer.pad_token_id))
@@ -94,25 +103,26 @@ def test_texts_lose_their_words_and_rationales_are_found(bert, documents):
         assert_same(found["rollout", f"accuracy {order}"].values, expected.accuracy)
         assert_same(found["rollout", f"probability {order}"].values, expected.probability)
     scores = attribute(model, inputs, labels.tolist(), "rollout")["text"]
-    found = PROTOCOLS["rationales"].found(asked)
-    how = {"how": "delete", "filler": tokenizer.pad_token_id}
-    for name, function in (("comprehensiveness", comprehensiveness), ("sufficiency", sufficiency)):
-        assert_same(found["rollout", name], function(forward, inputs, scores, ~special, labels, **how))
+    found = PROTOCOLS["rationales"].measure(tested)
+    for name, rationale in (("comprehensiveness", without_rationale), ("sufficiency", only_rationale)):
+        gone = rationale(scores, ~special)
+        steps = step_logits(forward, erased(inputs, gone, "delete", filler=tokenizer.pad_token_id))
+        assert_same(found["rollout", name], mean_drop(clean.detach(), steps, labels))
     for row, (text, document) in enumerate(zip(TEXTS, documents, strict=True)):
         encoded = tokenizer(text, return_offsets_mapping=True)
         words = word_scores(text, encoded["offset_mapping"], scores[row, : len(encoded["input_ids"])].tolist())
         expected = precision_recall_f1(rationale_counts(words, document.rationale))[:, 2]
         assert_same(found["rollout", "F1 of the top words"].values[row], expected)
         assert_same(found["rollout", "AUPRC"][row], auprc(words, document.rationale))
-    words = PROTOCOLS["class_sensitivity"].found(asked)["rollout", "sensitivity"]
+    words = PROTOCOLS["class_sensitivity"].measure(tested)["rollout", "sensitivity"]
     assert_same(words, torch.zeros(3))  # rollout knows nothing of classes
 
 
 @pytest.mark.parametrize("removable", ["real", "all"])
 def test_where_special_tokens_may_go_the_class_token_counts_as_least_relevant(bert, documents, removable):
-    methods = {"input_x_gradient": ("input_x_gradient", {}), "random": ("random", {})}
-    asked = shard(bert, documents, {"POS": "good", "NEG": "bad"}, methods)
-    model, tokenizer = asked.loaded_model.model, asked.loaded_model.tokenizer
+    methods = [Choice("input_x_gradient"), Choice("random")]
+    tested = shard(bert, documents, {"POS": "good", "NEG": "bad"}, methods)
+    model, tokenizer = tested.loaded_model.model, tested.loaded_model.tokenizer
     inputs = dict(tokenizer(TEXTS, padding=True, return_tensors="pt"))
     labels = torch.tensor([1, 0, 1])
     scores = attribute(model, inputs, labels.tolist(), "input_x_gradient")["text"]
@@ -120,7 +130,7 @@ def test_where_special_tokens_may_go_the_class_token_counts_as_least_relevant(be
     assert (scores[:, 0] != 0).all()
     ranked = [[0.0, *(max(score, 0.0) for score in row[1:])] for row in scores.tolist()]
     may_go = inputs["attention_mask"].bool() if removable == "real" else None
-    found = PROTOCOLS["text_perturbation"].found(asked, explained="target", removable=removable)
+    found = PROTOCOLS["text_perturbation"].measure(tested, explained="target", removable=removable)
     for order, first in (("positive", True), ("negative", False)):
         gone = removed(torch.tensor(ranked), FRACTIONS, most_relevant_first=first, removable=may_go)
         steps = erased(inputs, gone, "pad", filler=tokenizer.pad_token_id)
@@ -129,44 +139,47 @@ def test_where_special_tokens_may_go_the_class_token_counts_as_least_relevant(be
 
 
 def test_controls_are_those_of_the_pure_functions(vit, pets):  # noqa: F811
-    methods = {"generic_attention": ("generic_attention", {}), "random": ("random", {})}
-    asked = shard(vit, list(oxford_pets(pets))[:3], methods=methods)
-    model, inputs = asked.loaded_model.model, {"pixel_values": asked.inputs["pixel_values"]}
-    first = asked.clean.argmax(dim=1)
+    methods = [Choice("generic_attention"), Choice("random")]
+    tested = shard(vit, list(oxford_pets(pets))[:3], methods=methods)
+    model, inputs = tested.loaded_model.model, {"pixel_values": tested.batch.inputs["pixel_values"]}
+    first = tested.logits.argmax(dim=1)
 
     def maps(model, labels):
         return attribute(model, inputs, labels.tolist(), "generic_attention")["image"][:, 1:]
 
-    own, other = maps(model, first), maps(model, other_class(asked.clean))
-    found = PROTOCOLS["class_sensitivity"].found(asked)
-    assert_same(found["generic_attention", "sensitivity"], class_sensitivity(own, other))
-    found = PROTOCOLS["model_randomisation"].found(asked)
+    own, other = maps(model, first), maps(model, other_class(tested.logits))
+    found = PROTOCOLS["class_sensitivity"].measure(tested)
+    assert_same(found["generic_attention", "sensitivity"], 1 - rank_correlation(own, other))
+    found = PROTOCOLS["model_randomisation"].measure(tested)
     stages = [rank_correlation(own, maps(changed, first)) for _, changed in randomised(model, seed=0)]
     line = found["generic_attention", "rank correlation by stages forgotten"].values
     assert_same(line, torch.stack(stages, dim=1))
     assert_same(found["generic_attention", "last"], stages[-1])
     assert_same(found["edge_prior", "mean"], torch.ones(3))
-    found = PROTOCOLS["approximation"].found(asked)
+    found = PROTOCOLS["approximation"].measure(tested)
     for name, errors in approximation_errors(model, inputs).items():
         assert_same(found[name, "squared error by block"].values, errors, atol=1e-3)
-    found = PROTOCOLS["saco"].found(asked)
+    found = PROTOCOLS["saco"].measure(tested)
     assert ((found["generic_attention", "saco"] >= -1) & (found["generic_attention", "saco"] <= 1)).all()
-    flat = PROTOCOLS["image_perturbation"].found(asked, fill="road", unit="patch", domain="0.1-0.9")
-    again = PROTOCOLS["image_perturbation"].found(
-        shard_of(asked.loaded_model, asked.samples, methods, BatchSize(50)), fill="road", unit="patch", domain="0.1-0.9"
+    flat = PROTOCOLS["image_perturbation"].measure(tested, fill="road", unit="patch", domain="0.1-0.9")
+    again = PROTOCOLS["image_perturbation"].measure(
+        shard_of_samples(tested.loaded_model, tested.batch.samples, methods, BatchSize(50)),
+        fill="road",
+        unit="patch",
+        domain="0.1-0.9",
     )
     for key, line in flat.items():
         if key[1] == "probability positive":
-            assert_same(line.values, again[key].values)  # the noise does not depend on what is asked together
+            assert_same(line.values, again[key].values)  # the noise does not depend on what is tested together
 
 
 def test_regions_and_words_of_questions_are_deleted():
     examples = list(scenes(3, seed=5))
-    asked = shard("mini-lxmert", examples)
-    model, inputs = asked.loaded_model.model, {name: x for name, x in asked.inputs.items() if name != "sample"}
+    tested = shard("mini-lxmert", examples)
+    model, inputs = tested.loaded_model.model, {name: x for name, x in tested.batch.inputs.items() if name != "sample"}
     right = torch.stack([torch.tensor([name == e.answer for name in model.config.id2label.values()]) for e in examples])
-    found = PROTOCOLS["vqa_removal"].found(asked)
-    scores = attribute(model, inputs, asked.clean.argmax(dim=1).tolist(), "rollout")["image"]
+    found = PROTOCOLS["vqa_removal"].measure(tested)
+    scores = attribute(model, inputs, tested.logits.argmax(dim=1).tolist(), "rollout")["image"]
     gone = removed(scores, VQA_FRACTIONS, rounded="kept")
     names = ("visual_feats", "visual_pos", "visual_attention_mask")
     steps = step_logits(lambda x: model(**x).question_answering_score, deleted(inputs, gone, names))
@@ -175,13 +188,13 @@ def test_regions_and_words_of_questions_are_deleted():
     assert found["rollout", "words negative"].values[:, 0].tolist() == expected[:, 0].tolist()
     assert ("edge_prior", "regions positive") in found
     assert ("edge_prior", "words positive") not in found
-    found = PROTOCOLS["localisation"].found(asked)
+    found = PROTOCOLS["localisation"].measure(tested)
     for row, scene in enumerate(examples):
         middles = (scene.regions.boxes[:, :2] + scene.regions.boxes[:, 2:]) / 2
         nearest = ((middles - 32) ** 2).sum(axis=1).argmin()
         assert found["centre_prior", "regions pointing game"][row] == scene.question.things[nearest]
     for row, scene in enumerate(examples):
-        explanation = explain((scene.regions, scene.question.text), asked.loaded_model, method="rollout")
+        explanation = explain((scene.regions, scene.question.text), tested.loaded_model, method="rollout")
         best = int(explanation.parts["image"].scores.argmax())
         assert found["rollout", "regions pointing game"][row] == scene.question.things[best]
         words = scene.question.text.split()
@@ -197,18 +210,18 @@ def test_regions_and_words_of_questions_are_deleted():
 
 def test_the_token_that_visualbert_reads_its_answer_from_is_never_deleted():
     examples = list(scenes(12, seed=2))
-    asked = shard("mini-visualbert", examples)
-    model, inputs = asked.loaded_model.model, {name: x for name, x in asked.inputs.items() if name != "sample"}
-    predicted, rows = asked.clean.argmax(dim=1), torch.arange(12)
+    tested = shard("mini-visualbert", examples)
+    model, inputs = tested.loaded_model.model, {name: x for name, x in tested.batch.inputs.items() if name != "sample"}
+    predicted, rows = tested.logits.argmax(dim=1), torch.arange(12)
     before_separator = inputs["attention_mask"].sum(dim=1) - 2
-    assert asked.read_tokens(predicted).nonzero().tolist() == torch.stack([rows, before_separator], dim=1).tolist()
+    assert readout_tokens(tested, predicted).nonzero().tolist() == torch.stack([rows, before_separator], dim=1).tolist()
     may_go = inputs["attention_mask"].bool()
     may_go[rows, 0] = may_go[rows, before_separator] = may_go[rows, before_separator + 1] = False
-    ids, tokenizer = inputs["input_ids"], asked.loaded_model.tokenizer
+    ids, tokenizer = inputs["input_ids"], tested.loaded_model.tokenizer
     assert (ids[rows, before_separator + 1] == tokenizer.sep_token_id).all()
     right = torch.stack([torch.tensor([name == e.answer for name in model.config.id2label.values()]) for e in examples])
     scores = attribute(model, inputs, predicted.tolist(), "random")["text"][:, : ids.shape[1]]
-    found = PROTOCOLS["vqa_removal"].found(asked)
+    found = PROTOCOLS["vqa_removal"].measure(tested)
     for order, first in (("positive", True), ("negative", False)):
         gone = removed(scores, VQA_FRACTIONS, most_relevant_first=first, removable=may_go, rounded="kept")
         steps = deleted(inputs, gone, TEXT_INPUTS, filler=tokenizer.pad_token_id)
@@ -219,17 +232,17 @@ def test_the_token_that_visualbert_reads_its_answer_from_is_never_deleted():
 
 @pytest.mark.parametrize("fractions", ["0.5", 3, [], [0.25, 1], [0, 0.5], [0, 0.75, 0.25, 1]])
 def test_fractions_that_do_not_rise_from_0_to_1_are_refused(fractions):
-    asked = shard("mini-lxmert", list(scenes(1)))
+    tested = shard("mini-lxmert", list(scenes(1)))
     with pytest.raises(WhyformerError, match=r"vqa_removal: fractions=.*They rise from 0 to 1"):
-        PROTOCOLS["vqa_removal"].found(asked, fractions=fractions)
+        PROTOCOLS["vqa_removal"].measure(tested, fractions=fractions)
 
 
 def test_what_a_detector_found_becomes_masks():
     examples = list(scenes(2, seed=6))
-    asked = shard("mini-detr", examples)
-    found = PROTOCOLS["weak_segmentation"].found(asked)
+    tested = shard("mini-detr", examples)
+    found = PROTOCOLS["weak_segmentation"].measure(tested)
     assert {method for method, _ in found} == {"rollout", "random", "centre_prior", "edge_prior"}
-    logits = asked.loaded_model.model(pixel_values=asked.inputs["pixel_values"]).logits.softmax(dim=2)[..., :-1]
+    logits = tested.loaded_model.model(pixel_values=tested.batch.inputs["pixel_values"]).logits.softmax(dim=2)[..., :-1]
     for row, text in enumerate(found["rollout", "objects"]):
         one = json.loads(text)
         assert len(one["things"]) == sum(map(bool, examples[row].labels))
@@ -237,9 +250,9 @@ def test_what_a_detector_found_becomes_masks():
         queries = (sure > 0.5).nonzero()[:, 0].tolist()
         assert [each["category"] for each in one["found"]] == kinds[queries].tolist()
         for query, each in list(zip(queries, one["found"], strict=True))[:2]:
-            part = explain(examples[row].image, asked.loaded_model, detection(query), "rollout").parts["image"]
+            part = explain(examples[row].image, tested.loaded_model, detection(query), "rollout").parts["image"]
             scores = torch.from_numpy(part.scores).view(1, part.layout.rows, part.layout.columns)
-            expected = object_masks(scores, asked.size, asked.size, (64, 64))[0].numpy()
+            expected = object_masks(scores, tested.batch.image_size, tested.batch.image_size, (64, 64))[0].numpy()
             expected = run_lengths.encode(np.asfortranarray(expected.astype(np.uint8)))
             assert run_lengths.iou([each["mask"]], [expected], [0])[0, 0] > 0.98
     of = PROTOCOLS["weak_segmentation"].figures["AP"].of_texts
@@ -249,28 +262,30 @@ def test_what_a_detector_found_becomes_masks():
         perfect.append(json.dumps(one | {"found": [{**thing, "score": 1.0} for thing in one["things"]]}))
     assert of(perfect)(np.ones(2)) == pytest.approx(1)
     assert of(found["random", "objects"])(np.ones(2)) < 0.5
-    presence = PROTOCOLS["image_perturbation"].found(asked, explained="target", domain="0-1", unit="patch")
+    presence = PROTOCOLS["image_perturbation"].measure(tested, explained="target", domain="0-1", unit="patch")
     line = presence["rollout", "probability positive"].values
-    label = [list(asked.loaded_model.model.config.id2label.values()).index(sample.label) for sample in asked.samples]
+    label = [
+        list(tested.loaded_model.model.config.id2label.values()).index(sample.label) for sample in tested.batch.samples
+    ]
     assert_same(line[:, 0], logits[torch.arange(2), :, label].amax(dim=1).detach())
     assert (line[:, -1] < 0.5).all()  # nothing is found in a black picture
 
 
 def test_a_dual_encoder_tells_a_caption_from_others():
     examples = list(scenes(12, seed=7))[:2]
-    asked = shard("mini-clip", examples)
-    processor, model = asked.loaded_model.processor, asked.loaded_model.model
+    tested = shard("mini-clip", examples)
+    processor, model = tested.loaded_model.processor, tested.loaded_model.model
     for row, scene in enumerate(examples):
         texts = [scene.caption.text, *scene.others]
         assert len(texts) == 12
         inputs = processor(text=texts, images=[scene.image], padding=True, return_tensors="pt")
-        assert_same(asked.clean[row], model(**inputs).logits_per_image[0].detach(), atol=1e-3)
-    assert asked.labels.tolist() == [0, 0]
+        assert_same(tested.logits[row], model(**inputs).logits_per_image[0].detach(), atol=1e-3)
+    assert tested.labels.tolist() == [0, 0]
     second = torch.tensor([1, 1])
-    maps = asked.explanations(second, "image")["rollout"]
-    explanation = explain((examples[1].image, examples[1].others[0]), asked.loaded_model, method="rollout")
+    maps = explanations(tested, second, "image")["rollout"]
+    explanation = explain((examples[1].image, examples[1].others[0]), tested.loaded_model, method="rollout")
     assert_same(maps[1].flatten(), explanation.parts["image"].scores, atol=1e-4)
-    found = PROTOCOLS["localisation"].found(asked, explained="target")
+    found = PROTOCOLS["localisation"].measure(tested, explained="target")
     assert {measure for _, measure in found} == {
         f"{part} {figure}" for part in ("image", "text") for figure in ("pointing game", "average precision")
     }
@@ -278,9 +293,9 @@ def test_a_dual_encoder_tells_a_caption_from_others():
 
 def test_photos_are_compared_with_the_texts_of_their_labels():
     photos = [Photo(f"{n}", scene.image, "cat") for n, scene in enumerate(scenes(2, seed=7))]
-    asked = shard("mini-clip", photos, {"cat": "a photo of a cat", "dog": "a photo of a dog"})
-    assert asked.clean.shape == (2, 2)
-    assert asked.labels.tolist() == [0, 0]
+    tested = shard("mini-clip", photos, {"cat": "a photo of a cat", "dog": "a photo of a dog"})
+    assert tested.logits.shape == (2, 2)
+    assert tested.labels.tolist() == [0, 0]
     with pytest.raises(WhyformerError, match=r"no text for its label 'cat'. Write one under \[labels\]"):
         shard("mini-clip", photos)
 
@@ -296,23 +311,23 @@ def test_photos_are_compared_with_the_texts_of_their_labels():
 )
 def test_a_protocol_that_does_not_fit_is_refused(vit, pets, protocol, message):  # noqa: F811
     with pytest.raises(WhyformerError, match=message):
-        PROTOCOLS[protocol].found(shard(vit, list(oxford_pets(pets))[:1]))
+        PROTOCOLS[protocol].measure(shard(vit, list(oxford_pets(pets))[:1]))
 
 
 def test_pictures_that_are_padded_are_not_perturbed():
     examples = [Photo("a", Image.new("RGB", (64, 64))), Photo("b", Image.new("RGB", (64, 64)))]
-    asked = shard("mini-detr", examples)
-    asked.inputs["pixel_mask"] = torch.ones(2, *asked.size)
-    asked.inputs["pixel_mask"][1, :, -5:] = 0
+    tested = shard("mini-detr", examples)
+    tested.batch.inputs["pixel_mask"] = torch.ones(2, *tested.batch.image_size)
+    tested.batch.inputs["pixel_mask"][1, :, -5:] = 0
     with pytest.raises(WhyformerError, match="needs pictures of one size, without padding"):
-        PROTOCOLS["image_perturbation"].found(asked)
+        PROTOCOLS["image_perturbation"].measure(tested)
 
 
 def test_a_method_that_does_not_apply_is_left_out_with_its_reason(swin, pets):  # noqa: F811
-    methods = {"rollout": ("rollout", {}), "grad_cam": ("grad_cam", {}), "random": ("random", {})}
-    asked = shard(swin, list(oxford_pets(pets))[:2], methods=methods)
-    found = PROTOCOLS["segmentation"].found(asked)
-    assert "windows" in asked.left_out["rollout"]
+    methods = [Choice("rollout"), Choice("grad_cam"), Choice("random")]
+    tested = shard(swin, list(oxford_pets(pets))[:2], methods=methods)
+    found = PROTOCOLS["segmentation"].measure(tested)
+    assert "windows" in tested.cache.left_out["rollout"]
     assert {method for method, _ in found} == {"grad_cam", "random", "centre_prior", "edge_prior"}
 
 
@@ -321,14 +336,14 @@ def test_scores_of_pixels_are_a_finer_grid(vit, pets, monkeypatch):  # noqa: F81
         return {"pixels": trace.question.inputs["pixel_values"].sum(dim=1).flatten(1)}
 
     monkeypatch.setitem(ALL_METHODS, "brightness", Method("brightness", brightness, "last map"))
-    asked = shard(vit, list(oxford_pets(pets))[:2], methods=METHODS | {"brightness": ("brightness", {})})
-    maps = asked.explanations(asked.clean.argmax(dim=1), "image")
-    assert_same(maps["brightness"], asked.inputs["pixel_values"].sum(dim=1))
+    tested = shard(vit, list(oxford_pets(pets))[:2], methods=[*METHODS, Choice("brightness")])
+    maps = explanations(tested, tested.logits.argmax(dim=1), "image")
+    assert_same(maps["brightness"], tested.batch.inputs["pixel_values"].sum(dim=1))
     assert maps["rollout"].shape == maps["centre_prior"].shape == (2, 4, 4)
-    found = PROTOCOLS["segmentation"].found(asked)
-    truths = torch.stack([asked.truth(row) for row in range(2)])
+    found = PROTOCOLS["segmentation"].measure(tested)
+    truths = pixel_truths(tested.batch)
     assert_same(found["brightness", "overlap"], overlap(foreground(maps["brightness"]), truths))
-    kept = [record for record in explanation_records(asked, [4, 5]) if record["method"] == "brightness"]
+    kept = [record for record in explanation_records(tested, [4, 5]) if record["method"] == "brightness"]
     assert [(record["sample"], record["rows"], record["columns"]) for record in kept] == [(4, 32, 32), (5, 32, 32)]
 
 
@@ -339,7 +354,7 @@ def test_things_of_coco_become_run_lengths():
         {"category_id": 3, "segmentation": square, "area": 99.5},
         {"category_id": 1, "segmentation": square, "iscrowd": 1},
     )
-    sample = sample_of(Instances("a", 1, image, annotations), load("mini-detr"), {})
+    sample = make_sample(Instances("a", 1, image, annotations), load("mini-detr"), {})
     assert [(thing.label, thing.is_crowd) for thing in sample.things] == [(3, False), (1, True)]
     assert run_lengths.area(sample.things[0].run_lengths) == 100
     assert [thing.area for thing in sample.things] == [99.5, 100]
@@ -348,12 +363,28 @@ def test_things_of_coco_become_run_lengths():
 
 def test_a_suite_may_name_every_protocol():
     document = {"model": "mini-vit", "data": {"reader": "scenes", "count": 3}, "methods": ["rollout"]}
-    assert len(suite_of({**document, "protocols": list(PROTOCOLS)}).protocols) == len(PROTOCOLS)
+    assert len(make_suite({**document, "protocols": list(PROTOCOLS)}).protocols) == len(PROTOCOLS)
     assert all(protocol.summary for protocol in PROTOCOLS.values())
 
 
 @pytest.mark.parametrize("sure", ["high", 1, -0.1])
 def test_how_sure_a_detector_must_be_is_a_probability(sure):
-    asked = shard("mini-detr", list(scenes(1, seed=5)))
+    tested = shard("mini-detr", list(scenes(1, seed=5)))
     with pytest.raises(WhyformerError, match=rf"weak_segmentation: sure={sure!r} is no probability"):
-        PROTOCOLS["weak_segmentation"].found(asked, sure=sure)
+        PROTOCOLS["weak_segmentation"].measure(tested, sure=sure)
+
+
+def test_one_caption_among_longer_ones_is_located_as_it_is_among_many():
+    """A caption is shorter than those it is told from: their padding is no part of its truth."""
+    examples = list(scenes(12, seed=7))
+    together = PROTOCOLS["localisation"].measure(shard("mini-clip", examples), explained="target")
+    for row, example in enumerate(examples):
+        alone = PROTOCOLS["localisation"].measure(shard("mini-clip", [example]), explained="target")
+        for key, values in alone.items():
+            if key[0] != "random":
+                assert_same(values[0], together[key][row], atol=1e-3)
+
+
+def test_the_text_of_a_dual_encoder_is_not_perturbed():
+    with pytest.raises(WhyformerError, match="text_perturbation needs texts, which mini-clip on this data has not"):
+        PROTOCOLS["text_perturbation"].measure(shard("mini-clip", list(scenes(2, seed=7))))

@@ -14,8 +14,8 @@ from test_runner import pets  # noqa: F401  (a fixture)
 
 from choose import chosen_defaults, chosen_options, criteria
 from publish import ordered_pairs, published, rounded, write
-from whyformer.benchmark import evaluate, suite_of
-from whyformer.benchmark.figures import measured, run_in
+from whyformer.benchmark import make_suite, run_suite
+from whyformer.benchmark.figures import read_run, sample_values
 from whyformer.metrics.segmentation import mean_iou
 from whyformer.metrics.statistics import comparison
 
@@ -32,7 +32,7 @@ def folder(vit, pets, tmp_path_factory):  # noqa: F811
         "protocols": ["image_perturbation", "segmentation"],
         "shard": 4,
     }
-    return evaluate(suite_of(document), tmp_path_factory.mktemp("published") / "tiny", quiet=True)
+    return run_suite(make_suite(document), tmp_path_factory.mktemp("published") / "tiny", quiet=True)
 
 
 def test_the_papers_pairs():
@@ -43,12 +43,12 @@ def test_the_papers_pairs():
 
 
 def test_published_figures_are_those_of_the_run(folder, tmp_path):
-    run = run_in(folder)
+    run = read_run(folder)
     found = published(run)
     assert (found["samples"], found["unfinished"], found["unusable"]) == (8, 0, {})
     (figure,) = (one for one in found["protocols"][1]["figures"] if one["figure"] == "mIoU")
     assert {"random", "centre_prior", "edge_prior", *METHODS} < {row["method"] for row in figure["rows"]}
-    _, values = measured(run, run.choices[1], "mIoU")
+    _, values = sample_values(run, run.choices[1], "mIoU")
     counts = {method: np.array(list(each.values())) for method, each in values.items()}
     for row in figure["rows"]:
         assert row["value"] == pytest.approx(mean_iou(counts[row["method"]]), rel=1e-4)
@@ -75,7 +75,7 @@ def test_published_figures_are_those_of_the_run(folder, tmp_path):
 
 
 def test_the_ranking_is_counted_run_by_run(folder):
-    found = published(run_in(folder))
+    found = published(read_run(folder))
     perturbation, segmentation = evaluations.rankings({"tiny": found}).splitlines()[2:]
     figure = found["protocols"][1]["figures"][0]
     holds = sum(pair["p"] < 0.05 and pair["difference"] > 0 for pair in figure["ranking"])
@@ -111,7 +111,7 @@ def test_whether_the_papers_ranking_holds_is_said(pairs, said):
 
 
 def test_defaults_are_chosen_on_the_first_half_and_reported_on_the_second(folder, tmp_path):
-    run = run_in(folder)
+    run = read_run(folder)
     models = [run.suite["model"]]
     found = chosen_defaults([run], models)
     first = criteria([run], "first", models)
@@ -136,7 +136,7 @@ def test_defaults_are_chosen_on_the_first_half_and_reported_on_the_second(folder
 
 
 def test_options_are_judged_against_their_defaults(folder, tmp_path):
-    run = run_in(folder)
+    run = read_run(folder)
     models = [run.suite["model"]]
     found = chosen_options([run], models)
     (row,) = found["rows"]

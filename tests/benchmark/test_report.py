@@ -17,13 +17,13 @@ from typer.testing import CliRunner
 
 from publish import published
 from whyformer import WhyformerError
-from whyformer.benchmark import differences, evaluate, report, suite_of
-from whyformer.benchmark.figures import half_of, measured, run_in, value_of
-from whyformer.benchmark.report.charts import chart
-from whyformer.benchmark.report.gallery import galleries, truth
-from whyformer.benchmark.report.page import curves_of, markdown, plain, table, unused
-from whyformer.benchmark.suite import Choice
-from whyformer.benchmark.tables import parquet, read
+from whyformer.benchmark import NoUsableSample, differences, make_suite, report, run_suite
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.figures import half_of, read_run, sample_values, value_of
+from whyformer.benchmark.reporting.charts import chart
+from whyformer.benchmark.reporting.gallery import galleries, truth
+from whyformer.benchmark.reporting.page import curves_of, markdown, plain, table, unusable_notes
+from whyformer.benchmark.tables import parquet, read_records
 from whyformer.cli import app
 from whyformer.data.generated import scenes
 from whyformer.metrics.segmentation import mean_iou
@@ -40,14 +40,14 @@ def shown(vit, pets, tmp_path_factory):  # noqa: F811
     (place / "pets" / "images" / "dog_0.png").write_bytes(b"no picture")
     document = {"model": str(vit), "data": {"reader": "oxford_pets", "folder": "pets"}, **SETTINGS, "samples": 8}
     document["protocols"] = [*SETTINGS["protocols"], "class_sensitivity"]
-    out = evaluate(suite_of(document), place / "out", data=place, quiet=True)
+    out = run_suite(make_suite(document), place / "out", data=place, quiet=True)
     report(out)
     return out
 
 
 def rows_of(folder, protocol, method, measure):
     wanted = (protocol, method, measure)
-    found = [r for r in read(folder, "rows") if (r["protocol"], r["method"], r["measure"]) == wanted]
+    found = [r for r in read_records(folder, "rows") if (r["protocol"], r["method"], r["measure"]) == wanted]
     return np.array([row["values"] for row in found]).squeeze()
 
 
@@ -160,7 +160,7 @@ def test_words_that_people_marked_are_beside_the_maps(bert, documents, tmp_path)
         "protocols": ["rationales"],
         "shard": 2,
     }
-    out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
+    out = run_suite(make_suite(document), tmp_path / "out", quiet=True)
     (out / "rows" / "00001.parquet").unlink()
     (out / "samples" / "00001.parquet").unlink()
     report(out)
@@ -171,7 +171,7 @@ def test_words_that_people_marked_are_beside_the_maps(bert, documents, tmp_path)
 
 
 def test_the_truth_of_a_picture_is_its_mask(shown, pets):  # noqa: F811
-    run, samples = run_in(shown), {sample["name"]: sample for sample in read(shown, "samples")}
+    run, samples = read_run(shown), {sample["name"]: sample for sample in read_records(shown, "samples")}
     part = truth(run, samples["dog_2"]).parts["image"]
     trimap = np.array(Image.open(pets / "annotations" / "trimaps" / "dog_2.png"))
     strength = {1: 1.0, 2: 0.0, 3: 0.5}  # the pet, around it, and the border between them
@@ -199,13 +199,13 @@ def test_a_run_of_a_version_that_kept_no_masks_is_still_shown(shown, tmp_path):
 
 
 def test_the_gallery_names_figures_and_writes_values_as_the_table_does(shown):
-    run, document = run_in(shown), json.loads((shown / "results.json").read_text())
+    run, document = read_run(shown), json.loads((shown / "results.json").read_text())
     by_protocol = dict(zip(["image_perturbation", "segmentation"], galleries(run, shown, document), strict=False))
     found = by_protocol["segmentation"]
     method = found.columns[1]
     assert found.title == f"Best and worst of {method} by mIoU (segmentation)"
     assert found.note.startswith("Of 7 samples; in brackets: mIoU.")
-    _, by_method = measured(run, run.choices[1], "mIoU")
+    _, by_method = sample_values(run, run.choices[1], "mIoU")
     values = sorted((mean_iou(counts[None]) for counts in by_method[method].values()), reverse=True)
     shown_values = [re.search(r"\(([\d.]+)\)$", row)[1] for row in found.rows]
     assert shown_values == [f"{100 * value:.1f}" for value in (*values[:3], *values[-3:])]
@@ -213,9 +213,9 @@ def test_the_gallery_names_figures_and_writes_values_as_the_table_does(shown):
 
 def test_the_truth_of_a_scene_is_the_regions_and_words_of_its_question(tmp_path):
     document = {"model": "mini-lxmert", "data": {"reader": "scenes", "count": 2}, "methods": ["rollout"]}
-    out = evaluate(suite_of({**document, "protocols": ["localisation"]}), tmp_path / "out", quiet=True)
-    run = run_in(out)
-    for sample, scene in zip(read(out, "samples"), scenes(2), strict=True):
+    out = run_suite(make_suite({**document, "protocols": ["localisation"]}), tmp_path / "out", quiet=True)
+    run = read_run(out)
+    for sample, scene in zip(read_records(out, "samples"), scenes(2), strict=True):
         found = truth(run, sample)
         assert found.answer == scene.answer
         np.testing.assert_array_equal(found.parts["regions"].scores, scene.question.things)
@@ -260,7 +260,7 @@ def test_from_the_command_line(vit, pets, tmp_path):  # noqa: F811
 def test_an_engine_that_does_not_exist_is_named(vit, tmp_path):
     document = {"model": str(vit), "data": {"reader": "scenes", "count": 1}, **SETTINGS}
     with pytest.raises(WhyformerError, match=r"engine='slurm'\. Choose from: local, ray"):
-        evaluate(suite_of(document), tmp_path, engine="slurm")
+        run_suite(make_suite(document), tmp_path, engine="slurm")
 
 
 def test_a_run_without_a_single_usable_sample_says_so(vit, pets, tmp_path):  # noqa: F811
@@ -268,15 +268,25 @@ def test_a_run_without_a_single_usable_sample_says_so(vit, pets, tmp_path):  # n
     for path in (copied / "images").iterdir():
         path.write_bytes(b"no picture")
     document = {"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(copied)}, **SETTINGS}
-    out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
-    report(out)
-    assert "0 samples, seed 0; 6 could not be used." in (out / "report.md").read_text()
-    assert "is not an image that can be read" in (out / "report.html").read_text()
+    said = r"^None of the 6 samples could be used: The file '.*\.png' is not an image that can be read\."
+    with pytest.raises(NoUsableSample, match=said):
+        run_suite(make_suite(document), tmp_path / "out", quiet=True)
+    with pytest.raises(WhyformerError, match="holds no finished shard yet"):
+        report(tmp_path / "out")
+    suite = tmp_path / "suite.toml"
+    suite.write_text(
+        f'model = "{vit}"\nmethods = ["rollout"]\nprotocols = ["segmentation"]\n'
+        f'[data]\nreader = "oxford_pets"\nfolder = "{copied}"\n'
+    )
+    done = CliRunner().invoke(app, ["evaluate", str(suite), "--out", str(tmp_path / "cli")])
+    assert done.exit_code == 1
+    assert re.search(r"^whyformer: None of the 8 samples could be used", done.stderr, re.MULTILINE)
+    assert "Written" not in done.stdout
 
 
 def test_a_single_sample_has_no_interval_and_its_report_is_still_json(vit, pets, tmp_path):  # noqa: F811
     document = {"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(pets)}, **SETTINGS, "samples": 1}
-    out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
+    out = run_suite(make_suite(document), tmp_path / "out", quiet=True)
     report(out)
 
     def refused(constant):
@@ -288,7 +298,7 @@ def test_a_single_sample_has_no_interval_and_its_report_is_still_json(vit, pets,
         for one in protocol["tables"]:
             for row in one["rows"]:
                 name, method = SETTINGS["protocols"][number], row["method"]
-                figure, values = measured(run_in(out), Choice(name, {}), one["figure"])
+                figure, values = sample_values(read_run(out), Choice(name, {}), one["figure"])
                 assert row["value"] == value_of(figure, list(values[method].values()))
                 assert [row["low"], row["high"], row.get("to_best")] == [None, None, None]
     row = found["protocols"][1]["tables"][0]["rows"][0]
@@ -301,7 +311,7 @@ def test_samples_of_one_name_are_counted_one_by_one(vit, pets, tmp_path):  # noq
     for name in ("cat_1", "dog_2"):
         (copied / "images" / f"{name}.png").write_bytes(b"no picture")
     document = {"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(copied)}, **SETTINGS, "samples": 8}
-    out = evaluate(suite_of(document | {"protocols": ["segmentation"]}), tmp_path / "out", quiet=True)
+    out = run_suite(make_suite(document | {"protocols": ["segmentation"]}), tmp_path / "out", quiet=True)
     for path in (out / "samples").iterdir():
         records = pq.read_table(path).to_pylist()
         path.write_bytes(parquet("samples", [r | ({"name": "twin"} if r["error"] else {}) for r in records]))
@@ -312,7 +322,7 @@ def test_samples_of_one_name_are_counted_one_by_one(vit, pets, tmp_path):  # noq
     assert "still to be done" not in text
     assert re.findall(r"- twin could not be used: .*(cat_1|dog_2)", text) == ["cat_1", "dog_2"]
     assert (out / "report.html").read_text().count("twin could not be used: ") == 2
-    found = published(run_in(out))
+    found = published(read_run(out))
     assert (found["samples"], sum(found["unusable"].values()), found["unfinished"]) == (6, 2, 0)
     assert all("/" not in reason for reason in found["unusable"])  # where the data lie is nobody's business
 
@@ -322,7 +332,7 @@ def test_samples_with_one_reason_are_counted_together():
     errors = {f"bird_{number}": mismatch for number in range(7)}
     errors |= {name: f"The file '/pets/{name}.png' is not an image." for name in ("cat_1", "cat_2")}
     errors |= {"dog_1": "The file '/pets/dog_1.png' has no mask."}
-    assert unused([{"name": name, "error": error} for name, error in errors.items()]) == [
+    assert unusable_notes([{"name": name, "error": error} for name, error in errors.items()]) == [
         f"7 samples (bird_0, bird_1, bird_2, bird_3, bird_4 and 2 more) could not be used: {mismatch}",
         "2 samples (cat_1, cat_2) could not be used: The file '/pets/….png' is not an image.",
         "dog_1 could not be used: The file '/pets/dog_1.png' has no mask.",
@@ -353,7 +363,7 @@ def test_markdown_of_a_careless_name_holds_no_markup(shown):
 
 
 def test_halves_are_apart_and_the_same_in_every_suite(shown):
-    whole = run_in(shown)
+    whole = read_run(shown)
     first, second = whole.half("first"), whole.half("second")
     names = [{sample["name"] for sample in half.samples} for half in (first, second)]
     assert not names[0] & names[1]
@@ -374,8 +384,8 @@ def test_halves_are_apart_and_the_same_in_every_suite(shown):
 def test_every_report_says_which_methods_are_left_out(swin, pets, tmp_path, half):  # noqa: F811
     document = {"model": str(swin), "data": {"reader": "oxford_pets", "folder": str(pets)}}
     document |= {"methods": ["rollout", "grad_cam"], "protocols": ["segmentation"], "shard": 8}
-    out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
-    (note,) = (row for row in read(out, "rows") if row["measure"] == "left out")
+    out = run_suite(make_suite(document), tmp_path / "out", quiet=True)
+    (note,) = (row for row in read_records(out, "rows") if row["measure"] == "left out")
     assert note["method"] == "rollout"
     place = report(out, half=half).parent
     assert json.loads((place / "results.json").read_text())["left_out"] == {"rollout": note["text"]}
@@ -388,8 +398,8 @@ def test_two_runs_are_told_apart_by_their_ranks(shown, tmp_path):
     assert same
     assert all(line.endswith(": identical") for line in same)
     other = shutil.copytree(shown, tmp_path / "other")
-    run = run_in(shown)
-    _, by_method = measured(run, run.choices[1], "mAP")
+    run = read_run(shown)
+    _, by_method = sample_values(run, run.choices[1], "mAP")
     best, worst = (pick(by_method, key=lambda m: np.mean(list(by_method[m].values()))) for pick in (max, min))
     for path in (other / "rows").iterdir():
         records = pq.read_table(path).to_pylist()
@@ -415,7 +425,7 @@ def test_runs_differ_by_the_figures_of_samples_not_by_their_pixels(shown, tmp_pa
     accuracy = changed["values"][0] / changed["values"][1]
     changed["values"][0] = 0.0
     path.write_bytes(parquet("rows", records))
-    name = next(sample["name"] for sample in read(shown, "samples") if sample["sample"] == changed["sample"])
+    name = next(sample["name"] for sample in read_records(shown, "samples") if sample["sample"] == changed["sample"])
     which = half_of(name)
     lines = dict(line.split(": ", 1) for line in differences(shown, other, half=which))
     assert lines["segmentation, mAP"] == "identical"

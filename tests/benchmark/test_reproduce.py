@@ -17,8 +17,8 @@ import convert
 from conftest import MOODS, image_processor, labelled, save_noise, saved, tokenizer
 from tiny_models import IMAGE, TEXT, TOWER, built
 from whyformer import WhyformerError, attribute, load
-from whyformer.benchmark import evaluate, read_suite
-from whyformer.benchmark.tables import read
+from whyformer.benchmark import read_suite, run_suite
+from whyformer.benchmark.tables import read_records
 from whyformer.data import imagenet, vqa
 from whyformer.data.generated import scenes
 from whyformer.methods.registry import METHODS
@@ -150,9 +150,9 @@ def stand_ins(tmp_path_factory):
 def test_a_suite_of_the_papers_runs_on_data_of_the_same_layout(path, data, stand_ins, tmp_path):
     suite = read_suite(path)
     small = replace(suite, model=stand_ins[suite.model], samples=1)
-    evaluate(small, tmp_path / "out", data=data, quiet=True)
-    assert [sample["error"] for sample in read(tmp_path / "out", "samples")] == [None]
-    rows = read(tmp_path / "out", "rows")
+    run_suite(small, tmp_path / "out", data=data, quiet=True)
+    assert [sample["error"] for sample in read_records(tmp_path / "out", "samples")] == [None]
+    rows = read_records(tmp_path / "out", "rows")
     assert {row["text"] for row in rows if row["measure"] == "left out"} == set()
     for protocol in suite.protocols:
         methods = {row["method"] for row in rows if row["protocol"] == protocol.label}
@@ -184,8 +184,8 @@ def test_every_method_of_a_table_is_there_as_its_paper_prints_it_too():
 def test_two_labels_with_one_text_are_told_apart(data, stand_ins, tmp_path):
     suite = read_suite(next(path for path in SUITES if path.stem == "bi-clip"))
     suite = replace(suite, model=stand_ins["clip"], methods=suite.methods[-1:])
-    evaluate(suite, tmp_path / "out", data=data, quiet=True)
-    rows = read(tmp_path / "out", "rows")
+    run_suite(suite, tmp_path / "out", data=data, quiet=True)
+    rows = read_records(tmp_path / "out", "rows")
     measured = [row for row in rows if row["measure"] == "accuracy positive" and row["method"] == "random"]
     assert [row["values"][0] for row in measured if row["protocol"].endswith("fill=mean domain=0-1")] == [1, 1, 0, 0]
 
@@ -224,7 +224,7 @@ def test_questions_come_with_the_regions_of_their_picture(data, tmp_path):
     bare = replace(suite.data, options={key: value for key, value in suite.data.options.items() if key != "regions"})
     suite = replace(suite, model="mini-lxmert", data=bare, samples=1)
     with pytest.raises(WhyformerError, match=r"No sample can be used: Question .*: name the folder"):
-        evaluate(suite, tmp_path / "out", data=data, quiet=True)
+        run_suite(suite, tmp_path / "out", data=data, quiet=True)
 
 
 def test_labels_in_a_file_are_checked(data, tmp_path):
@@ -233,7 +233,7 @@ def test_labels_in_a_file_are_checked(data, tmp_path):
     (tmp_path / "imagenet").symlink_to(data / "imagenet")
     for name, message in (("none.json", "No file"), ("list.json", "labels is a table")):
         with pytest.raises(WhyformerError, match=message):
-            evaluate(replace(suite, labels=name), tmp_path / "out", data=tmp_path, quiet=True)
+            run_suite(replace(suite, labels=name), tmp_path / "out", data=tmp_path, quiet=True)
 
 
 def test_one_block_alone_is_followed():

@@ -17,13 +17,15 @@ import pyarrow.parquet as pq
 import pytest
 import ray
 import torch
+import transformers
 from PIL import Image
 
-from conftest import save_noise
+from conftest import change_weights, save_noise
 from whyformer import WhyformerError, attribute, load
-from whyformer.benchmark import evaluate, read_suite, suite_of
+from whyformer.benchmark import NoUsableSample, make_suite, read_suite, run_suite
 from whyformer.benchmark.batch_size import BatchSize
-from whyformer.benchmark.tables import TABLES, read
+from whyformer.benchmark.tables import TABLES, read_records
+from whyformer.inputs.encode import encode
 from whyformer.metrics.maps import upsampled
 from whyformer.metrics.perturbation import FRACTIONS, area, blank, blanked, curves, step_logits
 from whyformer.metrics.priors import centre_prior
@@ -56,11 +58,13 @@ def pets(tmp_path_factory):
 
 @pytest.fixture
 def suite(vit, pets):
-    return suite_of({"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(pets)}, **SETTINGS})
+    return make_suite({"model": str(vit), "data": {"reader": "oxford_pets", "folder": str(pets)}, **SETTINGS})
 
 
 def found(folder, **wanted):
-    rows = [row for row in read(Path(folder), "rows") if all(row[key] == value for key, value in wanted.items())]
+    rows = [
+        row for row in read_records(Path(folder), "rows") if all(row[key] == value for key, value in wanted.items())
+    ]
     return np.array([row["values"] for row in rows]).squeeze()
 
 
@@ -69,8 +73,8 @@ def bytes_of(folder):
 
 
 def test_a_run_finds_what_the_protocols_find_by_hand(suite, vit, pets, tmp_path):
-    evaluate(suite, tmp_path / "out", quiet=True)
-    samples = read(tmp_path / "out", "samples")
+    run_suite(suite, tmp_path / "out", quiet=True)
+    samples = read_records(tmp_path / "out", "samples")
     assert [sample["name"] for sample in samples] == sorted(sample["name"] for sample in samples)
     loaded_model = load(vit)
     paths = [pets / "images" / f"{sample['name']}.png" for sample in samples]
@@ -103,9 +107,9 @@ def test_a_run_finds_what_the_protocols_find_by_hand(suite, vit, pets, tmp_path)
         counts = overlap(foreground(upsampled(map_, (32, 32))), truths)
         measured = found(tmp_path / "out", protocol="segmentation", method=method, measure="overlap")
         np.testing.assert_array_equal(measured, counts)
-    methods = {row["method"] for row in read(tmp_path / "out", "rows")}
+    methods = {row["method"] for row in read_records(tmp_path / "out", "rows")}
     assert methods == {"generic_attention", "rollout first_block=1", "random", "centre_prior", "edge_prior"}
-    kept = read(tmp_path / "out", "explanations")
+    kept = read_records(tmp_path / "out", "explanations")
     rollouts = [record["scores"] for record in kept if record["method"] == "rollout first_block=1"]
     np.testing.assert_allclose(rollouts, maps["rollout first_block=1"].flatten(1), atol=1e-6)
 
@@ -116,7 +120,7 @@ def truth_of(path):
 
 
 def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(suite, pets, tmp_path):
-    evaluate(suite, tmp_path / "whole", quiet=True)
+    run_suite(suite, tmp_path / "whole", quiet=True)
     expected = bytes_of(tmp_path / "whole")
     assert len(expected) == 3 * len(TABLES)
     toml = tmp_path / "suite.toml"
@@ -124,15 +128,16 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(suite, pets, tmp_pa
     code = (
         "import sys, time, whyformer.benchmark.runner as run\n"
         "from whyformer.benchmark import tables\n"
+        "from whyformer.files import write_whole\n"
         "write = run.write_shard\n"
         "def slow(folder, number, found):\n"
         "    for table in tables.TABLES:\n"
-        "        tables.write_whole(tables.path_of(folder, table, number), found[table])\n"
+        "        write_whole(tables.shard_path(folder, table, number), found[table])\n"
         "        print(table, flush=True)\n"
         "        time.sleep(0.05)\n"
         "run.write_shard = slow\n"
         "import torch; torch.set_num_threads(1)\n"
-        "run.evaluate(sys.argv[1], sys.argv[2], quiet=True)\n"
+        "run.run_suite(sys.argv[1], sys.argv[2], quiet=True)\n"
     )
     command = [sys.executable, "-c", code, str(toml), str(tmp_path / "out")]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
@@ -142,7 +147,7 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_bytes(suite, pets, tmp_pa
     assert process.returncode == -signal.SIGKILL
     assert 5 <= len(bytes_of(tmp_path / "out")) < len(expected)
     (tmp_path / "out" / "rows" / ".00002.parquet.tmp").write_bytes(b"half of a file")
-    evaluate(read_suite(toml), tmp_path / "out", quiet=True)
+    run_suite(read_suite(toml), tmp_path / "out", quiet=True)
     assert bytes_of(tmp_path / "out") == expected
 
 
@@ -158,24 +163,24 @@ def as_toml(suite):
 
 
 def test_a_finished_run_is_not_done_again_and_another_suite_is_refused(suite, tmp_path):
-    out = evaluate(replace(suite, samples=2), tmp_path / "out", quiet=True)
+    out = run_suite(replace(suite, samples=2), tmp_path / "out", quiet=True)
     before = {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
-    evaluate(replace(suite, samples=2), out, quiet=True)
+    run_suite(replace(suite, samples=2), out, quiet=True)
     assert before == {path: path.stat().st_mtime_ns for path in out.rglob("*.parquet")}
     with pytest.raises(WhyformerError, match=r"holds the results of another suite \(seed"):
-        evaluate(replace(suite, samples=2, seed=1), out, quiet=True)
+        run_suite(replace(suite, samples=2, seed=1), out, quiet=True)
     (tmp_path / "other").mkdir()
     (tmp_path / "other" / "notes.txt").write_text("mine")
     with pytest.raises(WhyformerError, match="is not empty and holds no suite"):
-        evaluate(suite, tmp_path / "other", quiet=True)
+        run_suite(suite, tmp_path / "other", quiet=True)
 
 
 def test_a_run_killed_while_it_claims_its_folder_can_be_started_again(suite, tmp_path):
     begun = tmp_path / "begun"
     begun.mkdir()
     (begun / ".suite.json.tmp").write_bytes(b'{"model": ')
-    evaluate(replace(suite, samples=2), begun, quiet=True)
-    evaluate(replace(suite, samples=2), tmp_path / "whole", quiet=True)
+    run_suite(replace(suite, samples=2), begun, quiet=True)
+    run_suite(replace(suite, samples=2), tmp_path / "whole", quiet=True)
     assert bytes_of(begun) == bytes_of(tmp_path / "whole")
     assert not (begun / ".suite.json.tmp").exists()
 
@@ -183,20 +188,22 @@ def test_a_run_killed_while_it_claims_its_folder_can_be_started_again(suite, tmp
 def test_a_sample_that_cannot_be_read_is_recorded_and_skipped(suite, pets, tmp_path, monkeypatch):
     copied = tmp_path / "pets"
     shutil.copytree(pets, copied)
-    everything = suite_of({**suite.document, "samples": 8, "data": {"reader": "oxford_pets", "folder": str(copied)}})
-    evaluate(everything, tmp_path / "whole", quiet=True)
+    everything = make_suite({**suite.document, "samples": 8, "data": {"reader": "oxford_pets", "folder": str(copied)}})
+    run_suite(everything, tmp_path / "whole", quiet=True)
     (copied / "images" / "cat_3.png").write_bytes(b"no picture")
     (copied / "images" / "dog_4.png").rename(copied / "images" / "horse_4.png")
     (copied / "annotations" / "trimaps" / "dog_4.png").rename(copied / "annotations" / "trimaps" / "horse_4.png")
-    evaluate(everything, tmp_path / "out", quiet=True)
-    errors = {sample["name"]: sample["error"] for sample in read(tmp_path / "out", "samples") if sample["error"]}
+    run_suite(everything, tmp_path / "out", quiet=True)
+    errors = {
+        sample["name"]: sample["error"] for sample in read_records(tmp_path / "out", "samples") if sample["error"]
+    }
     assert set(errors) == {"cat_3", "horse_4"}
     assert "cat_3.png' is not an image that can be read" in errors["cat_3"]
     assert "No label named 'horse'" in errors["horse_4"]
     whole, rest = (
-        {(names[row["sample"]], row["method"], row["measure"]): row["values"] for row in read(folder, "rows")}
+        {(names[row["sample"]], row["method"], row["measure"]): row["values"] for row in read_records(folder, "rows")}
         for folder in (tmp_path / "whole", tmp_path / "out")
-        for names in [{sample["sample"]: sample["name"] for sample in read(folder, "samples")}]
+        for names in [{sample["sample"]: sample["name"] for sample in read_records(folder, "samples")}]
     )
     assert {key[0] for key in whole} - {key[0] for key in rest} == {"cat_3", "dog_4"}
     for key, values in rest.items():
@@ -227,17 +234,17 @@ def test_data_and_labels_that_do_not_fit_the_model_end_the_run_at_once(suite, tm
     change, reason = UNFIT[unfit]
     out = tmp_path / "out"
     with pytest.raises(WhyformerError) as caught:
-        evaluate(suite_of({**suite.document, **change}), out, data=tmp_path, quiet=True)
+        run_suite(make_suite({**suite.document, **change}), out, data=tmp_path, quiet=True)
     said = f"No sample can be used: {reason} Mend the suite's model, \\[data\\] or \\[labels\\]."
     assert re.fullmatch(said, str(caught.value)), caught.value
     assert bytes_of(out) == {}
-    evaluate(suite, out, quiet=True)  # mended, it may use the same folder
+    run_suite(suite, out, quiet=True)  # mended, it may use the same folder
     assert len(bytes_of(out)) == 3 * len(TABLES)
 
 
 def test_a_first_shard_of_an_unknown_label_does_not_end_the_run(suite, tmp_path):
-    out = evaluate(replace(suite, labels={"cat": "tabby"}, shard=1, samples=8), tmp_path / "out", quiet=True)
-    errors = {sample["name"]: sample["error"] for sample in read(out, "samples")}
+    out = run_suite(replace(suite, labels={"cat": "tabby"}, shard=1, samples=8), tmp_path / "out", quiet=True)
+    errors = {sample["name"]: sample["error"] for sample in read_records(out, "samples")}
     assert [name for name, error in errors.items() if error] == ["cat_1", "cat_3", "cat_5", "cat_7"]
     assert errors["cat_1"].startswith("No label named 'tabby'.")
 
@@ -252,21 +259,21 @@ def test_a_first_shard_of_an_unknown_label_does_not_end_the_run(suite, tmp_path)
 def test_the_machines_trouble_is_not_put_down_to_a_sample(suite, tmp_path, monkeypatch, error, is_recorded):
     from whyformer.benchmark import worker as work
 
-    plain = work.check_sample
+    plain = work.encode_sample
 
     def breaks(loaded_model, sample):
         if sample.name.endswith("_3"):
             raise error
-        plain(loaded_model, sample)
+        return plain(loaded_model, sample)
 
-    monkeypatch.setattr(work, "check_sample", breaks)
+    monkeypatch.setattr(work, "encode_sample", breaks)
     everything = replace(suite, samples=8)
     if not is_recorded:
         with pytest.raises(type(error)):
-            evaluate(everything, tmp_path / "out", quiet=True)
+            run_suite(everything, tmp_path / "out", quiet=True)
         return
-    out = evaluate(everything, tmp_path / "out", quiet=True)
-    errors = {sample["name"]: sample["error"] for sample in read(out, "samples") if sample["error"]}
+    out = run_suite(everything, tmp_path / "out", quiet=True)
+    errors = {sample["name"]: sample["error"] for sample in read_records(out, "samples") if sample["error"]}
     assert errors == {"cat_3": "Unable to read the chunk"}
 
 
@@ -274,42 +281,63 @@ def answering_nan_to(monkeypatch, wrong):
     """The model answers NaN wherever `wrong` says so of the inputs."""
     from whyformer.benchmark import questions
 
-    plain = questions._classified
+    plain = questions._classification
 
-    def classified(loaded_model, inputs):
-        asks = plain(loaded_model, inputs)
+    def classification(loaded_model, batch):
+        asks = plain(loaded_model, batch)
 
-        def logits(asked):
-            return asks.logits(asked).masked_fill(wrong(asked)[:, None], torch.nan)
+        def logits(inputs):
+            return asks.logits(inputs).masked_fill(wrong(inputs)[:, None], torch.nan)
 
         return replace(asks, logits=logits)
 
-    monkeypatch.setattr(questions, "_classified", classified)
+    monkeypatch.setattr(questions, "_classification", classification)
 
 
 def test_a_sample_without_a_finite_answer_is_recorded_and_skipped(suite, tmp_path, monkeypatch):
-    evaluate(suite, tmp_path / "whole", quiet=True)
+    run_suite(suite, tmp_path / "whole", quiet=True)
     answering_nan_to(monkeypatch, lambda asked: asked["sample"] == 1)  # the second of every shard
-    evaluate(suite, tmp_path / "out", quiet=True)
-    samples = read(tmp_path / "out", "samples")
+    run_suite(suite, tmp_path / "out", quiet=True)
+    samples = read_records(tmp_path / "out", "samples")
     assert [sample["error"] for sample in samples] == [None, "The model answers with NaN or infinite logits."] * 3
     kept = {sample["sample"] for sample in samples if not sample["error"]}
-    rows = [row for row in read(tmp_path / "whole", "rows") if row["sample"] in kept]
-    for one, other in zip(rows, read(tmp_path / "out", "rows"), strict=True):
+    rows = [row for row in read_records(tmp_path / "whole", "rows") if row["sample"] in kept]
+    for one, other in zip(rows, read_records(tmp_path / "out", "rows"), strict=True):
         assert (one["sample"], one["method"], one["measure"]) == (other["sample"], other["method"], other["measure"])
         np.testing.assert_allclose(other["values"], one["values"], atol=1e-5)
 
 
 def test_a_shard_without_a_finite_answer_stops_nothing(suite, tmp_path, monkeypatch):
+    shards = iter([True, False, False])
+    is_first = {}
+
+    def wrong(inputs):
+        batch = id(inputs["pixel_values"].untyped_storage())
+        return torch.full_like(inputs["sample"], is_first.setdefault(batch, next(shards, False)), dtype=torch.bool)
+
+    answering_nan_to(monkeypatch, wrong)
+    out = run_suite(suite, tmp_path / "out", quiet=True)
+    errors = [sample["error"] for sample in read_records(out, "samples")]
+    assert errors == ["The model answers with NaN or infinite logits."] * 2 + [None] * 4
+    assert {row["sample"] for row in read_records(out, "rows")} == {
+        s["sample"] for s in read_records(out, "samples")[2:]
+    }
+
+
+def test_a_run_without_a_finite_answer_is_an_error_and_leaves_no_result(suite, tmp_path, monkeypatch):
     answering_nan_to(monkeypatch, lambda asked: asked["sample"] >= 0)
-    out = evaluate(suite, tmp_path / "out", quiet=True)
-    assert len(read(out, "samples")) == 6
-    assert read(out, "rows") == []
+    said = "None of the 6 samples could be used: The model answers with NaN or infinite logits."
+    with pytest.raises(NoUsableSample, match=f"^{said}$"):
+        run_suite(suite, tmp_path / "out", quiet=True)
+    assert bytes_of(tmp_path / "out") == {}
+    monkeypatch.undo()
+    run_suite(suite, tmp_path / "out", quiet=True)  # the folder can be used again
+    assert len(bytes_of(tmp_path / "out")) == 3 * len(TABLES)
 
 
 @pytest.mark.parametrize("how_many", ["one", "all"])
 def test_a_method_without_finite_scores_costs_the_sample_or_itself(suite, tmp_path, monkeypatch, how_many):
-    from whyformer.benchmark import shard
+    from whyformer.benchmark import maps
 
     def spoilt(model, inputs, target, method, **options):
         scores = attribute(model, inputs, target, method, **options)
@@ -317,15 +345,17 @@ def test_a_method_without_finite_scores_costs_the_sample_or_itself(suite, tmp_pa
             scores["image"][slice(None) if how_many == "all" else 0] = torch.nan
         return scores
 
-    monkeypatch.setattr(shard, "attribute", spoilt)
-    out = evaluate(replace(suite, samples=3, shard=3), tmp_path / "out", quiet=True)
-    errors = [sample["error"] for sample in read(out, "samples")]
-    left_out = {row["method"]: row["text"] for row in read(out, "rows") if row["measure"] == "left out"}
-    if how_many == "all":
-        assert errors == [None] * 3
-        assert left_out == {"generic_attention": "It gives NaN or infinite scores on all samples of a shard."}
-    else:  # of two that remain one is spoilt again; of one that remains it is the sample's fault
-        assert errors == ["generic_attention gives NaN or infinite scores."] * 3
+    monkeypatch.setattr(maps, "attribute", spoilt)
+    suite = replace(suite, samples=3, shard=3)
+    if how_many == "one":  # of two that remain one is spoilt again; of one that remains it is the sample's fault
+        said = "^None of the 3 samples could be used: generic_attention gives NaN or infinite scores.$"
+        with pytest.raises(NoUsableSample, match=said):
+            run_suite(suite, tmp_path / "out", quiet=True)
+        return
+    out = run_suite(suite, tmp_path / "out", quiet=True)
+    left_out = {row["method"]: row["text"] for row in read_records(out, "rows") if row["measure"] == "left out"}
+    assert [sample["error"] for sample in read_records(out, "samples")] == [None] * 3
+    assert left_out == {"generic_attention": "It gives NaN or infinite scores on all samples of a shard."}
 
 
 def test_maps_of_pixels_are_kept_as_means_of_cells(suite, vit, pets, tmp_path, monkeypatch):
@@ -333,10 +363,10 @@ def test_maps_of_pixels_are_kept_as_means_of_cells(suite, vit, pets, tmp_path, m
 
     monkeypatch.setattr(tables, "MAP_SIDE", 8)
     document = {**suite.document, "methods": ["input_x_gradient", "rollout"], "samples": 2}
-    out = evaluate(suite_of(document), tmp_path / "out", quiet=True)
-    kept = {(r["sample"], r["method"]): r for r in read(out, "explanations")}
+    out = run_suite(make_suite(document), tmp_path / "out", quiet=True)
+    kept = {(r["sample"], r["method"]): r for r in read_records(out, "explanations")}
     sides = {method: (record["rows"], record["columns"]) for (_, method), record in kept.items()}
-    loaded_model, (first, *_) = load(vit), read(out, "samples")
+    loaded_model, (first, *_) = load(vit), read_records(out, "samples")
     image = Image.open(pets / "images" / f"{first['name']}.png")
     pixels = loaded_model.image_processor(images=image, return_tensors="pt")["pixel_values"]
     scores = attribute(loaded_model.model, {"pixel_values": pixels}, "predicted", "input_x_gradient")
@@ -347,7 +377,7 @@ def test_maps_of_pixels_are_kept_as_means_of_cells(suite, vit, pets, tmp_path, m
 
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
 def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch, error):
-    evaluate(suite, tmp_path / "whole", quiet=True)
+    run_suite(suite, tmp_path / "whole", quiet=True)
     from whyformer.benchmark import questions
 
     asked, plain = [], questions.logits_of
@@ -360,10 +390,10 @@ def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch
         return logits
 
     monkeypatch.setattr(questions, "logits_of", fails)
-    evaluate(suite, tmp_path / "out", quiet=True)
+    run_suite(suite, tmp_path / "out", quiet=True)
     assert max(asked) > 5
     assert sum(count > 5 for count in asked) <= 6  # what did not fit once is not tried again
-    whole, halved = (read(tmp_path / name, "rows") for name in ("whole", "out"))
+    whole, halved = (read_records(tmp_path / name, "rows") for name in ("whole", "out"))
     assert len(whole) == len(halved)
     for one, other in zip(whole, halved, strict=True):
         assert (one["sample"], one["method"], one["measure"]) == (other["sample"], other["method"], other["measure"])
@@ -373,7 +403,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch
 @pytest.mark.parametrize("what", ["removed_pixels", "blanked"])
 def test_out_of_memory_while_inputs_are_perturbed_halves_the_batch_too(suite, tmp_path, monkeypatch, what):
     suite = replace(suite, shard=6, batch=16)
-    evaluate(suite, tmp_path / "whole", quiet=True)
+    run_suite(suite, tmp_path / "whole", quiet=True)
     from whyformer.benchmark.protocols import perturbation
 
     plain, made, masks = getattr(perturbation, what), [], []
@@ -390,13 +420,13 @@ def test_out_of_memory_while_inputs_are_perturbed_halves_the_batch_too(suite, tm
         return plain(first, *others, **options)
 
     monkeypatch.setattr(perturbation, what, fails)
-    evaluate(suite, tmp_path / "out", quiet=True)
+    run_suite(suite, tmp_path / "out", quiet=True)
     if what == "blanked":  # two steps of six samples, one step, and then four and two samples of a step
         assert made[:5] == [(2, 6), (1, 6), (1, 4), (1, 2), (1, 4)]
         assert max(shape.numel() for shape in made[2:]) == 4
     else:  # of five methods and controls in two orders, the first was tried twice
         assert len(masks) == 11
-    whole, halved = (read(tmp_path / name, "rows") for name in ("whole", "out"))
+    whole, halved = (read_records(tmp_path / name, "rows") for name in ("whole", "out"))
     for one, other in zip(whole, halved, strict=True):
         assert (one["sample"], one["method"], one["measure"]) == (other["sample"], other["method"], other["measure"])
         np.testing.assert_allclose(other["values"], one["values"], atol=1e-5)
@@ -406,7 +436,7 @@ def test_out_of_memory_while_inputs_are_perturbed_halves_the_batch_too(suite, tm
     ("size", "expected"), [(7, [6, 4]), (6, [6, 4]), (5, [3, 3, 3, 1]), (2, [2, 1, 2, 1, 2, 1, 1]), (99, [10])]
 )
 def test_parts_hold_whole_units_or_lie_within_one(size, expected):
-    assert [part.stop - part.start for part in BatchSize(size).parts(10, lambda part: part, unit=3)] == expected
+    assert [part.stop - part.start for part in BatchSize(size).map_slices(10, lambda part: part, unit=3)] == expected
 
 
 def test_other_errors_and_a_single_input_that_does_not_fit_are_errors():
@@ -414,13 +444,13 @@ def test_other_errors_and_a_single_input_that_does_not_fit_are_errors():
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        BatchSize(4).parts(4, fails)
+        BatchSize(4).map_slices(4, fails)
 
     def breaks(part):
         raise RuntimeError("shapes do not fit")
 
     with pytest.raises(RuntimeError, match="shapes"):
-        BatchSize(4).parts(4, breaks)
+        BatchSize(4).map_slices(4, breaks)
 
 
 WRONG = [
@@ -448,7 +478,7 @@ WRONG = [
 @pytest.mark.parametrize(("change", "message"), WRONG)
 def test_what_is_wrong_with_a_suite_is_said(suite, change, message):
     with pytest.raises(WhyformerError, match=message) as caught:
-        suite_of({**suite.document, **change})
+        make_suite({**suite.document, **change})
     assert "\n" not in str(caught.value)
 
 
@@ -464,9 +494,9 @@ def test_random_and_all_are_what_they_say(suite):
     document = {**suite.document, "methods": ["all", {"name": "rollout", "first_block": 1}]}
     from whyformer.methods.registry import METHODS
 
-    labels = [choice.label for choice in suite_of(document).methods]
+    labels = [choice.label for choice in make_suite(document).methods]
     assert labels == [*METHODS, "rollout first_block=1"]
-    assert suite_of({**document, "methods": ["rollout"]}).methods[-1].name == "random"
+    assert make_suite({**document, "methods": ["rollout"]}).methods[-1].name == "random"
 
 
 def test_paths_are_taken_from_the_data_folder(vit, pets, tmp_path):
@@ -475,9 +505,9 @@ def test_paths_are_taken_from_the_data_folder(vit, pets, tmp_path):
     place.mkdir()
     (place / "pets").symlink_to(pets)
     (place / vit.name).symlink_to(vit)
-    out = evaluate(suite_of(document), tmp_path / "out", data=place, quiet=True)
+    out = run_suite(make_suite(document), tmp_path / "out", data=place, quiet=True)
     assert str(place) not in (out / "suite.json").read_text()
-    assert len(read(out, "samples")) == 1
+    assert len(read_records(out, "samples")) == 1
 
 
 @pytest.mark.parametrize("path", SUITES, ids=lambda path: path.stem)
@@ -488,10 +518,10 @@ def test_committed_suites_can_be_read_and_name_no_machine(path):
 
 
 def test_tables_are_plain_parquet(suite, tmp_path):
-    out = evaluate(replace(suite, samples=2), tmp_path / "out", quiet=True)
+    out = run_suite(replace(suite, samples=2), tmp_path / "out", quiet=True)
     table = pq.read_table(out / "rows")
     assert table.column_names == ["sample", "protocol", "method", "measure", "values", "at", "text"]
-    assert table.num_rows == len(read(out, "rows"))
+    assert table.num_rows == len(read_records(out, "rows"))
 
 
 # In a process of its own: what Ray starts ends with it, and leaves the other tests alone.
@@ -500,7 +530,7 @@ import os, signal, sys
 import ray
 from whyformer import WhyformerError
 from whyformer.benchmark.engines import ray as cluster
-from whyformer.benchmark import evaluate
+from whyformer.benchmark import run_suite
 
 class Mortal(cluster.RayWorker):
     def tables(self, number):
@@ -517,7 +547,7 @@ class Mortal(cluster.RayWorker):
 cluster.RayWorker = Mortal
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
 try:
-    evaluate(sys.argv[1], sys.argv[2], engine="ray")
+    run_suite(sys.argv[1], sys.argv[2], engine="ray")
 except WhyformerError as error:
     sys.exit(f"whyformer: {error}")
 """
@@ -538,13 +568,13 @@ def test_what_is_wrong_on_a_cluster_is_said_as_it_is_here(suite, tmp_path, monke
         """In place of an actor."""
 
         def __init__(self):
-            self.again, self.remote = self, cluster.AttemptCounter().again
+            self.count, self.remote = self, cluster.AttemptCounter().count
 
     monkeypatch.setattr(ray, "get", lambda found: found)
-    unfit = suite_of({**suite.document, "protocols": ["rationales"]})
+    unfit = make_suite({**suite.document, "protocols": ["rationales"]})
     for wrong in (unfit, replace(suite, model="no-such-model")):
         with pytest.raises(WhyformerError) as caught:
-            evaluate(wrong, tmp_path / wrong.protocols[0].name, quiet=True)
+            run_suite(wrong, tmp_path / wrong.protocols[0].name, quiet=True)
         assert cluster.RayWorker(wrong, str(tmp_path), Counted()).tables(0) == str(caught.value)
 
 
@@ -559,7 +589,7 @@ def test_a_shard_that_always_kills_its_worker_ends_the_run_after_a_few_tries(sui
 
 def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(suite, tmp_path):
     suite = replace(suite, samples=8, shard=1)
-    evaluate(suite, tmp_path / "local", quiet=True)
+    run_suite(suite, tmp_path / "local", quiet=True)
     done = on_two_workers(suite, tmp_path, deaths=1)
     assert done.returncode == 0, done.stderr[-2000:]
     assert (tmp_path / "mark").read_text() == "xx"
@@ -571,7 +601,7 @@ def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(suite, t
     workers = {(process, worker) for process, worker, _ in loaded}
     assert 2 <= len(workers) == len({process for process, _ in workers}) <= 3  # the model is loaded once in each
     for table in TABLES:
-        local, distributed = (read(tmp_path / engine, table) for engine in ("local", "ray"))
+        local, distributed = (read_records(tmp_path / engine, table) for engine in ("local", "ray"))
         assert len(local) == len(distributed) > 0
         for one, other in zip(local, distributed, strict=True):
             assert one.keys() == other.keys()
@@ -580,3 +610,133 @@ def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(suite, t
                     np.testing.assert_allclose(other[name], value, atol=1e-5)
                 else:
                     assert other[name] == value
+
+
+@pytest.mark.parametrize("kind", ["picture", "text"])
+def test_every_sample_is_preprocessed_once(suite, bert, tmp_path, monkeypatch, kind):
+    sizes = []
+
+    def counting(plain, count):
+        def call(self, *args, **options):
+            sizes.append(count(*args, **options))
+            return plain(self, *args, **options)
+
+        return call
+
+    if kind == "picture":
+        processor = transformers.ViTImageProcessorPil
+        monkeypatch.setattr(processor, "__call__", counting(processor.__call__, lambda images, **_: len(images)))
+    else:
+        (tmp_path / "films.csv").write_text("text,label\n" + "a great film,good\nthe bad film,bad\n" * 3)
+        document = {"model": str(bert), "data": {"reader": "table", "path": str(tmp_path / "films.csv")}}
+        suite = make_suite({**document, "methods": ["rollout"], "protocols": ["text_perturbation"], "shard": 2})
+        tokenizer = transformers.BertTokenizerFast
+        monkeypatch.setattr(tokenizer, "__call__", counting(tokenizer.__call__, lambda *texts, **_: 1))
+        encode(load(bert), ["a great film"])
+    once = sum(sizes) or 1  # a text is counted and then cut up
+    sizes.clear()
+    out = run_suite(suite, tmp_path / "out", quiet=True)
+    assert sum(sizes) == 6 * once
+    assert len(read_records(out, "samples")) == 6
+
+
+def test_of_a_batch_that_cannot_be_made_only_the_sample_at_fault_is_lost(suite, tmp_path, monkeypatch):
+    from whyformer.benchmark import batch
+
+    plain = batch.model_inputs
+
+    def breaks(loaded_model, encodings):
+        if any(encoding.picture.image.getpixel((0, 0)) == first_pixel for encoding in encodings):
+            raise RuntimeError("The processor stumbles")
+        return plain(loaded_model, encodings)
+
+    pets = Path(suite.data.options["folder"])
+    first_pixel = Image.open(pets / "images" / "cat_3.png").getpixel((0, 0))
+    monkeypatch.setattr(batch, "model_inputs", breaks)
+    out = run_suite(replace(suite, samples=8), tmp_path / "out", quiet=True)
+    errors = {sample["name"]: sample["error"] for sample in read_records(out, "samples") if sample["error"]}
+    assert errors == {"cat_3": "The processor stumbles"}
+
+
+def scaled(weights):
+    return {name: value * 1.5 for name, value in weights.items()}
+
+
+@pytest.mark.parametrize("is_finished", [False, True])
+@pytest.mark.parametrize("change", ["weights", "configuration or processor", "data"])
+def test_a_run_does_not_go_on_with_another_model_or_other_data(
+    suite, vit, pets, copy_of, tmp_path, change, is_finished
+):
+    model, data = copy_of(vit, "model"), shutil.copytree(pets, tmp_path / "pets")
+    document = {**suite.document, "model": "model", "data": {"reader": "oxford_pets", "folder": "pets"}}
+    out = run_suite(make_suite(document), tmp_path / "out", data=tmp_path, quiet=True)
+    if not is_finished:
+        for table in TABLES:
+            (out / table / "00002.parquet").unlink()
+    before = bytes_of(out)
+    if change == "weights":
+        change_weights(model, scaled)
+    elif change == "data":
+        save_noise(data / "images" / "cat_1.png", seed=99, width=40, height=36)
+    else:
+        settings = json.loads((model / "preprocessor_config.json").read_text())
+        (model / "preprocessor_config.json").write_text(json.dumps(settings | {"image_mean": [0.1, 0.2, 0.3]}))
+    owner = "'oxford_pets'" if change == "data" else "'model'"
+    said = (
+        rf"out' holds results from before the {change} of {owner} changed \(it was begun \d{{4}}-\d\d-\d\d \d\d:\d\d\)"
+    )
+    with pytest.raises(WhyformerError, match=f"{said}: choose another folder.$"):
+        run_suite(make_suite(document), out, data=tmp_path, quiet=True)
+    assert bytes_of(out) == before
+
+
+def test_a_run_of_a_version_without_digests_is_read_but_not_gone_on_with(suite, tmp_path):
+    from whyformer.benchmark import report
+
+    out = run_suite(suite, tmp_path / "out", quiet=True)
+    place = out / "suite.json"
+    document = json.loads(place.read_text())
+    del document["digests"]
+    place.write_text(json.dumps(document))
+    assert run_suite(suite, out, quiet=True) == out  # there is nothing left to do
+    assert report(out).is_file()
+    place.write_text(json.dumps(document))
+    (out / "rows" / "00001.parquet").unlink()
+    with pytest.raises(WhyformerError, match="did not note which weights and data it was begun with"):
+        run_suite(suite, out, quiet=True)
+
+
+def test_a_run_beside_its_data_is_gone_on_with(suite, pets, tmp_path):
+    data = shutil.copytree(pets, tmp_path / "pets")
+    inside = make_suite({**suite.document, "data": {"reader": "oxford_pets", "folder": str(data)}})
+    out = run_suite(inside, data / "results", quiet=True)
+    before = bytes_of(out)
+    (out / "rows" / "00001.parquet").unlink()
+    assert bytes_of(run_suite(inside, out, quiet=True)) == before
+
+
+@pytest.mark.parametrize("count", [10**11, 0, 10**11 * 1.0])
+def test_more_scenes_than_memory_holds_are_refused(tmp_path, count):
+    document = {"model": "mini-lxmert", "data": {"reader": "scenes", "count": count}, "methods": ["rollout"]}
+    said = "scenes: count=.*: a whole number from 1 to 100,000|scenes: count=100000000000.0 is no int"
+    with pytest.raises(WhyformerError, match=said):
+        run_suite(make_suite({**document, "protocols": ["localisation"]}), tmp_path / "out", quiet=True)
+
+
+@pytest.mark.parametrize("name", ["no-such-model", "no such model!", "nobody/no-such-model"])
+def test_a_model_that_is_none_is_said_so_before_anything_is_written(suite, tmp_path, name):
+    with pytest.raises(WhyformerError, match=f"No model {name!r}") as caught:
+        run_suite(replace(suite, model=name), tmp_path / "out", quiet=True)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_run_without_a_usable_sample_gives_the_most_frequent_reason(suite, pets, tmp_path):
+    copied = shutil.copytree(pets, tmp_path / "pets")
+    for path in sorted((copied / "images").iterdir()):
+        path.write_bytes(b"no picture")
+    path.write_bytes(b"")
+    document = {**suite.document, "samples": None, "data": {"reader": "oxford_pets", "folder": str(copied)}}
+    said = "^None of the 8 samples could be used, 7 of them for this reason: The file '.*cat_1.png' is not an image"
+    with pytest.raises(NoUsableSample, match=said):
+        run_suite(make_suite(document), tmp_path / "out", quiet=True)

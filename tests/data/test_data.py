@@ -105,8 +105,8 @@ def test_marks_of_a_suite_are_those_of_python(pets):
 @pytest.mark.parametrize(
     ("values", "marks", "said"),
     [
-        ([[0, 255, 0], [0, 0, 255]], None, "the values 0, 255; known are 1, 2, 3. Say"),
-        ([[0, 1, 2], [0, 0, 1]], None, "the values 0, 1, 2; known are 1, 2, 3. Say"),
+        ([[0, 255, 7], [0, 0, 255]], None, "the values 0, 7, 255; known are 0 and 1, 0 and 255, 1 to 3. Say"),
+        ([[0, 1, 2], [0, 0, 1]], None, "the values 0, 1, 2; known are 0 and 1, 0 and 255, 1 to 3. Say"),
         ([[1, 2, 3], [1, 1, 1]], {"1": 1, "2": 0}, "the values 1, 2, 3; known are 1, 2. Say"),
         ([range(3), range(3, 6)], {"255": 1, "0": 0}, "the values 0, 1, 2, 3, 4, 5; known are 0, 255. Say"),
     ],
@@ -121,10 +121,12 @@ def test_a_mask_of_values_without_a_meaning_is_refused_with_the_way_out(pets, va
     assert str(caught.value) == f"The mask {str(path)!r} has {said} {way_out}"
 
 
-def test_a_mask_of_two_values_is_read_once_they_are_named(pets):
-    values = np.array([[0, 255, 0], [0, 0, 255]], dtype=np.uint8)
+@pytest.mark.parametrize("white", [1, 255])
+def test_masks_of_0_and_1_and_of_black_and_white_are_understood(pets, white):
+    values = np.array([[0, white, 0], [0, 0, white]], dtype=np.uint8)
     (pets / "annotations" / "trimaps" / "pug_7.png").write_bytes(png(values))
-    assert np.array_equal(oxford_pets(pets, marks={"255": 1, "0": 0})[2].mask, values == 255)
+    assert np.array_equal(oxford_pets(pets)[2].mask, values == white)
+    assert np.array_equal(oxford_pets(pets, marks={str(white): 0, "0": 1})[2].mask, values == 0)
 
 
 @pytest.mark.parametrize(("value", "missing"), [(2, "pixel of the object"), (3, "known pixel")])
@@ -194,7 +196,7 @@ def test_the_photos_pack_is_read_from_its_archives(pack):
 
 def test_what_is_wrong_in_the_pack_is_named(pack):
     examples = photos(pack)
-    with pytest.raises(WhyformerError, match=r"val-0\.tar: dog/c\.jpg' cannot be read"):
+    with pytest.raises(WhyformerError, match=r"val-0\.tar: dog/c\.jpg': The file is not an image that can be read"):
         examples[2]
     with pytest.raises(WhyformerError, match=r"'\.\./other\.tar' is no file inside"):
         examples[3]

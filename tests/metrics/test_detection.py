@@ -17,18 +17,27 @@ from whyformer.benchmark.protocols import PROTOCOLS, objects
 from whyformer.metrics.detection import (
     AREAS,
     IOU_THRESHOLDS,
-    Found,
+    DetectedObject,
     above_otsu,
     average_precision,
-    average_precision_recall,
     average_recall,
-    evaluated,
+    evaluate_objects,
     matches,
     object_masks,
 )
 from whyformer.metrics.statistics import OfTexts, comparison, draws, interval
 
 SIDE = 180
+
+
+def average_precision_recall(evaluation):
+    """AP and AR of all images, each counted once, by size of the objects."""
+    once = np.ones(len(evaluation.params.imgIds))
+    return {
+        name if area == "all" else f"{name}_{area}": float(figure(matches(evaluation, area), once))
+        for name, figure in (("AP", average_precision), ("AR", average_recall))
+        for area in AREAS
+    }
 
 
 def twin_otsu(shades):
@@ -105,8 +114,8 @@ def scattered(seed):
             top, left, side, category = *rng.integers(0, 40, 2), rng.integers(34, 120), int(rng.integers(1, 3))
             known.append((image, category, square(top, left, side)))
             moved = square(top + rng.integers(0, 20), left + rng.integers(0, 20), side)
-            found.append(Found(image, category, float(rng.random()), moved))
-        found.append(Found(image, 1, float(rng.random()), square(*rng.integers(0, 60, 2), 35)))
+            found.append(DetectedObject(image, category, float(rng.random()), moved))
+        found.append(DetectedObject(image, 1, float(rng.random()), square(*rng.integers(0, 60, 2), 35)))
     return known, found
 
 
@@ -131,13 +140,13 @@ def twin_average_precision(known, found, category, threshold):
 def test_precision_and_recall_are_those_of_a_plain_loop(seed):
     known, found = scattered(seed)
     pairs = [twin_average_precision(known, found, c, t) for c in (1, 2) for t in IOU_THRESHOLDS]
-    figures = average_precision_recall(evaluated(truth_of(known), found))
+    figures = average_precision_recall(evaluate_objects(truth_of(known), found))
     assert (figures["AP"], figures["AR"]) == pytest.approx(tuple(np.mean(pairs, axis=0)), abs=1e-9)
 
 
 def test_medium_and_large_figures_are_cocos_own():
     known, found = scattered(2)
-    evaluation = evaluated(truth_of(known), found, [0.5, 0.75])
+    evaluation = evaluate_objects(truth_of(known), found, [0.5, 0.75])
     figures = average_precision_recall(evaluation)
     with contextlib.redirect_stdout(io.StringIO()):
         evaluation.accumulate()
@@ -168,7 +177,7 @@ def coco_figures(evaluation, images):
 @pytest.mark.parametrize("seed", range(6))
 def test_figures_of_images_counted_so_often_are_cocos_of_images_drawn_so_often(seed):
     known, found = scattered(seed)
-    evaluation = evaluated(truth_of(known), found)
+    evaluation = evaluate_objects(truth_of(known), found)
     draws = np.random.default_rng(seed).integers(0, 4, (20, 4))
     counts = np.array([np.bincount(drawn, minlength=4) for drawn in draws], dtype=np.float64)
     twins = [coco_figures(evaluation, drawn) for drawn in draws]
@@ -181,21 +190,21 @@ def test_figures_of_images_counted_so_often_are_cocos_of_images_drawn_so_often(s
 def test_images_drawn_twice_count_twice():
     known, found = scattered(3)
     twice = [*known, *((9, kind, mask) for image, kind, mask in known if image == 1)]
-    copies = [*found, *(Found(9, one.category, one.score, one.mask) for one in found if one.image == 1)]
-    counted = average_precision(matches(evaluated(truth_of(known), found)), np.array([2.0, 1, 1, 1]))
-    assert counted == pytest.approx(average_precision_recall(evaluated(truth_of(twice), copies))["AP"])
+    copies = [*found, *(DetectedObject(9, one.category, one.score, one.mask) for one in found if one.image == 1)]
+    counted = average_precision(matches(evaluate_objects(truth_of(known), found)), np.array([2.0, 1, 1, 1]))
+    assert counted == pytest.approx(average_precision_recall(evaluate_objects(truth_of(twice), copies))["AP"])
 
 
 def test_perfect_masks_score_one_and_none_score_nought():
     known, _ = scattered(4)
-    perfect = [Found(image, kind, 0.9, mask) for image, kind, mask in known]
-    assert average_precision_recall(evaluated(truth_of(known), perfect))["AP"] == pytest.approx(1.0)
-    assert average_precision_recall(evaluated(truth_of(known), []))["AR"] == 0
+    perfect = [DetectedObject(image, kind, 0.9, mask) for image, kind, mask in known]
+    assert average_precision_recall(evaluate_objects(truth_of(known), perfect))["AP"] == pytest.approx(1.0)
+    assert average_precision_recall(evaluate_objects(truth_of(known), []))["AR"] == 0
 
 
 def test_nothing_is_printed_and_cocos_own_defaults_stay(capsys):
     known, found = scattered(5)
-    average_precision_recall(evaluated(truth_of(known), found))
+    average_precision_recall(evaluate_objects(truth_of(known), found))
     assert capsys.readouterr().out == ""
     assert COCOeval(iouType="segm").params.iouThrs[0] == 0.5
 
@@ -224,13 +233,13 @@ def texts_of(known, found):
 
 
 def plain_average_precision(texts):
-    return average_precision_recall(objects._evaluated(texts))["AP"]
+    return average_precision_recall(objects._evaluate(texts))["AP"]
 
 
 @pytest.fixture
 def two_detectors():
     known, found = scattered(0)
-    poorer = [Found(one.image, one.category, one.score, np.roll(one.mask, 9, axis=0)) for one in found]
+    poorer = [DetectedObject(one.image, one.category, one.score, np.roll(one.mask, 9, axis=0)) for one in found]
     return texts_of(known, found), texts_of(known, poorer)
 
 

@@ -19,7 +19,6 @@ from whyformer.metrics.answers import answer_scores, answer_table, plain_answer
 from whyformer.metrics.perturbation import (
     DOMAINS,
     FRACTIONS,
-    REGION_INPUTS,
     TEXT_INPUTS,
     VQA_FRACTIONS,
     area,
@@ -34,6 +33,7 @@ from whyformer.metrics.perturbation import (
     step_logits,
 )
 from whyformer.metrics.removal import class_token_least, groups, removable_tokens, removed, removed_pixels
+from whyformer.models.modalities import REGION_INPUTS
 from whyformer.targets.scores import logits_of
 
 EVALUATION = GOLDEN / "evaluation"

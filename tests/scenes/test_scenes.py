@@ -275,9 +275,9 @@ def test_a_region_holds_its_pixels_and_its_place_and_nothing_else(scenes):
     got = (detected.features[number, thing, :432].view(3, 12, 12) + 1) * 127.5
     inner = slice(1, -1)  # at the rim the region's neighbours are mixed in, the crop has none
     torch.testing.assert_close(got[:, inner, inner], expected[0, :, inner, inner], atol=0.02, rtol=0)
-    spelt = detected.features[..., 432:].unflatten(2, (4, 16))
-    torch.testing.assert_close(spelt.sum(dim=3), torch.ones(COUNT, THINGS, 4))
-    middle = (spelt[:, :, 0] * torch.arange(16)).sum(dim=2) / 15
+    spell = detected.features[..., 432:].unflatten(2, (4, 16))
+    torch.testing.assert_close(spell.sum(dim=3), torch.ones(COUNT, THINGS, 4))
+    middle = (spell[:, :, 0] * torch.arange(16)).sum(dim=2) / 15
     torch.testing.assert_close(middle, detected.boxes[..., ::2].mean(dim=2), atol=1e-5, rtol=0)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -188,11 +188,11 @@ def _check_batch_size(batch_size: int | None) -> int | None:
     return batch_size
 
 
-def with_black_baseline(options: dict[str, Any], loaded_model: LoadedModel) -> dict[str, Any]:
+def with_black_baseline(options: Mapping[str, Any], loaded_model: LoadedModel) -> dict[str, Any]:
     """The options with a black baseline in the model's own colours, which only its processor knows."""
     baseline = options.get("baseline")
     is_black = isinstance(baseline, str) and baseline == "black" and loaded_model.task.sees_pictures
-    return options | {"baseline": black(loaded_model.image_processor)} if is_black else options
+    return {**options, "baseline": black(loaded_model.image_processor)} if is_black else dict(options)
 
 
 def _settle_targets(loaded_model: LoadedModel, encoded: Sequence[EncodedExample], target: Any, batch_size: int) -> Any:

@@ -1,13 +1,34 @@
-"""Suites: a model measured on data, by methods and protocols, at any scale; and the report of what was found.
+"""How well methods explain a model on data, by protocols, at any scale; and the report of it.
 
-evaluate("suite.toml", "results", data="datasets")
-report("results")
+evaluate("mini-bert", texts, ["rollout", "grad_cam"], ["text_perturbation"]).to_pandas()
+report(run_suite("suite.toml", "results", data="datasets"))
 """
 
-from whyformer.benchmark.differences import differences
-from whyformer.benchmark.protocols import PROTOCOLS, protocol
-from whyformer.benchmark.report.page import report
-from whyformer.benchmark.runner import evaluate
-from whyformer.benchmark.suite import Suite, read_suite, suite_of
+from whyformer.benchmark.evaluation import Evaluation, evaluate
+from whyformer.benchmark.maps import explanations
+from whyformer.benchmark.protocols import PROTOCOLS, Figure, Line, protocol
+from whyformer.benchmark.reporting.page import report
+from whyformer.benchmark.run_differences import differences
+from whyformer.benchmark.runner import NoUsableSample, run_suite
+from whyformer.benchmark.shard import Shard, explained_labels
+from whyformer.benchmark.suite import Suite, make_suite, read_suite, suite_schema
 
-__all__ = ["PROTOCOLS", "Suite", "differences", "evaluate", "protocol", "read_suite", "report", "suite_of"]
+__all__ = [
+    "PROTOCOLS",
+    "Evaluation",
+    "Figure",
+    "Line",
+    "NoUsableSample",
+    "Shard",
+    "Suite",
+    "differences",
+    "evaluate",
+    "explained_labels",
+    "explanations",
+    "make_suite",
+    "protocol",
+    "read_suite",
+    "report",
+    "run_suite",
+    "suite_schema",
+]

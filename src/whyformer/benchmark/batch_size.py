@@ -1,4 +1,4 @@
-"""How many inputs a model is asked about at once: halved where memory runs out."""
+"""How many inputs a model is given at once: halved where memory runs out."""
 
 from __future__ import annotations
 
@@ -8,35 +8,35 @@ from typing import TypeVar
 
 import torch
 
-Answer = TypeVar("Answer")
+Result = TypeVar("Result")
 
 
 @dataclass
 class BatchSize:
-    """The only thing that changes during a run: what did not fit once is not tried again."""
+    """It changes during a run: what did not fit once is not tried again."""
 
     size: int
 
-    def parts(self, count: int, ask: Callable[[slice], Answer], *, unit: int = 1) -> list[Answer]:
-        """The answers to so many inputs, asked slice by slice: each holds whole units, or lies within one."""
-        found: list[Answer] = []
+    def map_slices(self, count: int, function: Callable[[slice], Result], *, unit: int = 1) -> list[Result]:
+        """The function's results on so many inputs, slice by slice; a slice holds whole units, or lies within one."""
+        results: list[Result] = []
         start = 0
         while start < count:
             fitting = self.size - self.size % unit if self.size >= unit else min(self.size, unit - start % unit)
             part = slice(start, min(count, start + fitting))
             try:
-                found.append(ask(part))
+                results.append(function(part))
             except RuntimeError as error:
                 if self.size == 1 or not is_out_of_memory(error):
                     raise
                 self.size = max(1, min(self.size, count) // 2)
             else:
                 start = part.stop
-        return found
+        return results
 
 
-def is_the_machines(error: Exception) -> bool:
-    """Is it the trouble of the accelerator or of PyTorch's memory, and not that of what it was asked about?"""
+def is_machine_error(error: Exception) -> bool:
+    """Whether the accelerator or PyTorch's memory failed, and not the sample that was worked on."""
     return isinstance(error, RuntimeError) and (isinstance(error, torch.AcceleratorError) or is_out_of_memory(error))
 
 

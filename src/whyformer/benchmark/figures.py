@@ -12,9 +12,9 @@ from typing import Any, Literal
 
 import numpy as np
 
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.digests import SUITE_FILE
 from whyformer.benchmark.protocols import Figure, protocol_named
-from whyformer.benchmark.runner import SUITE
-from whyformer.benchmark.suite import Choice
 from whyformer.benchmark.tables import NOTE, ROWS, SAMPLES, Record, whole_table
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.extras import extra
@@ -22,8 +22,8 @@ from whyformer.metrics.statistics import RESAMPLES, OfTexts, comparison, draws, 
 
 
 @dataclass(frozen=True, eq=False)
-class Measured:
-    """What a protocol measured by a method: of which samples, values [sample, value] or texts, and where a curve is."""
+class Measurement:
+    """A measure by one method: of which samples, their values [sample, value] or texts, and where a curve is."""
 
     samples: list[int]
     values: Any
@@ -40,7 +40,7 @@ class Measured:
 
 
 Half = Literal["first", "second"]
-Rows = dict[str, dict[str, Measured]]  # by measure and method
+Rows = dict[str, dict[str, Measurement]]  # by measure and method
 
 
 @dataclass(frozen=True, eq=False)
@@ -58,14 +58,14 @@ class Run:
     @property
     def choices(self) -> list[Choice]:
         """The suite's protocols."""
-        return self._chosen("protocols")
+        return self._choices("protocols")
 
     @property
     def methods(self) -> list[Choice]:
         """The suite's methods."""
-        return self._chosen("methods")
+        return self._choices("methods")
 
-    def _chosen(self, what: str) -> list[Choice]:
+    def _choices(self, what: str) -> list[Choice]:
         return [Choice(one["name"], {k: v for k, v in one.items() if k != "name"}) for one in self.suite[what]]
 
     def half(self, which: Half) -> Run:
@@ -82,12 +82,15 @@ class Run:
     def of(self, protocol: str) -> Rows:
         """The rows of a protocol, by its label."""
         equal = extra("pyarrow.compute").equal
-        rows, found = self.rows.filter(equal(self.rows["protocol"], protocol)), {}
+        rows = self.rows.filter(equal(self.rows["protocol"], protocol))
+        by_measure: Rows = {}
         for measure in rows["measure"].unique().to_pylist():
             here = rows.filter(equal(rows["measure"], measure))
             methods = here["method"].unique().to_pylist()
-            found[measure] = {method: _measured(here.filter(equal(here["method"], method))) for method in methods}
-        return found
+            by_measure[measure] = {
+                method: _measurement(here.filter(equal(here["method"], method))) for method in methods
+            }
+        return by_measure
 
 
 def half_of(name: str) -> Half:
@@ -95,30 +98,35 @@ def half_of(name: str) -> Half:
     return "first" if hashlib.sha256(name.encode()).digest()[0] % 2 == 0 else "second"
 
 
-def run_in(folder: str | Path) -> Run:
+def read_run(folder: str | Path) -> Run:
     """The run whose results are in this folder."""
-    place = Path(folder) / SUITE
+    place = Path(folder) / SUITE_FILE
     if not place.is_file():
-        raise WhyformerError(f"{str(folder)!r} holds no run: there is no {SUITE}. Start with `whyformer evaluate`.")
+        raise WhyformerError(
+            f"{str(folder)!r} holds no run: there is no {SUITE_FILE}. Start with `whyformer evaluate`."
+        )
     light = ["sample", "name", "label", "predicted", "error"]
     samples = whole_table(Path(folder), SAMPLES, light).to_pylist()
     if not samples:
         raise WhyformerError(f"{str(folder)!r} holds no finished shard yet.")
+    if all(sample["error"] for sample in samples):
+        reason = samples[0]["error"]
+        raise WhyformerError(f"{str(folder)!r} holds no results: none of its samples could be used. {reason}")
     return Run(json.loads(place.read_text(encoding="utf-8")), samples, whole_table(Path(folder), ROWS))
 
 
-def _measured(rows: Any) -> Measured:
+def _measurement(rows: Any) -> Measurement:
     samples = rows["sample"].to_pylist()
     if rows["text"].null_count < len(rows):
-        return Measured(samples, rows["text"].to_pylist(), [])
+        return Measurement(samples, rows["text"].to_pylist(), [])
     values = rows["values"].combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(len(samples), -1)
-    return Measured(samples, values, rows["at"][0].as_py() or [])
+    return Measurement(samples, values, rows["at"][0].as_py() or [])
 
 
-def figures(run: Run) -> dict[str, Any]:
+def make_figures(run: Run) -> dict[str, Any]:
     """All tables and curves of a run, as plain data."""
     seed = run.suite["seed"]
-    left_out = {method: found.values[0] for method, found in run.of(NOTE).get("left out", {}).items()}
+    left_out = {method: reasons.values[0] for method, reasons in run.of(NOTE).get("left out", {}).items()}
     return {
         "suite": run.suite,
         "samples": len(run.used),
@@ -129,10 +137,10 @@ def figures(run: Run) -> dict[str, Any]:
     }
 
 
-def measured(run: Run, choice: Choice, name: str) -> tuple[Figure, dict[str, dict[int, Any]]]:
+def sample_values(run: Run, choice: Choice, name: str) -> tuple[Figure, dict[str, dict[int, Any]]]:
     """A figure of a protocol, and what it is made of: for every method the values of the samples."""
     figure = protocol_named(choice.name).figures[name]
-    return figure, {method: found.by_sample for method, found in run.of(choice.label)[figure.measure].items()}
+    return figure, {method: one.by_sample for method, one in run.of(choice.label)[figure.measure].items()}
 
 
 def _accuracy(samples: Sequence[Record]) -> float | None:
@@ -144,47 +152,55 @@ def _protocol(run: Run, choice: Choice, seed: int) -> dict[str, Any]:
     rows = run.of(choice.label)
     named = protocol_named(choice.name).figures
     tables = [
-        _table(name, figure, rows[figure.measure], seed, is_main=number == 0)
+        _table(name, figure, rows[figure.measure], seed, is_main=number == 0) | _most(figure, choice)
         for number, (name, figure) in enumerate(named.items())
         if figure.measure in rows
     ]
-    lines = {m: by_method for m, by_method in rows.items() if any(found.at for found in by_method.values())}
+    lines = {m: by_method for m, by_method in rows.items() if any(one.at for one in by_method.values())}
     curves = {measure: _curves(by_method, seed) for measure, by_method in lines.items()}
     return {"protocol": choice.label, "name": choice.name, "tables": [t for t in tables if t["rows"]], "curves": curves}
 
 
-def _table(name: str, figure: Figure, by_method: Mapping[str, Measured], seed: int, *, is_main: bool) -> dict[str, Any]:
+def _most(figure: Figure, choice: Choice) -> dict[str, float]:
+    """How large the figure can be, where that is not 1."""
+    most = 1.0 if figure.most is None else figure.most(choice.options)
+    return {} if most == 1 else {"most": most}
+
+
+def _table(
+    name: str, figure: Figure, by_method: Mapping[str, Measurement], seed: int, *, is_main: bool
+) -> dict[str, Any]:
     """A figure of every method, best first, each compared with the best; of the main figure all pairs are compared."""
-    data = {method: values for method, found in by_method.items() if (values := found.by_sample)}
-    intervals = {method: interval_of(figure, list(values.values()), seed) for method, values in data.items()}
-    found = {method: one for method, one in intervals.items() if one is not None}
+    data = {method: values for method, one in by_method.items() if (values := one.by_sample)}
+    all_intervals = {method: interval_of(figure, list(values.values()), seed) for method, values in data.items()}
+    intervals = {method: one for method, one in all_intervals.items() if one is not None}
     sign = {"higher": -1.0, "lower": 1.0, "neither": 0.0}[figure.better]
-    order = sorted(found, key=lambda method: (sign * found[method]["value"], method))
+    order = sorted(intervals, key=lambda method: (sign * intervals[method]["value"], method))
     best = order[0] if order and figure.better != "neither" else None
     rows = []
     for method in order:
-        row: dict[str, Any] = {"method": method, "samples": len(data[method]), **_known(found[method])}
+        row: dict[str, Any] = {"method": method, "samples": len(data[method]), **_finite(intervals[method])}
         if best is not None and method != best:
-            tested = compared(figure, data[method], data[best], seed)
-            row["to_best"] = None if tested is None else _known(tested)
+            test = compare(figure, data[method], data[best], seed)
+            row["to_best"] = None if test is None else _finite(test)
         rows.append(row)
     pairs = [
-        {"first": first, "second": second, **_known(tested)}
+        {"first": first, "second": second, **_finite(test)}
         for first, second in (combinations(order, 2) if is_main and figure.of_texts is None else ())
-        if (tested := compared(figure, data[first], data[second], seed)) is not None
+        if (test := compare(figure, data[first], data[second], seed)) is not None
     ]
     about = {"better": figure.better, "is_share": figure.is_share}
     return {"figure": name, **about, "rows": rows, "pairs": pairs}
 
 
-def _known(values: Mapping[str, float]) -> dict[str, float | None]:
+def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
     """None for what is no number, as the interval of a single sample: JSON knows no NaN."""
     return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
 
 def value_of(figure: Figure, values: Sequence[Any]) -> float:
     """The figure of these samples' values."""
-    rows, of = _drawable(figure, values)
+    rows, of = _rows_and_figure(figure, values)
     return float(of(rows))
 
 
@@ -192,35 +208,39 @@ def interval_of(figure: Figure, values: Sequence[Any], seed: int) -> dict[str, f
     """None for a figure that these samples do not have, such as the precision of large objects without any."""
     if not np.isfinite(value_of(figure, values)):
         return None
-    rows, of = _drawable(figure, values)
+    rows, of = _rows_and_figure(figure, values)
     return asdict(interval(rows, of, resamples=figure.resamples, seed=seed))
 
 
-def compared(figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int) -> dict[str, float] | None:
+def compare(figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int) -> dict[str, float] | None:
     """By how much the first exceeds the second on the samples that both have; None for a single sample."""
     shared = [sample for sample in first if sample in second]
     if len(shared) < 2:
         return None
-    (one, of), (other, _) = (_drawable(figure, [values[n] for n in shared]) for values in (first, second))
-    tested = comparison(one, other, of, resamples=figure.resamples, seed=seed)
-    return {**asdict(tested.difference), "p": tested.p}
+    (one, of), (other, _) = (_rows_and_figure(figure, [values[n] for n in shared]) for values in (first, second))
+    test = comparison(one, other, of, resamples=figure.resamples, seed=seed)
+    return {**asdict(test.difference), "p": test.p}
 
 
-def _drawable(figure: Figure, values: Sequence[Any]) -> tuple[Any, Callable[[Any], float]]:
+def _rows_and_figure(figure: Figure, values: Sequence[Any]) -> tuple[Any, Callable[[Any], float]]:
     """Rows to draw from, and the figure of those drawn."""
     if figure.of_texts is not None:
         return np.array(values, dtype=object), OfTexts(figure.of_texts)
     return np.asarray(values, dtype=np.float64), figure.of
 
 
-def _curves(by_method: Mapping[str, Measured], seed: int) -> dict[str, Any]:
+def _curves(by_method: Mapping[str, Measurement], seed: int) -> dict[str, Any]:
     """The mean curve of each method and its 95 % interval, point by point."""
-    found: dict[str, Any] = {}
-    for method, measured in by_method.items():
-        values = measured.values[np.isfinite(measured.values).all(axis=1)]
+    curves: dict[str, Any] = {}
+    for method, one in by_method.items():
+        values = one.values[np.isfinite(one.values).all(axis=1)]
         if len(values):
-            drawn = draws(len(values), RESAMPLES, seed) @ values / len(values)
-            low, high = np.percentile(drawn, [2.5, 97.5], axis=0)
-            mean = values.mean(axis=0)
-            found[method] = {"at": measured.at, "mean": mean.tolist(), "low": low.tolist(), "high": high.tolist()}
-    return found
+            means = draws(len(values), RESAMPLES, seed) @ values / len(values)
+            low, high = np.percentile(means, [2.5, 97.5], axis=0)
+            curves[method] = {
+                "at": one.at,
+                "mean": values.mean(axis=0).tolist(),
+                "low": low.tolist(),
+                "high": high.tolist(),
+            }
+    return curves

@@ -1,71 +1,90 @@
-"""The questions put to each kind of model: a class, whether a thing is there, which text is the most alike."""
+"""What each kind of model is asked: for a class, whether a thing is there, which text is the most alike."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
 from whyformer.axes import Inputs, Labels, Logits
+from whyformer.benchmark.batch import SAMPLE, SampleBatch, label_of, model_arguments, slice_inputs
 from whyformer.benchmark.batch_size import BatchSize
-from whyformer.benchmark.samples import Sample, is_detector
 from whyformer.inputs.collate import model_inputs
-from whyformer.inputs.encode import EncodedExample, picture_of, whole_text
+from whyformer.inputs.encode import EncodedExample, whole_text
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import labels_of
 from whyformer.targets.resolve import scale_of
-from whyformer.targets.scores import Target, label_index, label_name, logits_of
+from whyformer.targets.scores import Target, label_name, logits_of
 
-SAMPLE = "sample"  # among the inputs: whose they are
+
+@dataclass(frozen=True, eq=False)
+class TargetedInputs:
+    """Inputs, and the target that is explained for each slice of them."""
+
+    inputs: Inputs
+    target: Callable[[slice], Target]
 
 
 @dataclass(frozen=True, eq=False)
 class Questions:
-    """How a model is asked: the logits of inputs, and what is explained for a label of each sample, on which inputs."""
+    """How a model is asked about a batch.
 
-    inputs: Inputs
+    `logits` answers inputs; `targeted` says what is explained, and on which inputs, for a label of each sample; `names`
+    are those of the labels, for each sample.
+    """
+
+    batch: SampleBatch
     logits: Callable[[Inputs], Logits]
-    explained: Callable[[Labels], tuple[Inputs, Callable[[slice], Target]]]
-    names: Sequence[dict[int, str]]  # of the labels, for each sample
+    targeted: Callable[[Labels], TargetedInputs]
+    names: Sequence[dict[int, str]]
 
 
-def questions_of(loaded_model: LoadedModel, inputs: Inputs, samples: Sequence[Sample], pace: BatchSize) -> Questions:
+def make_questions(loaded_model: LoadedModel, batch: SampleBatch, batch_size: BatchSize) -> Questions:
     """How this model is asked about these samples."""
-    if loaded_model.compares:
-        return _compared(loaded_model, inputs, samples, pace)
-    return _detected(loaded_model, inputs, samples) if is_detector(loaded_model) else _classified(loaded_model, inputs)
+    if loaded_model.task.compares:
+        return _comparison(loaded_model, batch, batch_size)
+    if loaded_model.task.detects:
+        return _detection(loaded_model, batch)
+    return _classification(loaded_model, batch)
 
 
-def _classified(loaded_model: LoadedModel, inputs: Inputs) -> Questions:
+def answer(questions: Questions, inputs: Inputs, batch_size: BatchSize) -> Logits:
+    """The model's answers to inputs, on its own kernels, without a graph."""
+    with torch.no_grad():
+        parts = batch_size.map_slices(len(inputs[SAMPLE]), lambda part: questions.logits(slice_inputs(inputs, part)))
+    return torch.cat(parts)
+
+
+def _classification(loaded_model: LoadedModel, batch: SampleBatch) -> Questions:
     names = dict(labels_of(loaded_model.model))
     return Questions(
-        inputs,
-        lambda asked: logits_of(loaded_model.model(**as_taken(asked))),
-        lambda labels: (inputs, lambda part: labels[part].tolist()),
-        [names] * len(inputs[SAMPLE]),
+        batch,
+        lambda inputs: logits_of(loaded_model.model(**model_arguments(inputs))),
+        lambda labels: TargetedInputs(batch.inputs, lambda part: labels[part].tolist()),
+        [names] * len(batch),
     )
 
 
-def _detected(loaded_model: LoadedModel, inputs: Inputs, samples: Sequence[Sample]) -> Questions:
+def _detection(loaded_model: LoadedModel, batch: SampleBatch) -> Questions:
     """Is the thing of the sample's label there? Two logits, of absent and present, by the query that says so most."""
     names = dict(labels_of(loaded_model.model))
-    known = [0 if sample.label is None else label_of(sample, names) for sample in samples]
-    asked_for = torch.tensor(known, device=inputs[SAMPLE].device)
+    numbers = [0 if sample.label is None else label_of(sample, names) for sample in batch.samples]
+    wanted = torch.tensor(numbers, device=batch.inputs[SAMPLE].device)
 
-    def logits(asked: Inputs) -> Logits:
-        found = probabilities(loaded_model, loaded_model.model(**as_taken(asked)).logits)
-        chosen = asked_for[asked[SAMPLE]]
-        present = found.gather(2, chosen[:, None, None].expand(-1, found.shape[1], 1)).amax(dim=(1, 2))
+    def logits(inputs: Inputs) -> Logits:
+        shares = probabilities(loaded_model, loaded_model.model(**model_arguments(inputs)).logits)
+        wanted_here = wanted[inputs[SAMPLE]]
+        present = shares.gather(2, wanted_here[:, None, None].expand(-1, shares.shape[1], 1)).amax(dim=(1, 2))
         present = present.clamp(1e-6, 1 - 1e-6)
         return torch.stack([(1 - present).log(), present.log()], dim=1)
 
-    def explained(labels: Labels) -> tuple[Inputs, Callable[[slice], Target]]:
-        return inputs, lambda part: asked_for[part].tolist()
+    def targeted(labels: Labels) -> TargetedInputs:
+        return TargetedInputs(batch.inputs, lambda part: wanted[part].tolist())
 
-    sample_names = [{0: f"no {label_name(label, names)}", 1: label_name(label, names)} for label in known]
-    return Questions(inputs, logits, explained, sample_names)
+    sample_names = [{0: f"no {label_name(label, names)}", 1: label_name(label, names)} for label in numbers]
+    return Questions(batch, logits, targeted, sample_names)
 
 
 def probabilities(loaded_model: LoadedModel, logits: Tensor) -> Tensor:
@@ -74,49 +93,40 @@ def probabilities(loaded_model: LoadedModel, logits: Tensor) -> Tensor:
     return logits.sigmoid() if is_sole else logits.softmax(dim=2)[..., :-1]
 
 
-def _compared(loaded_model: LoadedModel, inputs: Inputs, samples: Sequence[Sample], pace: BatchSize) -> Questions:
+def _comparison(loaded_model: LoadedModel, batch: SampleBatch, batch_size: BatchSize) -> Questions:
     """Which of its texts is the picture most like?"""
-    texts = list(dict.fromkeys(text for sample in samples for text in sample.choices))
-    picture = picture_of(samples[0].example[0], loaded_model)
-    encoded = [
-        EncodedExample(n, picture, chunk=whole_text(text, loaded_model, truncate=True)) for n, text in enumerate(texts)
-    ]
-    choices = model_inputs(loaded_model, encoded)
-    read = {name: value for name, value in choices.items() if name != "pixel_values"}
+    texts = list(dict.fromkeys(text for sample in batch.samples for text in sample.choices))
+    encodings = [EncodedExample(n, chunk=whole_text(text, loaded_model, truncate=True)) for n, text in enumerate(texts)]
+    choices = model_inputs(loaded_model, encodings)
     model, scale = loaded_model.model, scale_of(loaded_model.model)
     with torch.no_grad():
-        one = {"pixel_values": choices["pixel_values"][:1]}
-        embedded = torch.cat(pace.parts(len(texts), lambda part: model(**sliced(read, part), **one).text_embeds))
+        one_image = {"pixel_values": batch.inputs["pixel_values"][:1]}
+        embedded = torch.cat(
+            batch_size.map_slices(
+                len(texts), lambda part: model(**slice_inputs(choices, part), **one_image).text_embeds
+            )
+        )
     number_of = {text: number for number, text in enumerate(texts)}
-    numbers = [[number_of[text] for text in sample.choices] for sample in samples]
+    numbers = [[number_of[text] for text in sample.choices] for sample in batch.samples]
     most = max(map(len, numbers))
     places = torch.tensor([line + [-1] * (most - len(line)) for line in numbers], device=embedded.device)
 
-    def logits(asked: Inputs) -> Logits:
-        one_text = {name: value[:1] for name, value in read.items()}
-        seen = model(pixel_values=asked["pixel_values"], **one_text).image_embeds
-        here = places[asked[SAMPLE]]
-        alike = scale * (seen @ embedded.T).gather(1, here.clamp(min=0))
-        answers: Logits = alike.masked_fill(here < 0, torch.finfo(alike.dtype).min)
-        return answers
+    def logits(inputs: Inputs) -> Logits:
+        one_text = {name: value[:1] for name, value in choices.items()}
+        image_embeds = model(pixel_values=inputs["pixel_values"], **one_text).image_embeds
+        here = places[inputs[SAMPLE]]
+        likeness = scale * (image_embeds @ embedded.T).gather(1, here.clamp(min=0))
+        masked: Logits = likeness.masked_fill(here < 0, torch.finfo(likeness.dtype).min)
+        return masked
 
-    def explained(labels: Labels) -> tuple[Inputs, Callable[[slice], Target]]:
-        chosen = places.gather(1, labels[:, None])[:, 0]
-        return inputs | {name: value[chosen] for name, value in read.items()}, lambda part: "predicted"
+    # The samples' own texts are padded as the choices are: maps of either have one width.
+    own = torch.tensor([number_of[sample.example[1]] for sample in batch.samples], device=embedded.device)
+    padded = replace(batch, inputs=batch.inputs | {name: value[own] for name, value in choices.items()})
 
-    names = [dict(enumerate(sample.choices)) for sample in samples]
-    return Questions(inputs, logits, explained, names)
+    def targeted(labels: Labels) -> TargetedInputs:
+        texts_here = places.gather(1, labels[:, None])[:, 0]
+        inputs = padded.inputs | {name: value[texts_here] for name, value in choices.items()}
+        return TargetedInputs(inputs, lambda part: "predicted")
 
-
-def label_of(sample: Sample, names: dict[int, str]) -> int:
-    """The number of a sample's label among these; -1 if it has none."""
-    return -1 if sample.label is None else label_index(sample.label, names, len(names))
-
-
-def sliced(inputs: Inputs, part: slice) -> Inputs:
-    return {name: value[part] for name, value in inputs.items()}
-
-
-def as_taken(inputs: Inputs) -> Inputs:
-    """The inputs as the model takes them: it need not know whose they are."""
-    return {name: value for name, value in inputs.items() if name != SAMPLE}
+    names = [dict(enumerate(sample.choices)) for sample in batch.samples]
+    return Questions(padded, logits, targeted, names)

@@ -3,66 +3,163 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from whyformer.benchmark.digests import SUITE_FILE
 from whyformer.benchmark.engines import local, ray
+from whyformer.benchmark.plan import DIGESTS, Plan, make_plan
 from whyformer.benchmark.suite import Suite, read_suite
-from whyformer.benchmark.tables import is_done, unfinished_of, write_shard, write_whole
-from whyformer.benchmark.worker import Plan, plan_of
+from whyformer.benchmark.tables import is_done, remove_tables, unusable_reasons, write_shard
+from whyformer.benchmark.worker import reason_kind
 from whyformer.errors import WhyformerError, check_choice
+from whyformer.files import is_unfinished, write_whole
+from whyformer.plugins import load_plugins
 
 Engine = Literal["local", "ray"]
-ENGINES: dict[str, Callable[[Plan, Path, Iterable[int]], Iterator[tuple[int, dict[str, bytes]]]]] = {
-    "local": local.tables,
-    "ray": ray.tables,
-}
-SUITE = "suite.json"
 
 
-def evaluate(
-    suite: str | Path | Suite, out: str | Path, *, data: str | Path = ".", engine: Engine = "local", quiet: bool = False
+class RunShards(Protocol):
+    """An engine: the files of each of these shards, as soon as it is done."""
+
+    def __call__(
+        self, plan: Plan, data: Path, shards: list[int], plugins: Sequence[Path] = ()
+    ) -> Iterator[tuple[int, dict[str, bytes]]]: ...
+
+
+ENGINES: dict[str, RunShards] = {"local": local.run_shards, "ray": ray.run_shards}
+
+
+class NoUsableSample(WhyformerError):
+    """Not one sample of a run could be used: there is nothing to report."""
+
+
+def run_suite(
+    suite: str | Path | Suite,
+    out: str | Path,
+    *,
+    data: str | Path = ".",
+    engine: Engine = "local",
+    plugins: Sequence[str | Path] = (),
+    quiet: bool = False,
 ) -> Path:
     """Run a suite, or go on with it where it was stopped; its tables are Parquet files in the folder `out`.
 
-    Relative paths of the suite are taken from the folder `data`.
+    Args:
+        suite: A TOML file, or what `read_suite` or `make_suite` gave.
+        out: The folder of the run. One that holds the same suite's results is gone on with; any other is refused.
+        data: The folder that relative paths of the suite are taken from.
+        engine: "local", this process, or "ray", a Ray cluster (RAY_ADDRESS names one).
+        plugins: Python files that register methods, readers or protocols; they run here and in every worker.
+        quiet: Whether nothing is shown of how far it is.
+
+    Returns:
+        The folder `out`.
+
+    Raises:
+        WhyformerError: The suite, its model or its data cannot be used, not one sample can, or the folder holds results
+            of another suite, of other weights, of another processor or of other data.
+
+    Example:
+        >>> import tempfile
+        >>> from whyformer.benchmark import make_suite, run_suite
+        >>> suite = make_suite({
+        ...     "model": "mini-visualbert", "data": {"reader": "scenes", "count": 2},
+        ...     "methods": ["rollout"], "protocols": ["localisation"],
+        ... })
+        >>> folder = run_suite(suite, tempfile.mkdtemp(), quiet=True)
+        >>> sorted(path.name for path in folder.iterdir())
+        ['explanations', 'rows', 'samples', 'suite.json']
     """
     check_choice("engine", engine, Engine)
-    asked = suite if isinstance(suite, Suite) else read_suite(suite)
-    place, folder = Path(data).resolve(), Path(out)
-    plan = plan_of(asked, place)
-    _claim(folder, plan)
+    plugin_files = [Path(path) for path in plugins]
+    load_plugins(plugin_files)
+    checked = suite if isinstance(suite, Suite) else read_suite(suite)
+    place = Path(data).resolve()
+    return run_plan(make_plan(checked, place), Path(out), place, engine=engine, plugins=plugin_files, quiet=quiet)
+
+
+def run_plan(
+    plan: Plan, folder: Path, data: Path, *, engine: Engine, plugins: Sequence[Path] = (), quiet: bool = False
+) -> Path:
+    """Do the shards of a plan that are not done yet."""
+    claim_folder(folder, plan)
     todo = [number for number in range(len(plan.shards)) if not is_done(folder, number)]
-    with _told(plan, len(todo), quiet=quiet) as tell:
-        for number, tables in ENGINES[engine](plan, place, todo) if todo else ():
+    with _progress(plan, len(todo), quiet=quiet) as note_shard:
+        for number, tables in ENGINES[engine](plan, data, todo, plugins) if todo else ():
             write_shard(folder, number, tables)
-            tell(number)
+            note_shard(number)
+    check_usable(folder, plan)
     return folder
 
 
-def _claim(folder: Path, plan: Plan) -> None:
-    """The folder belongs to this suite from now on; one that holds results of another is refused."""
-    wanted = json.loads(json.dumps(plan.document))
-    place = folder / SUITE
+def check_usable(folder: Path, plan: Plan) -> None:
+    """Refuse a run without one usable sample; the folder can be used again."""
+    reasons = unusable_reasons(folder)
+    if len(reasons) < plan.count:
+        return
+    remove_tables(folder)
+    (kind, times), *others = Counter(map(reason_kind, reasons)).most_common()
+    reason = next(one for one in reasons if reason_kind(one) == kind)
+    mostly = f", {times} of them for this reason" if others else ""
+    raise NoUsableSample(f"None of the {len(reasons)} samples could be used{mostly}: {reason}")
+
+
+def claim_folder(folder: Path, plan: Plan) -> None:
+    """Make the folder that of this plan; one that holds results of anything else is refused."""
+    document = json.loads(json.dumps(plan.document, default=str))
+    place = folder / SUITE_FILE
     if place.is_file():
         known = json.loads(place.read_text(encoding="utf-8"))
-        if known != wanted and any(folder.glob("*/*.parquet")):
-            differing = [key for key in {**known, **wanted} if known.get(key) != wanted.get(key)]
-            what = ", ".join("the data" if key == "names" else key for key in differing if key != "count")
-            raise WhyformerError(f"{str(folder)!r} holds the results of another suite ({what}): choose another folder.")
-    elif folder.exists() and (not folder.is_dir() or set(folder.iterdir()) - {unfinished_of(place)}):
+        if known != document and any(folder.glob("*/*.parquet")):
+            is_finished = all(is_done(folder, number) for number in range(len(plan.shards)))
+            _check_same(folder, known, document, is_finished=is_finished)
+    elif folder.exists() and (not folder.is_dir() or not all(map(is_unfinished, folder.iterdir()))):
         raise WhyformerError(f"{str(folder)!r} is not empty and holds no suite: choose another folder.")
-    write_whole(place, (json.dumps(wanted, indent=1, ensure_ascii=False) + "\n").encode())
+    if folder.is_dir():
+        for rest in filter(is_unfinished, folder.iterdir()):
+            rest.unlink()
+    if not place.is_file() or known != document:
+        write_whole(place, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
+
+
+def _check_same(folder: Path, known: dict[str, Any], document: dict[str, Any], *, is_finished: bool) -> None:
+    """Refuse to go on with the run that is known by another document."""
+    keys = [key for key in {**known, **document} if known.get(key) != document.get(key) and key != DIGESTS]
+    if keys:
+        what = ", ".join("the data" if key == "names" else key for key in keys if key != "count")
+        raise WhyformerError(f"{str(folder)!r} holds the results of another suite ({what}): choose another folder.")
+    if DIGESTS not in known:
+        if is_finished:
+            return
+        raise WhyformerError(
+            f"{str(folder)!r} was begun by a version that did not note which weights and data it was begun with: "
+            "choose another folder."
+        )
+    model, reader = document["model"], document["data"]["reader"]
+    parts = {
+        "weights": f"the weights of {model!r}",
+        "processor": f"the configuration or processor of {model!r}",
+        "data": f"the data of {reader!r}",
+    }
+    changes = [text for key, text in parts.items() if known[DIGESTS].get(key) != document[DIGESTS].get(key)]
+    start = datetime.fromtimestamp((folder / SUITE_FILE).stat().st_mtime).strftime("%Y-%m-%d %H:%M")
+    raise WhyformerError(
+        f"{str(folder)!r} holds results from before {' and '.join(changes)} changed (it was begun {start}): choose "
+        "another folder."
+    )
 
 
 @contextmanager
-def _told(plan: Plan, todo: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+def _progress(plan: Plan, todo: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """A bar with the time left on a terminal, elsewhere a line for each shard."""
     terminal, total = Console(stderr=True), len(plan.shards)
     if terminal.is_terminal and not quiet:
@@ -72,10 +169,10 @@ def _told(plan: Plan, todo: int, *, quiet: bool) -> Iterator[Callable[[int], Non
             task = bar.add_task(title, total=total, completed=total - todo)
             yield lambda number: bar.advance(task)
         return
-    done = count(total - todo + 1)
+    finished = count(total - todo + 1)
 
-    def tell(number: int) -> None:
+    def note_shard(number: int) -> None:
         if not quiet:
-            terminal.print(f"shard {number} done, {next(done)} of {total}", highlight=False)
+            terminal.print(f"shard {number} done, {next(finished)} of {total}", highlight=False)
 
-    yield tell
+    yield note_shard

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -13,9 +12,11 @@ from PIL import Image
 from torch import Tensor
 from torch.nn import functional as F
 
-from whyformer.benchmark.protocols import Column, Found, Line
-from whyformer.benchmark.shard import Shard
+from whyformer.benchmark.batch import SampleBatch
+from whyformer.benchmark.protocols import Column, Columns, Line
+from whyformer.benchmark.shard import Shard, label_names
 from whyformer.extras import extra
+from whyformer.files import write_whole
 
 SAMPLES, EXPLANATIONS, ROWS = "samples", "explanations", "rows"
 # The order in which they are written: a shard is done when its last table is there.
@@ -26,7 +27,7 @@ NOTE = ""  # in place of a protocol: the row is about a method, whatever sample 
 Record = dict[str, Any]
 
 
-def schema(table: str) -> Any:
+def table_schema(table: str) -> Any:
     """The columns of a table."""
     pa = extra("pyarrow")
     numbers, whole = pa.list_(pa.float64()), pa.list_(pa.int32())
@@ -73,7 +74,7 @@ def parquet(table: str, records: list[Record]) -> bytes:
     """The records as the bytes of a file."""
     pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
     buffer = io.BytesIO()
-    pq.write_table(pa.Table.from_pylist(records, schema(table)), buffer, compression="zstd", store_schema=False)
+    pq.write_table(pa.Table.from_pylist(records, table_schema(table)), buffer, compression="zstd", store_schema=False)
     return buffer.getvalue()
 
 
@@ -84,56 +85,42 @@ def whole_table(
     pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
     wanted = None if samples is None else [("sample", "in", list(samples))]
     paths = sorted((folder / table).glob("*.parquet"))
-    found = [pq.read_table(path, columns=columns, filters=wanted) for path in paths]
+    shards = [pq.read_table(path, columns=columns, filters=wanted) for path in paths]
     # A run begun by an older version has shards without the columns that came later.
-    return pa.concat_tables(found, promote_options="default") if found else schema(table).empty_table()
+    return pa.concat_tables(shards, promote_options="default") if shards else table_schema(table).empty_table()
 
 
-def read(folder: Path, table: str, samples: Sequence[int] | None = None) -> list[Record]:
+def read_records(folder: Path, table: str, samples: Sequence[int] | None = None) -> list[Record]:
     """The records of all shards, in their order, or those of some samples."""
     records: list[Record] = whole_table(folder, table, samples=samples).to_pylist()
     return records
 
 
-def unread(folder: Path) -> int:
-    """How many samples could not be used."""
-    errors = whole_table(folder, SAMPLES, ["error"])
-    return len(errors) - int(errors["error"].null_count)
+def unusable_reasons(folder: Path) -> list[str]:
+    """Why samples could not be used: a reason for each of them."""
+    errors = whole_table(folder, SAMPLES, ["error"])["error"].to_pylist()
+    return [error for error in errors if error]
 
 
-def path_of(folder: Path, table: str, number: int) -> Path:
+def shard_path(folder: Path, table: str, number: int) -> Path:
     return folder / table / f"{number:05d}.parquet"
 
 
 def is_done(folder: Path, number: int) -> bool:
-    return path_of(folder, TABLES[-1], number).is_file()
+    return shard_path(folder, TABLES[-1], number).is_file()
 
 
 def write_shard(folder: Path, number: int, tables: dict[str, bytes]) -> None:
     """The files of a shard, the one that says it is done last."""
     for table in TABLES:
-        write_whole(path_of(folder, table, number), tables[table])
+        write_whole(shard_path(folder, table, number), tables[table])
 
 
-def unfinished_of(path: Path) -> Path:
-    """Where a file is written before it is moved to its place."""
-    return path.with_name(f".{path.name}.tmp")
-
-
-def write_whole(path: Path, content: bytes) -> None:
-    """A file that is either there with all its bytes or not at all, also after a power cut."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    unfinished = unfinished_of(path)
-    with unfinished.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(unfinished, path)
-    folder = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+def remove_tables(folder: Path) -> None:
+    """Remove the files of all shards."""
+    for table in reversed(TABLES):  # the one that says that a shard is done first
+        for path in (folder / table).glob("*.parquet"):
+            path.unlink()
 
 
 def sample_record(number: int, name: str, error: str) -> Record:
@@ -142,67 +129,70 @@ def sample_record(number: int, name: str, error: str) -> Record:
 
 
 def sample_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
-    predicted = shard.clean.argmax(dim=1)
-    sure = shard.clean.float().softmax(dim=1).amax(dim=1).tolist()
-    names, right = shard.label_names(predicted), shard.label_names(shard.labels.clamp(min=0))
-    for row, (number, sample, piece) in enumerate(zip(numbers, shard.samples, shard.encoded, strict=True)):
-        record = {"sample": number, "name": sample.name, "label": None if sample.label is None else right[row]}
-        record |= {"predicted": names[row], "probability": sure[row]}
-        if piece.chunk is not None:
-            layout = piece.chunk.layout
+    """The samples with the model's answers, and what of them a report shows."""
+    predicted = label_names(shard, shard.logits.argmax(dim=1))
+    probabilities = shard.logits.float().softmax(dim=1).amax(dim=1).tolist()
+    labels, batch = label_names(shard, shard.labels.clamp(min=0)), shard.batch
+    for row, (number, sample, encoding) in enumerate(zip(numbers, batch.samples, batch.encodings, strict=True)):
+        record = {"sample": number, "name": sample.name, "label": None if sample.label is None else labels[row]}
+        record |= {"predicted": predicted[row], "probability": probabilities[row]}
+        if encoding.chunk is not None:
+            layout = encoding.chunk.layout
             record |= {"text": layout.texts[0], "pieces": [end for ends in layout.offsets for end in ends]}
         if sample.words is not None:
             record["rationale"] = [int(is_marked) for is_marked in sample.words]
         if sample.picture is not None:
-            record |= _pictured(shard, row)
+            record |= _picture_record(batch, row)
         yield record
 
 
-def _pictured(shard: Shard, row: int) -> Record:
+def _picture_record(batch: SampleBatch, row: int) -> Record:
     """The picture, small, where in it the model saw what, and the truth of it where that is known."""
-    sample, piece = shard.samples[row], shard.encoded[row]
+    sample, encoding = batch.samples[row], batch.encodings[row]
     image = sample.picture
     assert image is not None
     small = image.copy()
     small.thumbnail((PICTURE_SIDE, PICTURE_SIDE))
     scale = (small.width / image.width, small.height / image.height) * 2
-    record: Record = {"picture": _encoded(small, "JPEG", quality=90)}
+    record: Record = {"picture": _image_bytes(small, "JPEG", quality=90)}
     if sample.mask is not None:
-        record["mask"] = _encoded(Image.fromarray(sample.mask).resize(small.size, Image.Resampling.NEAREST), "PNG")
+        record["mask"] = _image_bytes(Image.fromarray(sample.mask).resize(small.size, Image.Resampling.NEAREST), "PNG")
     if sample.regions is not None:
         record["true_regions"] = [int(is_marked) for is_marked in sample.regions]
-    if piece.picture is not None:
-        height, width = shard.content(row)
-        left, top, right, bottom = piece.picture.box
-        beyond = (shard.size[1] / width, shard.size[0] / height)
+    if encoding.picture is not None:
+        height, width = batch.content_size(row)
+        left, top, right, bottom = encoding.picture.box
+        beyond = (batch.image_size[1] / width, batch.image_size[0] / height)
         box = (left, top, left + (right - left) * beyond[0], top + (bottom - top) * beyond[1])
         record["box"] = [edge * by for edge, by in zip(box, scale, strict=True)]
-    if piece.regions is not None:
-        boxes = piece.regions.boxes * np.array(scale)
+    if encoding.regions is not None:
+        boxes = encoding.regions.boxes * np.array(scale)
         record["regions"] = boxes.flatten().astype(float).tolist()
     return record
 
 
-def _encoded(image: Image.Image, kind: str, **options: Any) -> bytes:
+def _image_bytes(image: Image.Image, kind: str, **options: Any) -> bytes:
     buffer = io.BytesIO()
     image.save(buffer, kind, **options)
     return buffer.getvalue()
 
 
 def explanation_records(shard: Shard, numbers: Sequence[int]) -> Iterator[Record]:
-    for (method, labels), maps in shard.maps.items():
-        names = shard.label_names(Tensor(list(labels)).long())
+    """Every map that was made, of every sample."""
+    for (method, labels), maps in shard.cache.maps.items():
+        names = label_names(shard, Tensor(list(labels)).long())
         for part, full in maps.items():
             scores = _coarse(full)
             for row, number in enumerate(numbers):
+                own = _own_scores(shard.batch, row, part, scores)
                 yield {
                     "sample": number,
                     "method": method,
                     "target": names[row],
                     "part": part,
                     "rows": scores.shape[1] if scores.dim() == 3 else 1,
-                    "columns": scores.shape[-1] if scores.dim() == 3 else len(_own(shard, row, part, scores)),
-                    "scores": _own(shard, row, part, scores).flatten().cpu().tolist(),
+                    "columns": scores.shape[-1] if scores.dim() == 3 else len(own),
+                    "scores": own.flatten().cpu().tolist(),
                 }
 
 
@@ -214,18 +204,19 @@ def _coarse(scores: Tensor) -> Tensor:
     return F.adaptive_avg_pool2d(scores, (height, width))
 
 
-def _own(shard: Shard, row: int, part: str, scores: Tensor) -> Tensor:
+def _own_scores(batch: SampleBatch, row: int, part: str, scores: Tensor) -> Tensor:
     """A sample's scores without those of special tokens and padding."""
-    piece = shard.encoded[row]
-    if part == "text" and piece.chunk is not None:
-        return scores[row, list(piece.chunk.positions)]
-    if part == "regions" and piece.regions is not None:
-        return scores[row, : len(piece.regions.boxes)]
+    encoding = batch.encodings[row]
+    if part == "text" and encoding.chunk is not None:
+        return scores[row, list(encoding.chunk.positions)]
+    if part == "regions" and encoding.regions is not None:
+        return scores[row, : len(encoding.regions.boxes)]
     return scores[row]
 
 
-def row_records(protocol: str, found: Found, numbers: Sequence[int]) -> Iterator[Record]:
-    for (method, measure), column in found.items():
+def row_records(protocol: str, columns: Columns, numbers: Sequence[int]) -> Iterator[Record]:
+    """Every value that a protocol measured."""
+    for (method, measure), column in columns.items():
         for number, value in zip(numbers, _values(column), strict=True):
             yield {"sample": number, "protocol": protocol, "method": method, "measure": measure} | value
 

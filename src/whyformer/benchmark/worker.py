@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
-from typing import Any
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-import numpy as np
-
-from whyformer.benchmark.batch_size import BatchSize, is_the_machines
+from whyformer.benchmark.batch import EncodedSample, SampleBatch, collate_samples, encode_sample
+from whyformer.benchmark.batch_size import BatchSize, is_machine_error
+from whyformer.benchmark.plan import Plan
 from whyformer.benchmark.protocols import protocol_named
-from whyformer.benchmark.samples import READERS, Sample, sample_of
-from whyformer.benchmark.shard import NotFinite, Shard, check_sample, shard_of
-from whyformer.benchmark.suite import Suite, located
+from whyformer.benchmark.samples import make_sample
+from whyformer.benchmark.shard import NotFinite, Shard, make_shard
 from whyformer.benchmark.tables import (
     EXPLANATIONS,
     NOTE,
@@ -28,44 +24,10 @@ from whyformer.benchmark.tables import (
     sample_record,
     sample_records,
 )
-from whyformer.data import Examples
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, load
 
 LOOKED_AT = 32  # samples beyond the first shard, before a suite is refused
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A suite with its data: which samples there are, and which of them each shard holds."""
-
-    suite: Suite
-    examples: Examples[Any]
-    shards: tuple[tuple[int, ...], ...]
-
-    @property
-    def labels(self) -> Mapping[str, str]:
-        assert not isinstance(self.suite.labels, str)  # a file of them was read when the plan was made
-        return self.suite.labels
-
-    @property
-    def document(self) -> dict[str, Any]:
-        """What decides the results, as plain data; the names of the samples by their digest."""
-        names = [self.examples.names[number] for shard in self.shards for number in shard]
-        digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
-        return self.suite.document | {"names": digest, "count": len(names)}
-
-
-def plan_of(suite: Suite, data: Path) -> Plan:
-    """The suite's samples, drawn by its seed, in the order of the data."""
-    placed = located(suite, data)
-    examples = READERS[suite.data.name](**placed.data.options)
-    if not len(examples):
-        raise WhyformerError(f"{suite.data.label} has no examples.")
-    count = len(examples) if suite.samples is None else min(suite.samples, len(examples))
-    drawn = np.sort(np.random.default_rng(suite.seed).permutation(len(examples))[:count]).tolist()
-    shards = tuple(tuple(drawn[start : start + suite.shard]) for start in range(0, count, suite.shard))
-    return Plan(replace(suite, labels=placed.labels), examples, shards)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,17 +36,18 @@ class Worker:
 
     plan: Plan
     loaded_model: LoadedModel
-    pace: BatchSize
+    batch_size: BatchSize
 
     def tables(self, number: int) -> dict[str, bytes]:
         """The files of a shard, by the names of the tables."""
-        records = results(self.plan, self.loaded_model, self.pace, number)
-        return {table: parquet(table, found) for table, found in records.items()}
+        by_table = shard_records(self.plan, self.loaded_model, self.batch_size, number)
+        return {table: parquet(table, records) for table, records in by_table.items()}
 
 
-def worker_of(plan: Plan, data: Path, device: str | None = None) -> Worker:
-    """The worker that loads the suite's model."""
-    return Worker(plan, load(located(plan.suite, data).model, device=device), BatchSize(plan.suite.batch))
+def make_worker(plan: Plan, device: str | None = None) -> Worker:
+    """The worker with the plan's model, which is loaded unless it is already."""
+    loaded_model = plan.model if isinstance(plan.model, LoadedModel) else load(plan.model, device=device)
+    return Worker(plan, loaded_model, BatchSize(plan.suite.batch))
 
 
 @dataclass(frozen=True)
@@ -96,64 +59,84 @@ class Unusable:
 
     @property
     def kind(self) -> str | None:
-        """The reason without the names and numbers in it; None where the sample itself is damaged."""
-        first = re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "…", self.reason).partition(". ")[0]
-        return first if self.is_read else None
+        """The kind of the reason; None where the sample itself is damaged."""
+        return reason_kind(self.reason) if self.is_read else None
 
 
-def results(plan: Plan, loaded_model: LoadedModel, pace: BatchSize, number: int) -> dict[str, list[Record]]:
+def reason_kind(reason: str) -> str:
+    """The first sentence of a reason without the names and numbers in it."""
+    return re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "…", reason).partition(". ")[0]
+
+
+def shard_records(plan: Plan, loaded_model: LoadedModel, batch_size: BatchSize, number: int) -> dict[str, list[Record]]:
     """The records of every table of a shard; samples that turn out to be unusable are left out of it."""
     numbers = plan.shards[number]
-    tried = {place: _tried(plan, loaded_model, place) for place in numbers}
-    samples = {place: one for place, one in tried.items() if isinstance(one, Sample)}
-    unusable = {place: one for place, one in tried.items() if isinstance(one, Unusable)}
-    if number == 0 and not samples:
+    encoded, batch, unusable = _encode_shard(plan, loaded_model, numbers)
+    if number == 0 and batch is None:
         _check_fit(plan, loaded_model, list(unusable.values()))
-    wrong = {place: sample_record(place, plan.examples.names[place], one.reason) for place, one in unusable.items()}
-    found: dict[str, list[Record]] = {SAMPLES: [], EXPLANATIONS: [], ROWS: []}
-    while samples:
+    errors = {place: one.reason for place, one in unusable.items()}
+    records: dict[str, list[Record]] = {SAMPLES: [], EXPLANATIONS: [], ROWS: []}
+    while batch is not None:
         try:
-            found = _found(plan, loaded_model, pace, samples)
+            records = _measure(plan, loaded_model, batch_size, batch, list(encoded))
             break
         except NotFinite as broken:
-            for place in [place for row, place in enumerate(samples) if row in broken.rows]:
-                del samples[place]
-                wrong[place] = sample_record(place, plan.examples.names[place], str(broken))
-    described = {record["sample"]: record for record in found[SAMPLES]} | wrong
-    return found | {SAMPLES: [described[place] for place in numbers]}
+            for place in [place for row, place in enumerate(encoded) if row in broken.rows]:
+                del encoded[place]
+                errors[place] = str(broken)
+            batch = collate_samples(loaded_model, list(encoded.values())) if encoded else None
+    by_number = {record["sample"]: record for record in records[SAMPLES]}
+    by_number |= {place: sample_record(place, plan.examples.names[place], error) for place, error in errors.items()}
+    return records | {SAMPLES: [by_number[place] for place in numbers]}
 
 
-def _found(
-    plan: Plan, loaded_model: LoadedModel, pace: BatchSize, samples: Mapping[int, Sample]
-) -> dict[str, list[Record]]:
-    """The records of these samples, by their numbers."""
-    suite, numbers = plan.suite, list(samples)
-    methods = {choice.label: (choice.name, dict(choice.options)) for choice in suite.methods}
-    shard = shard_of(loaded_model, list(samples.values()), methods, pace, suite.seed)
-    rows: list[Record] = []
-    for choice in suite.protocols:
-        found = protocol_named(choice.name).found(shard, **choice.options)
-        rows += row_records(choice.label, found, numbers)
-    return {
-        SAMPLES: list(sample_records(shard, numbers)),
-        EXPLANATIONS: list(explanation_records(shard, numbers)),
-        ROWS: rows + _left_out(shard, numbers),
-    }
+def _encode_shard(
+    plan: Plan, loaded_model: LoadedModel, numbers: Sequence[int]
+) -> tuple[dict[int, EncodedSample], SampleBatch | None, dict[int, Unusable]]:
+    """The samples that the model can be asked about, as one batch, and why others cannot."""
+    results = {place: _try_sample(plan, loaded_model, place) for place in numbers}
+    encoded = {place: one for place, one in results.items() if isinstance(one, EncodedSample)}
+    unusable = {place: one for place, one in results.items() if isinstance(one, Unusable)}
+    if not encoded:
+        return encoded, None, unusable
+    try:
+        return encoded, collate_samples(loaded_model, list(encoded.values())), unusable
+    except Exception as error:  # a processor may stumble over one picture of a batch
+        if is_machine_error(error):
+            raise
+    for place, one in list(encoded.items()):
+        reason = _why_not_collated(loaded_model, one)
+        if reason is not None:
+            unusable[place] = reason
+            del encoded[place]
+    return encoded, collate_samples(loaded_model, list(encoded.values())) if encoded else None, unusable
 
 
-def _tried(plan: Plan, loaded_model: LoadedModel, number: int) -> Sample | Unusable:
-    """A sample that the model can be asked about, or why it cannot."""
+def _try_sample(plan: Plan, loaded_model: LoadedModel, number: int) -> EncodedSample | Unusable:
+    """A sample as the model takes it, or why it cannot."""
     is_read = False
     try:
         example = plan.examples[number]
         is_read = True
-        sample = sample_of(example, loaded_model, plan.labels)
-        check_sample(loaded_model, sample)
+        return encode_sample(loaded_model, make_sample(example, loaded_model, plan.labels))
     except Exception as error:  # a damaged sample can fail anywhere in decoders, tokenizers and processors
-        if is_the_machines(error):
+        if is_machine_error(error):
             raise
-        return Unusable(" ".join(f"{error}".split()) or type(error).__name__, is_read)
-    return sample
+        return Unusable(_one_line(error), is_read)
+
+
+def _why_not_collated(loaded_model: LoadedModel, encoded: EncodedSample) -> Unusable | None:
+    try:
+        collate_samples(loaded_model, [encoded])
+    except Exception as error:
+        if is_machine_error(error):
+            raise
+        return Unusable(_one_line(error), is_read=True)
+    return None
+
+
+def _one_line(error: Exception) -> str:
+    return " ".join(f"{error}".split()) or type(error).__name__
 
 
 def _check_fit(plan: Plan, loaded_model: LoadedModel, first: Sequence[Unusable]) -> None:
@@ -164,16 +147,33 @@ def _check_fit(plan: Plan, loaded_model: LoadedModel, first: Sequence[Unusable])
     elsewhere = [shard[0] for shard in plan.shards[1 :: 1 + len(plan.shards) // LOOKED_AT]]
     kinds = {one.kind for one in first}
     for number in elsewhere if len(kinds) == 1 else ():
-        one = _tried(plan, loaded_model, number)
-        kinds.add(one.kind if isinstance(one, Unusable) else None)
+        _, _, unusable = _encode_shard(plan, loaded_model, [number])
+        kinds.add(unusable[number].kind if number in unusable else None)
     if len(kinds) == 1 and None not in kinds:
         reason = f"No sample can be used: {first[0].reason} Mend the suite's model, [data] or [labels]."
         raise WhyformerError(reason)
 
 
-def _left_out(shard: Shard, numbers: Sequence[int]) -> list[Record]:
+def _measure(
+    plan: Plan, loaded_model: LoadedModel, batch_size: BatchSize, batch: SampleBatch, numbers: Sequence[int]
+) -> dict[str, list[Record]]:
+    """The records of a batch of samples, which have these numbers."""
+    suite = plan.suite
+    shard = make_shard(loaded_model, batch, suite.methods, batch_size, suite.seed)
+    rows: list[Record] = []
+    for choice in suite.protocols:
+        columns = protocol_named(choice.name).measure(shard, **choice.options)
+        rows += row_records(choice.label, columns, numbers)
+    return {
+        SAMPLES: list(sample_records(shard, numbers)),
+        EXPLANATIONS: list(explanation_records(shard, numbers)),
+        ROWS: rows + _left_out_records(shard, numbers),
+    }
+
+
+def _left_out_records(shard: Shard, numbers: Sequence[int]) -> list[Record]:
     """Why methods are not in the tables."""
     return [
         {"sample": numbers[0], "protocol": NOTE, "method": method, "measure": "left out", "text": reason}
-        for method, reason in shard.left_out.items()
+        for method, reason in shard.cache.left_out.items()
     ]

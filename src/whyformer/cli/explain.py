@@ -116,7 +116,7 @@ def continue_(
     batch_size: options.BatchSize = None,
 ) -> None:
     """Let a model write, and show which words before it each token rests on."""
-    from whyformer.api.writing import continuation
+    from whyformer.api.continuation import continuation
     from whyformer.cli.output import ONE_FILE, check_file, writing
     from whyformer.results.documents import continuation_document
 

@@ -9,8 +9,7 @@ import typer
 
 from whyformer.cli import options
 from whyformer.cli.options import MACHINE
-from whyformer.cli.screen import announce, safe
-from whyformer.plugins import load_plugins
+from whyformer.cli.screen import announce, complain, safe
 
 
 def evaluate(
@@ -22,17 +21,21 @@ def evaluate(
     engine: Annotated[str, typer.Option(help="local, or ray: a Ray cluster.", rich_help_panel=MACHINE)] = "local",
 ) -> None:
     """Measure methods on a model and data, as a suite says; stopped at any moment, it goes on where it was."""
-    from whyformer.benchmark import evaluate as run
-    from whyformer.benchmark.tables import unread
+    from whyformer.benchmark import NoUsableSample, run_suite
+    from whyformer.benchmark.tables import unusable_reasons
     from whyformer.cli.output import check_folder, writing
 
-    load_plugins(plugin or ())
     check_folder(out)
+    settings: dict[str, Any] = {"data": data, "engine": engine, "plugins": plugin or (), "quiet": quiet}
     with writing(out):
-        folder = run(suite, out, data=data, engine=cast(Any, engine), quiet=quiet)  # checked where it is used
-    count = unread(folder)
-    if count:
-        announce(f"{count} of the samples could not be used: the report says why.", quiet=quiet, err=True)
+        try:
+            folder = run_suite(suite, out, **settings)
+        except NoUsableSample as error:  # the command was right, and there is nothing to report
+            complain(str(error))
+            raise typer.Exit(1) from error
+    unusable = unusable_reasons(folder)
+    if unusable:
+        announce(f"{len(unusable)} of the samples could not be used: the report says why.", quiet=quiet, err=True)
     place = safe(folder)
     announce(f"Written to {place}: `whyformer report {place}` shows the results.", quiet=quiet)
 

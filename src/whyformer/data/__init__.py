@@ -1,4 +1,4 @@
-"""Readers of data sets as their authors lay them out. Each example is read when it is asked for, by its number.
+"""Readers of data sets, each by the name that suites use. An example is read when it is wanted, by its number.
 
 reviews = eraser("movies", split="test")
 len(reviews), reviews[0].text, reviews[0].rationale
@@ -6,11 +6,16 @@ len(reviews), reviews[0].text, reviews[0].rationale
 
 from whyformer.data.coco import coco_instances, coco_truth
 from whyformer.data.examples import Document, Examples, Instances, Photo, VisualQuestion
+from whyformer.data.folders import image_folder, image_masks
+from whyformer.data.generated import scenes
 from whyformer.data.pictures import imagenet, imagenet_segmentation, oxford_pets, photos
 from whyformer.data.questions import vqa
+from whyformer.data.registry import READERS, reader, reader_named
+from whyformer.data.tables import hugging_face, table
 from whyformer.data.texts import eraser, newsgroups
 
 __all__ = [
+    "READERS",
     "Document",
     "Examples",
     "Instances",
@@ -19,10 +24,17 @@ __all__ = [
     "coco_instances",
     "coco_truth",
     "eraser",
+    "hugging_face",
+    "image_folder",
+    "image_masks",
     "imagenet",
     "imagenet_segmentation",
     "newsgroups",
     "oxford_pets",
     "photos",
+    "reader",
+    "reader_named",
+    "scenes",
+    "table",
     "vqa",
 ]

@@ -8,6 +8,7 @@ from typing import Any
 
 from whyformer.data.examples import Examples, Instances
 from whyformer.data.files import existing, fields, inside, json_in, rows_of
+from whyformer.data.registry import reader
 from whyformer.inputs.read import image_of
 
 
@@ -23,6 +24,7 @@ def coco_truth(path: str | Path) -> dict[str, Any]:
     return dict(truth)
 
 
+@reader("coco_instances")
 def coco_instances(path: str | Path, images: str | Path) -> Examples[Instances]:
     """The pictures of an instances file that are in the folder `images`, in the order of their ids."""
     truth, folder = coco_truth(path), existing(images, "folder")
@@ -30,10 +32,10 @@ def coco_instances(path: str | Path, images: str | Path) -> Examples[Instances]:
     by_image: dict[int, list[dict[str, Any]]] = {row["id"]: [] for row in rows}
     for annotation in truth["annotations"]:
         by_image.setdefault(annotation["image_id"], []).append(annotation)
-    return Examples(tuple(row["file_name"] for row in rows), partial(_pictured, folder, rows, by_image))
+    return Examples(tuple(row["file_name"] for row in rows), partial(_read_instances, folder, rows, by_image))
 
 
-def _pictured(
+def _read_instances(
     folder: Path, rows: list[dict[str, Any]], by_image: dict[int, list[dict[str, Any]]], number: int
 ) -> Instances:
     row = rows[number]

@@ -33,7 +33,7 @@ class Document:
 
     name: str
     text: str
-    label: str
+    label: str | None = None
     rationale: WordTruth | None = None
 
 

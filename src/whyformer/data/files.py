@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import tarfile
-import warnings
 from collections.abc import Iterable, Mapping
 from functools import cache
 from io import BytesIO
@@ -17,7 +16,7 @@ from PIL import Image
 
 from whyformer.data.examples import UNKNOWN
 from whyformer.errors import WhyformerError
-from whyformer.inputs.read import image_of
+from whyformer.inputs.read import image_of, open_image
 
 
 def inside(folder: Path, name: str) -> Path:
@@ -79,12 +78,12 @@ def _places(archive: Path, changed: int) -> dict[str, tuple[int, int]]:
 
 def picture(content: bytes, name: str) -> Image.Image:
     """The picture that these bytes of a file hold."""
-    return image_of(_opened(content, name))
+    return image_of(_open_image(content, name))
 
 
 def mask_values(content: bytes, name: str) -> np.ndarray:
     """The mask that these bytes of a file hold, with the values it has there."""
-    values = np.asarray(_opened(content, name))
+    values = np.asarray(_open_image(content, name))
     if values.ndim != 2:
         raise WhyformerError(f"The mask {name!r} has shape {values.shape}: one value for each pixel is expected.")
     return values
@@ -92,10 +91,10 @@ def mask_values(content: bytes, name: str) -> np.ndarray:
 
 def mask(values: np.ndarray, marks: Mapping[int, int]) -> np.ndarray:
     """A mask's values as `marks` translates them; all others are unknown."""
-    found = np.full(values.shape, UNKNOWN, dtype=np.uint8)
+    pixels = np.full(values.shape, UNKNOWN, dtype=np.uint8)
     for value, mark in marks.items():
-        found[values == value] = mark
-    return found
+        pixels[values == value] = mark
+    return pixels
 
 
 def same_size(image: Image.Image, mask: np.ndarray, name: str) -> None:
@@ -120,13 +119,10 @@ def rows_of(table: Any, name: str, where: str) -> list[Any]:
     return rows
 
 
-def _opened(content: bytes, name: str) -> Image.Image:
+def _open_image(content: bytes, name: str) -> Image.Image:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            warnings.simplefilter("error", Image.DecompressionBombWarning)
-            image = Image.open(BytesIO(content))
+        with open_image(BytesIO(content)) as image:
             image.load()
             return image
-    except Exception as error:  # a damaged image can fail anywhere in the decoders
-        raise WhyformerError(f"The image {name!r} cannot be read: {error}") from error
+    except WhyformerError as error:
+        raise WhyformerError(f"{name!r}: {error}") from error

@@ -11,6 +11,8 @@ from PIL import Image
 
 from whyformer.axes import MaskArray, WordTruth
 from whyformer.data.examples import Examples
+from whyformer.data.registry import reader
+from whyformer.errors import WhyformerError
 from whyformer.inputs.read import Regions
 from whyformer.scenes import (
     ANSWERS,
@@ -28,10 +30,11 @@ from whyformer.scenes import (
 from whyformer.scenes.world import Split
 
 DISTRACTORS = 31  # captions of other scenes that a caption is told from
+MOST_SCENES = 100_000  # all are drawn at once, 50 kB each
 
 
 @dataclass(frozen=True, eq=False)
-class Said:
+class Sentence:
     """A sentence about a scene: which of its whitespace-delimited words and which things it depends on."""
 
     text: str
@@ -48,9 +51,9 @@ class Scene:
     regions: Regions
     labels: tuple[str, ...]
     owner: np.ndarray
-    caption: Said
+    caption: Sentence
     others: tuple[str, ...]
-    question: Said
+    question: Sentence
     answer: str
 
     def pixels(self, things: np.ndarray) -> MaskArray:
@@ -58,35 +61,38 @@ class Scene:
         return np.isin(self.owner, np.flatnonzero(things))
 
 
+@reader("scenes")
 def scenes(count: int, split: Split = "test", seed: int = 0) -> Examples[Scene]:
     """So many scenes of a split, drawn by the seed, each with a caption and a question."""
-    drawn, rng = sample(count, split, rng=seed), torch.Generator().manual_seed(seed)
-    asked, told = questions(drawn, rng), captions(drawn, rng)
+    if type(count) is not int or not 1 <= count <= MOST_SCENES:
+        raise WhyformerError(f"scenes: count={count!r}: a whole number from 1 to {MOST_SCENES:,}.")
+    all_scenes, rng = sample(count, split, rng=seed), torch.Generator().manual_seed(seed)
+    all_questions, all_captions = questions(all_scenes, rng), captions(all_scenes, rng)
     names = tuple(f"scene {seed}.{number}" for number in range(count))
-    return Examples(names, partial(_scene, seed, drawn, asked, told))
+    return Examples(names, partial(_scene, seed, all_scenes, all_questions, all_captions))
 
 
-def _scene(seed: int, all_scenes: Scenes, asked: Questions, told: Sentences, number: int) -> Scene:
+def _scene(seed: int, all_scenes: Scenes, all_questions: Questions, all_captions: Sentences, number: int) -> Scene:
     scene = all_scenes[number : number + 1]
-    drawn = pictures(scene)
-    image = Image.fromarray(drawn.pixels[0].permute(1, 2, 0).numpy())
+    picture = pictures(scene)
+    image = Image.fromarray(picture.pixels[0].permute(1, 2, 0).numpy())
     following = (torch.arange(2 * DISTRACTORS) + number) % len(all_scenes)  # some captions are there twice
-    own, *others = texts(told.words[following])
+    own, *others = texts(all_captions.words[following])
     return Scene(
         name=f"scene {seed}.{number}",
         image=image,
-        regions=Regions(image, drawn.boxes[0].numpy(), regions(drawn).features[0].numpy()),
+        regions=Regions(image, picture.boxes[0].numpy(), regions(picture).features[0].numpy()),
         labels=tuple(LABELS[label] if label >= 0 else "" for label in scene.label[0].tolist()),
-        owner=drawn.owner[0].numpy(),
-        caption=_said(told, number),
+        owner=picture.owner[0].numpy(),
+        caption=_sentence(all_captions, number),
         others=tuple(dict.fromkeys(text for text in others if text != own))[:DISTRACTORS],
-        question=_said(asked, number),
-        answer=ANSWERS[int(asked.answer[number])],
+        question=_sentence(all_questions, number),
+        answer=ANSWERS[int(all_questions.answer[number])],
     )
 
 
-def _said(sentences: Sentences, number: int) -> Said:
+def _sentence(sentences: Sentences, number: int) -> Sentence:
     """Punctuation belongs to the word before it."""
     words, truth = sentences.words[number], sentences.truth[number]
     is_word = words > 2  # neither nothing nor a question mark nor a full stop
-    return Said(texts(words[None])[0], truth[is_word].numpy(), sentences.things[number].numpy())
+    return Sentence(texts(words[None])[0], truth[is_word].numpy(), sentences.things[number].numpy())

@@ -15,7 +15,6 @@ from PIL import Image
 
 from whyformer.data.examples import BACKGROUND, OBJECT, UNKNOWN, Examples, Photo
 from whyformer.data.files import (
-    bytes_in,
     existing,
     fields,
     inside,
@@ -26,16 +25,18 @@ from whyformer.data.files import (
     same_size,
     text_in,
 )
+from whyformer.data.masks import Marks, check_marks, read_mask
+from whyformer.data.registry import reader
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.inputs.read import image_of
 
-TRIMAP = {1: OBJECT, 2: BACKGROUND, 3: UNKNOWN}  # Oxford-IIIT Pet's own values
 OURS = {BACKGROUND: BACKGROUND, OBJECT: OBJECT}
 PICTURES = (".jpg", ".jpeg", ".png")
 PHOTO_FIELDS = ("shard", "image", "label", "split")
 
 
+@reader("imagenet")
 def imagenet(
     folder: str | Path, *, per_class: int | None = None, seed: int = 0, indices: str | Path | None = None
 ) -> Examples[Photo]:
@@ -49,20 +50,21 @@ def imagenet(
             raise WhyformerError(f"{name}={value}: a whole number, {least} or more.")
     folder = existing(folder, "folder")
     classes = sorted(path for path in folder.iterdir() if path.is_dir())
-    found = [
+    by_class = [
         [(path, str(label)) for path in sorted(kind.iterdir()) if path.suffix.lower() in PICTURES]
         for label, kind in enumerate(classes)
     ]
     if per_class is not None:
         rng = np.random.default_rng(seed)
-        found = [[kind[place] for place in sorted(rng.permutation(len(kind))[:per_class])] for kind in found]
-    pictures = [pair for kind in found for pair in kind]
+        by_class = [[kind[place] for place in sorted(rng.permutation(len(kind))[:per_class])] for kind in by_class]
+    pictures = [pair for kind in by_class for pair in kind]
     if indices is not None:
         pictures = [pictures[number] for number in _numbers(existing(indices, "file"), len(pictures))]
     names = tuple(f"{path.parent.name}/{path.name}" for path, _ in pictures)
-    return Examples(names, partial(_labelled, pictures))
+    return Examples(names, partial(_labelled_photo, pictures))
 
 
+@reader("imagenet_segmentation")
 def imagenet_segmentation(path: str | Path) -> Examples[Photo]:
     """ImageNet-Segmentation (Guillaumin et al. 2014): gtsegs_ijcv.mat, 4,276 pictures with masks, without labels."""
     path = existing(path, "file")
@@ -71,32 +73,35 @@ def imagenet_segmentation(path: str | Path) -> Examples[Photo]:
             count = len(file["value/img"])
     except (OSError, KeyError) as error:
         raise WhyformerError(f"{str(path)!r} is no gtsegs_ijcv.mat (HDF5 with value/img): {error}") from error
-    return Examples(tuple(f"{path.name} {number}" for number in range(count)), partial(_segmented, path))
+    return Examples(tuple(f"{path.name} {number}" for number in range(count)), partial(_read_segmentation, path))
 
 
+@reader("oxford_pets")
 def oxford_pets(
     folder: str | Path,
     *,
     images: str = "images",
     masks: str = "annotations/trimaps",
-    marks: Mapping[int, int] | Mapping[str, int] = TRIMAP,
+    marks: Mapping[int, int] | Mapping[str, int] | None = None,
 ) -> Examples[Photo]:
     """Pictures and masks of the same names in two folders, as Oxford-IIIT Pet has them: `Siamese_30` is a Siamese.
 
-    `marks` translates the masks' values to 0 (background), 1 (object), 2 (unknown). A mask with a value that it does
-    not name, or without an object, is refused when it is read: its figures would mean nothing.
+    Masks are trimaps (1 object, 2 background, 3 unknown), 0 and 1, or 0 and 255; else `marks` translates their values
+    to 0 (background), 1 (object), 2 (unknown). A mask with a value without a meaning, or without an object, is refused
+    when it is read: its figures would mean nothing.
     """
-    folder, known = existing(folder, "folder"), _marks(marks)
-    shown, marked = (existing(inside(folder, name), "folder") for name in (images, masks))
-    pictures = {path.stem: path for path in sorted(shown.iterdir()) if path.suffix.lower() in PICTURES}
+    folder, known = existing(folder, "folder"), check_marks(marks)
+    image_folder, mask_folder = (existing(inside(folder, name), "folder") for name in (images, masks))
+    pictures = {path.stem: path for path in sorted(image_folder.iterdir()) if path.suffix.lower() in PICTURES}
     pairs = [
         (pictures[path.stem], path)
-        for path in sorted(marked.iterdir())
+        for path in sorted(mask_folder.iterdir())
         if path.stem in pictures and path.suffix.lower() == ".png" and not path.name.startswith(".")
     ]
     return Examples(tuple(path.stem for path, _ in pairs), partial(_pet, pairs, known))
 
 
+@reader("photos")
 def photos(folder: str | Path, split: str = "val", *, only_masked: bool = False) -> Examples[Photo]:
     """The photos pack: index.csv (shard, image, mask, label, split) beside tar files; all, or those with masks."""
     folder = existing(folder, "folder")
@@ -104,21 +109,11 @@ def photos(folder: str | Path, split: str = "val", *, only_masked: bool = False)
     rows = list(csv.DictReader(io.StringIO(text_in(index))))
     for line, row in enumerate(rows, start=2):
         fields(row, PHOTO_FIELDS, f"Line {line} of {str(index)!r}")
-    chosen = [row for row in rows if row["split"] == split and (row.get("mask") or not only_masked)]
-    if not chosen:
+    split_rows = [row for row in rows if row["split"] == split and (row.get("mask") or not only_masked)]
+    if not split_rows:
         known = ", ".join(sorted({row["split"] for row in rows}))
         raise WhyformerError(f"{str(index)!r} has no such photos of split {split!r}. Its splits: {known}.")
-    return Examples(tuple(row["image"] for row in chosen), partial(_photo, folder, chosen))
-
-
-def _marks(marks: Mapping[int, int] | Mapping[str, int]) -> dict[int, int]:
-    """The values of masks as numbers: a key of a TOML table is a text."""
-    try:
-        found = {int(value): (BACKGROUND, OBJECT, UNKNOWN).index(mark) for value, mark in marks.items()}
-    except (AttributeError, ValueError) as error:
-        way_out = "a table, a mask's value = 0 (background), 1 (object) or 2 (unknown)"
-        raise WhyformerError(f"marks={marks!r:.60}: {way_out}.") from error
-    return found
+    return Examples(tuple(row["image"] for row in split_rows), partial(_photo, folder, split_rows))
 
 
 def _numbers(path: Path, count: int) -> list[int]:
@@ -133,12 +128,12 @@ def _numbers(path: Path, count: int) -> list[int]:
     return numbers
 
 
-def _labelled(pictures: list[tuple[Path, str]], number: int) -> Photo:
+def _labelled_photo(pictures: list[tuple[Path, str]], number: int) -> Photo:
     path, label = pictures[number]
     return Photo(f"{path.parent.name}/{path.name}", image_of(path), label)
 
 
-def _segmented(path: Path, number: int) -> Photo:
+def _read_segmentation(path: Path, number: int) -> Photo:
     name = f"{path.name} {number}"
     try:
         with extra("h5py").File(path, "r") as file:
@@ -152,39 +147,19 @@ def _segmented(path: Path, number: int) -> Photo:
     return Photo(name, image_of(image), mask=marks)
 
 
-def _pet(pairs: list[tuple[Path, Path]], marks: Mapping[int, int], number: int) -> Photo:
-    shown, marked = pairs[number]
-    image, found = image_of(shown), _marked(marked, marks)
-    same_size(image, found, str(shown))
-    return Photo(shown.stem, image, shown.stem.rpartition("_")[0] or None, found)
-
-
-def _marked(path: Path, marks: Mapping[int, int]) -> np.ndarray:
-    """The mask in this file, if all its values are known and some of its pixels are the object."""
-    values = mask_values(bytes_in(path), str(path))
-    present = [int(value) for value in np.unique(values)]
-    if not marks.keys() >= set(present):
-        raise WhyformerError(
-            f"The mask {str(path)!r} has the values {_listed(present)}; known are {_listed(sorted(marks))}. Say what "
-            "they mean, as in marks = {255 = 1, 0 = 0}: 0 is background, 1 object, 2 unknown."
-        )
-    found = mask(values, marks)
-    if OBJECT not in found:
-        missing = "pixel of the object" if BACKGROUND in found else "known pixel"
-        raise WhyformerError(f"The mask {str(path)!r} has no {missing}: its values are {_listed(present)}.")
-    return found
-
-
-def _listed(values: list[int]) -> str:
-    return ", ".join(map(str, values[:8])) + (" …" if len(values) > 8 else "")
+def _pet(pairs: list[tuple[Path, Path]], marks: Marks | None, number: int) -> Photo:
+    path, mask_path = pairs[number]
+    image, pixels = image_of(path), read_mask(mask_path, marks)
+    same_size(image, pixels, str(path))
+    return Photo(path.stem, image, path.stem.rpartition("_")[0] or None, pixels)
 
 
 def _photo(folder: Path, rows: list[dict[str, Any]], number: int) -> Photo:
     row = rows[number]
     shard = inside(folder, row["shard"])
     image = picture(member(shard, row["image"]), f"{shard}: {row['image']}")
-    found = None
+    pixels = None
     if row.get("mask"):
-        found = mask(mask_values(member(shard, row["mask"]), f"{shard}: {row['mask']}"), OURS)
-        same_size(image, found, f"{shard}: {row['image']}")
-    return Photo(row["image"], image, row["label"], found)
+        pixels = mask(mask_values(member(shard, row["mask"]), f"{shard}: {row['mask']}"), OURS)
+        same_size(image, pixels, f"{shard}: {row['image']}")
+    return Photo(row["image"], image, row["label"], pixels)

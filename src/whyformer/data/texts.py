@@ -12,6 +12,7 @@ import numpy as np
 
 from whyformer.data.examples import Document, Examples
 from whyformer.data.files import existing, fields, inside, text_in
+from whyformer.data.registry import reader
 from whyformer.errors import WhyformerError, check_choice
 
 Post = Literal["bare", "whole"]
@@ -19,6 +20,7 @@ Split = Literal["train", "test"]
 QUOTES = re.compile(r"writes in|writes:|wrote:|says:|said:|^In article|^Quoted from|^\||^>")
 
 
+@reader("eraser")
 def eraser(folder: str | Path, split: str = "test") -> Examples[Document]:
     """ERASER (DeYoung et al. 2020): `split`.jsonl, and the documents it names in docs/, their words apart by spaces.
 
@@ -27,9 +29,10 @@ def eraser(folder: str | Path, split: str = "test") -> Examples[Document]:
     folder = existing(folder, "folder")
     tables = [existing(folder / f"{part}.jsonl", "file") for part in split.split("+")]
     lines = [(table, n, line) for table in tables for n, line in enumerate(text_in(table).splitlines(), start=1)]
-    return Examples(tuple(f"{table.name} line {n}" for table, n, _ in lines), partial(_reviewed, lines))
+    return Examples(tuple(f"{table.name} line {n}" for table, n, _ in lines), partial(_read_review, lines))
 
 
+@reader("newsgroups")
 def newsgroups(folder: str | Path, split: Split = "test", *, post: Post = "bare") -> Examples[Document]:
     """20 Newsgroups "bydate" (Lang 1995): a folder for each group, a file for each post.
 
@@ -39,7 +42,7 @@ def newsgroups(folder: str | Path, split: Split = "test", *, post: Post = "bare"
     check_choice("post", post, Post)
     root = existing(Path(folder) / f"20news-bydate-{split}", "folder")
     paths = sorted(path for path in root.glob("*/*") if path.is_file())
-    return Examples(tuple(f"{path.parent.name}/{path.name}" for path in paths), partial(_posted, paths, post))
+    return Examples(tuple(f"{path.parent.name}/{path.name}" for path in paths), partial(_read_post, paths, post))
 
 
 def bare(post: str) -> str:
@@ -51,7 +54,7 @@ def bare(post: str) -> str:
     return "\n".join(line for line in kept if not QUOTES.search(line))
 
 
-def _reviewed(lines: list[tuple[Path, int, str]], number: int) -> Document:
+def _read_review(lines: list[tuple[Path, int, str]], number: int) -> Document:
     table, place, line = lines[number]
     where = f"Line {place} of {str(table)!r}"
     try:
@@ -72,7 +75,7 @@ def _reviewed(lines: list[tuple[Path, int, str]], number: int) -> Document:
     return Document(name, " ".join(words), label, rationale)
 
 
-def _posted(paths: list[Path], post: str, number: int) -> Document:
+def _read_post(paths: list[Path], post: str, number: int) -> Document:
     path = paths[number]
     text = text_in(path, "latin-1")
     return Document(f"{path.parent.name}/{path.name}", bare(text) if post == "bare" else text, path.parent.name)

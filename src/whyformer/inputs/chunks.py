@@ -81,7 +81,7 @@ def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
     return min(limits, default=None)
 
 
-def spelt(
+def spell(
     ids: list[int], tokenizer: Any, before: list[int] | None = None
 ) -> tuple[str, tuple[str, ...], tuple[tuple[int, int], ...]]:
     """The text of these tokens after those before them, each token, and the characters it stands for.

@@ -9,7 +9,7 @@ from typing import Any
 from PIL import Image
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.chunks import Chunk, chunks_of, length_limit, spelt
+from whyformer.inputs.chunks import Chunk, chunks_of, length_limit, spell
 from whyformer.inputs.layouts import Box, WordPieces
 from whyformer.inputs.read import Regions, image_of, regions_of, text_of, two_of
 from whyformer.models.loading import LoadedModel
@@ -108,7 +108,7 @@ def whole_text(example: Any, loaded_model: LoadedModel, *, truncate: bool, room:
 def written_of(ids: list[int], loaded_model: LoadedModel) -> Chunk:
     """What a decoder has written so far, after the token that it starts from."""
     begun = _beginning(loaded_model)
-    text, tokens, offsets = spelt(ids, loaded_model.tokenizer)
+    text, tokens, offsets = spell(ids, loaded_model.tokenizer)
     layout = WordPieces((text,), tokens, (0,) * len(ids), offsets)
     whole = [*begun, *ids]
     positions = tuple(range(len(begun), len(whole)))
@@ -120,7 +120,7 @@ def _beginning(loaded_model: LoadedModel) -> list[int]:
     """The tokens that a decoder starts from and does not choose: its start and, for some, a language."""
     settings = [getattr(loaded_model.model, "generation_config", None), loaded_model.model.config]
     start, forced = (
-        next((found for part in settings if (found := getattr(part, name, None)) is not None), None)
+        next((value for part in settings if (value := getattr(part, name, None)) is not None), None)
         for name in ("decoder_start_token_id", "forced_bos_token_id")
     )
     if start is None:

@@ -20,11 +20,11 @@ def answer_scores(answers: Sequence[str]) -> dict[str, float]:
 
     For ten people 0.3, 0.6, 0.9, 1 where one, two, three, four or more agree (Antol et al. 2015).
     """
-    given = Counter(plain_answer(answer) for answer in answers)
+    counts = Counter(plain_answer(answer) for answer in answers)
     people = len(answers)
     return {
         answer: (count * min(1.0, (count - 1) / 3) + (people - count) * min(1.0, count / 3)) / people
-        for answer, count in given.items()
+        for answer, count in counts.items()
     }
 
 
@@ -37,5 +37,5 @@ def plain_answer(answer: str) -> str:
 def answer_table(answers: Sequence[Sequence[str]], vocabulary: Sequence[str]) -> Logits:
     """The soft accuracy of every answer of a model's vocabulary to each question."""
     known = [plain_answer(answer) for answer in vocabulary]
-    rows = [answer_scores(given) for given in answers]
+    rows = [answer_scores(of_people) for of_people in answers]
     return torch.tensor([[row.get(answer, 0.0) for answer in known] for row in rows])

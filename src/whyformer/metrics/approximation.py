@@ -34,7 +34,7 @@ def approximation_errors(model: nn.Module, inputs: Inputs, target: Target = "pre
     streams = {stream for record in states.records for stream in (record.query_stream, record.key_stream)}
     if len(streams) > 1 or any(record.key_state is None for record in states.records):
         raise UnsupportedModel(f"{type(model).__name__} has no single residual stream to follow from block to block.")
-    found: dict[str, list[ExampleScores]] = {"rollout": [], "token": [], "head": [], "none": []}
+    by_recursion: dict[str, list[ExampleScores]] = {"rollout": [], "token": [], "head": [], "none": []}
     pairs = zip(states.records, states.records[1:], gradients.records, strict=False)
     for record, following, with_gradient in pairs:
         assert record.key_state is not None
@@ -42,8 +42,8 @@ def approximation_errors(model: nn.Module, inputs: Inputs, target: Target = "pre
         weight = mlp_weight(model, record).to(record.key_state)
         for name, mixing in MIXINGS.items():
             mixed = mixing(with_gradient if name == "head" else record)
-            found[name].append(block_error(mixed, record.key_state, weight, following.key_state, states.mask))
-    return {name: torch.stack(errors, dim=1) for name, errors in found.items()}
+            by_recursion[name].append(block_error(mixed, record.key_state, weight, following.key_state, states.mask))
+    return {name: torch.stack(errors, dim=1) for name, errors in by_recursion.items()}
 
 
 def block_error(mixing: Mixing, state: State, weight: Channels, output: State, mask: TokenMask) -> ExampleScores:

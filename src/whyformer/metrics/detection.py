@@ -29,7 +29,7 @@ Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
-class Found:
+class DetectedObject:
     """One object that a detector found: in which image, what, how surely, and where (a mask, or its run lengths)."""
 
     image: int
@@ -59,11 +59,13 @@ def above_otsu(maps: PatchScores) -> PixelMask:
     """Where each map, in 256 shades, is above its own Otsu threshold; nowhere if it is the same everywhere."""
     threshold = extra("skimage.filters").threshold_otsu
     shades = (unit_range(maps) * 255).to(torch.uint8)
-    found = [shade > int(threshold(shade.cpu().numpy())) for shade in shades]
-    return torch.stack(found) if found else shades.bool()
+    masks = [shade > int(threshold(shade.cpu().numpy())) for shade in shades]
+    return torch.stack(masks) if masks else shades.bool()
 
 
-def evaluated(truth: Mapping[str, Any], found: Sequence[Found], thresholds: Sequence[float] = IOU_THRESHOLDS) -> Any:
+def evaluate_objects(
+    truth: Mapping[str, Any], objects: Sequence[DetectedObject], thresholds: Sequence[float] = IOU_THRESHOLDS
+) -> Any:
     """Every object found matched with those of the truth (a COCO instances dictionary), image by image: a COCOeval."""
     coco, coco_eval, rle = (extra(f"pycocotools.{part}") for part in ("coco", "cocoeval", "mask"))
     results = [
@@ -75,7 +77,7 @@ def evaluated(truth: Mapping[str, Any], found: Sequence[Found], thresholds: Sequ
             if isinstance(one.mask, Mapping)
             else rle.encode(np.asfortranarray(one.mask.astype(np.uint8))),
         }
-        for one in found
+        for one in objects
     ]
     with contextlib.redirect_stdout(io.StringIO()):  # pycocotools reports on every step
         known = coco.COCO()
@@ -89,17 +91,6 @@ def evaluated(truth: Mapping[str, Any], found: Sequence[Found], thresholds: Sequ
         evaluation.params.iouThrs = np.array(thresholds)
         evaluation.evaluate()
     return evaluation
-
-
-def average_precision_recall(evaluation: Any) -> dict[str, float]:
-    """AP and AR over the IoU thresholds: of all objects, medium and large ones."""
-    figures = {"AP": average_precision, "AR": average_recall}
-    once = np.ones(len(evaluation.params.imgIds))
-    return {
-        name if area == "all" else f"{name}_{area}": float(figure(matches(evaluation, area), once))
-        for name, figure in figures.items()
-        for area in AREAS
-    }
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,7 +109,7 @@ class Matches:
 
 
 def matches(evaluation: Any, area: Area = "all") -> list[Matches]:
-    """The matches of each kind of object, of those of a size; `evaluation` is what `evaluated` gives."""
+    """The matches of each kind of object, of those of a size; `evaluation` is what `evaluate_objects` gives."""
     check_choice("area", area, Area)
     parameters = evaluation.params
     shape = (len(parameters.catIds), len(parameters.areaRng), len(parameters.imgIds))
@@ -127,21 +118,22 @@ def matches(evaluation: Any, area: Area = "all") -> list[Matches]:
 
 
 def _matches(images: Any, thresholds: int) -> Matches:
-    seen = {number: one for number, one in enumerate(images) if one is not None}
+    by_image = {number: one for number, one in enumerate(images) if one is not None}
     objects = np.zeros(len(images))
-    objects[list(seen)] = [np.count_nonzero(np.asarray(one["gtIgnore"]) == 0) for one in seen.values()]
-    score = np.concatenate([np.empty(0), *(one["dtScores"] for one in seen.values())])
-    image = np.repeat(np.array(list(seen), dtype=int), [len(one["dtScores"]) for one in seen.values()])
+    objects[list(by_image)] = [np.count_nonzero(np.asarray(one["gtIgnore"]) == 0) for one in by_image.values()]
+    score = np.concatenate([np.empty(0), *(one["dtScores"] for one in by_image.values())])
+    image = np.repeat(np.array(list(by_image), dtype=int), [len(one["dtScores"]) for one in by_image.values()])
     none = np.empty((thresholds, 0))
     matched, ignored = (
-        np.concatenate([none, *(one[key] for one in seen.values())], axis=1) != 0 for key in ("dtMatches", "dtIgnore")
+        np.concatenate([none, *(one[key] for one in by_image.values())], axis=1) != 0
+        for key in ("dtMatches", "dtIgnore")
     )
     return _surest_first(objects, image, score, matched & ~ignored, ~matched & ~ignored)
 
 
-def joined(found: Sequence[Sequence[Matches]]) -> list[Matches]:
+def joined(evaluations: Sequence[Sequence[Matches]]) -> list[Matches]:
     """Several evaluations of the same kinds as one, the images of each after those of the one before."""
-    return [_joined(parts) for parts in zip(*found, strict=True)]
+    return [_joined(parts) for parts in zip(*evaluations, strict=True)]
 
 
 def _joined(parts: Sequence[Matches]) -> Matches:
@@ -159,34 +151,34 @@ def _surest_first(objects: Any, image: Any, score: Any, right: Any, wrong: Any) 
     return Matches(objects, image[order], score[order], right[:, order], wrong[:, order])
 
 
-def average_precision(found: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
+def average_precision(by_kind: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
     """COCO's AP of images counted so often, for a bootstrap: precision at 101 recalls, over thresholds and kinds."""
 
-    def precision(one: Matches, drawn: Any, objects: Any) -> Any:
-        hits, misses = (np.cumsum(drawn[:, None] * part, axis=-1) for part in (one.right, one.wrong))
+    def precision(one: Matches, weights: Any, objects: Any) -> Any:
+        hits, misses = (np.cumsum(weights[:, None] * part, axis=-1) for part in (one.right, one.wrong))
         reached = np.searchsorted(RECALLS, hits / objects[:, None], side="right")
         best_from_here = np.maximum.accumulate((hits / (hits + misses + TINY))[..., ::-1], axis=-1)[..., ::-1]
         return (np.diff(reached, axis=-1, prepend=0) * best_from_here).sum(axis=-1) / len(RECALLS)
 
-    return _over_kinds(found, counts, precision)
+    return _over_kinds(by_kind, counts, precision)
 
 
-def average_recall(found: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
+def average_recall(by_kind: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
     """COCO's AR of images counted so often: the share of objects found, over thresholds and kinds."""
-    return _over_kinds(found, counts, lambda one, drawn, objects: drawn @ one.right.T / objects)
+    return _over_kinds(by_kind, counts, lambda one, weights, objects: weights @ one.right.T / objects)
 
 
 def _over_kinds(
-    found: Sequence[Matches], counts: ImageCounts, figure: Callable[[Matches, Any, Any], Any]
+    by_kind: Sequence[Matches], counts: ImageCounts, figure: Callable[[Matches, Any, Any], Any]
 ) -> DrawnFigures:
     """The mean over thresholds, and over the kinds of which there are objects at all."""
-    drawn = counts.reshape(-1, counts.shape[-1])
-    total, kinds = np.zeros(len(drawn)), np.zeros(len(drawn))
-    for one in found:
-        objects = drawn @ one.objects
+    weights = counts.reshape(-1, counts.shape[-1])
+    total, kinds = np.zeros(len(weights)), np.zeros(len(weights))
+    for one in by_kind:
+        objects = weights @ one.objects
         there = np.flatnonzero(objects)
         for some in np.array_split(there, ceil(len(there) * one.right.size / AT_ONCE) or 1):
-            total[some] += figure(one, drawn[some][:, one.image], objects[some, None]).mean(axis=-1)
+            total[some] += figure(one, weights[some][:, one.image], objects[some, None]).mean(axis=-1)
         kinds += objects > 0
-    means: DrawnFigures = np.divide(total, kinds, out=np.full(len(drawn), np.nan), where=kinds > 0)
+    means: DrawnFigures = np.divide(total, kinds, out=np.full(len(weights), np.nan), where=kinds > 0)
     return means.reshape(counts.shape[:-1])

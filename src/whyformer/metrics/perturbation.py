@@ -4,8 +4,8 @@ An explanation is faithful if the answer falls at once when what it calls releva
 stays when the rest goes (negative). The steps of all examples are made as one batch:
 
 steps = blanked(pixels, removed_pixels(scores, size, FRACTIONS), blank("black", mean, std))
-found = curves(step_logits(forward, steps), labels, explained)
-area(found.accuracy, FRACTIONS)
+by_step = curves(step_logits(forward, steps), labels, explained)
+area(by_step.accuracy, FRACTIONS)
 """
 
 from __future__ import annotations
@@ -31,12 +31,13 @@ from whyformer.axes import (
     StepPixels,
 )
 from whyformer.errors import WhyformerError, check_choice
+from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
 
 Explained = Literal["predicted", "target"]
 Colour = Literal["black", "mean"]
 Erasure = Literal["pad", "mask", "delete"]
 Domain = Literal["0-0.9", "0.1-0.9", "0-1", "0-1-zero"]
-ResolvedTarget = TypeVar("ResolvedTarget", Tensor, dict[str, Any])
+Steps = TypeVar("Steps", Tensor, dict[str, Any])
 
 _TENTHS = tuple(number / 10 for number in range(11))
 # The fractions that each area is taken over: as TA's author does, with the clean point; as TA prints; as BI does on
@@ -50,9 +51,6 @@ DOMAINS: dict[Domain, tuple[float, ...]] = {
 FRACTIONS = DOMAINS["0-0.9"]
 # GA's steps on LXMERT and for VisualBERT's texts.
 VQA_FRACTIONS = (0.0, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
-
-TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-REGION_INPUTS = ("visual_feats", "visual_pos", "visual_embeds", "visual_attention_mask", "visual_token_type_ids")
 
 
 @dataclass(frozen=True)
@@ -77,12 +75,12 @@ def blank(colour: Colour, mean: Sequence[float], std: Sequence[float]) -> Tensor
     return -centre / width if colour == "black" else torch.zeros_like(centre)
 
 
-def blanked(pixels: Pixels, gone: PixelRemoval, colour: Tensor) -> StepPixels:
+def blanked(pixels: Pixels, removal: PixelRemoval, colour: Tensor) -> StepPixels:
     """The images at every step, without the pixels that are gone."""
-    return torch.where(gone[:, :, None], colour.to(pixels), pixels)
+    return torch.where(removal[:, :, None], colour.to(pixels), pixels)
 
 
-def erased(inputs: Inputs, gone: Removal, how: Erasure = "pad", *, filler: int) -> Inputs:
+def erased(inputs: Inputs, removal: Removal, how: Erasure = "pad", *, filler: int) -> Inputs:
     """A batch of texts at every step, [step batch …] each, without the tokens that are gone.
 
     They become [PAD] and are masked out ("pad", BI), become [MASK] ("mask"), or are not there, the rest moving up
@@ -90,38 +88,38 @@ def erased(inputs: Inputs, gone: Removal, how: Erasure = "pad", *, filler: int) 
     """
     check_choice("how", how, Erasure)
     if how == "delete":
-        return deleted(inputs, gone, TEXT_INPUTS, filler=filler)
+        return deleted(inputs, removal, TEXT_INPUTS, filler=filler)
     ids = inputs["input_ids"]
     mask = inputs.get("attention_mask", torch.ones_like(ids))
-    steps = {name: _at_every_step(value, len(gone)) for name, value in inputs.items()}
-    steps["input_ids"] = steps["input_ids"].masked_fill(gone, filler)
+    steps = {name: _at_every_step(value, len(removal)) for name, value in inputs.items()}
+    steps["input_ids"] = steps["input_ids"].masked_fill(removal, filler)
     if how == "pad":
-        steps["attention_mask"] = _at_every_step(mask, len(gone)).masked_fill(gone, 0)
+        steps["attention_mask"] = _at_every_step(mask, len(removal)).masked_fill(removal, 0)
     return steps
 
 
 def filler_id(tokenizer: Any, how: Erasure = "pad") -> int:
     """The token that takes the place of erased ones."""
     name = "mask_token" if how == "mask" else "pad_token"
-    found: int | None = getattr(tokenizer, f"{name}_id", None)
-    if found is None:
+    token_id: int | None = getattr(tokenizer, f"{name}_id", None)
+    if token_id is None:
         others = "'pad' or 'delete'" if how == "mask" else "'mask'"
         raise WhyformerError(f"The tokenizer has no {name}: erase tokens by {others} instead of {how!r}.")
-    return found
+    return token_id
 
 
-def deleted(inputs: Inputs, gone: Removal, names: Iterable[str], *, filler: int = 0) -> Inputs:
+def deleted(inputs: Inputs, removal: Removal, names: Iterable[str], *, filler: int = 0) -> Inputs:
     """The inputs at every step, without the tokens or regions that are gone: those kept move up, padding follows (GA).
 
     `names` are the inputs that have a place for each of them: TEXT_INPUTS or REGION_INPUTS.
     """
     names = [name for name in names if name in inputs]
     mask_name = "visual_attention_mask" if any(name in REGION_INPUTS for name in names) else "attention_mask"
-    mask = inputs.get(mask_name, torch.ones(gone.shape[1:], dtype=torch.long, device=gone.device))
-    kept = mask.bool() & ~gone
+    mask = inputs.get(mask_name, torch.ones(removal.shape[1:], dtype=torch.long, device=removal.device))
+    kept = mask.bool() & ~removal
     order = kept.to(torch.uint8).argsort(dim=2, descending=True, stable=True)
     is_there = kept.gather(2, order)
-    steps = {name: _at_every_step(value, len(gone)) for name, value in inputs.items()}
+    steps = {name: _at_every_step(value, len(removal)) for name, value in inputs.items()}
     for name in names:
         value = steps[name]
         shape = (*order.shape, *(1,) * (value.dim() - 3))
@@ -130,7 +128,7 @@ def deleted(inputs: Inputs, gone: Removal, names: Iterable[str], *, filler: int 
     return steps | {mask_name: is_there.to(mask.dtype)}
 
 
-def step_logits(forward: Callable[[ResolvedTarget], Logits], steps: ResolvedTarget) -> StepLogits:
+def step_logits(forward: Callable[[Steps], Logits], steps: Steps) -> StepLogits:
     """The model's answer to every example at every step, asked as one batch without a graph."""
     first = steps if isinstance(steps, Tensor) else next(iter(steps.values()))
     with torch.no_grad():
@@ -154,8 +152,8 @@ def curves(logits: StepLogits, labels: Labels, explained: Labels) -> Curves:
 
 def soft_accuracy(logits: StepLogits, scores: Logits) -> Curve:
     """The soft accuracy of each answer given, where `scores` holds that of every answer to the question (VQA)."""
-    given = logits.argmax(dim=2)
-    return scores.gather(1, given.T)
+    answers = logits.argmax(dim=2)
+    return scores.gather(1, answers.T)
 
 
 def area(values: Curve, fractions: Sequence[float], domain: Domain = "0-0.9") -> ExampleScores:
@@ -178,8 +176,14 @@ def area(values: Curve, fractions: Sequence[float], domain: Domain = "0-0.9") ->
     return torch.trapezoid(heights, torch.tensor(places, dtype=heights.dtype, device=heights.device), dim=1)
 
 
-def _of(values: StepLogits, chosen: Labels) -> Curve:
-    return values.gather(2, chosen.expand(len(values), -1)[:, :, None])[:, :, 0].T
+def largest_area(domain: Domain = "0-0.9") -> float:
+    """The area under a curve that stays at 1: 0.9, 0.8, 1, or 0.95 where the last point is set to 0."""
+    fractions = DOMAINS[domain]
+    return round(float(area(torch.ones(1, len(fractions)), fractions, domain)), 9)
+
+
+def _of(values: StepLogits, classes: Labels) -> Curve:
+    return values.gather(2, classes.expand(len(values), -1)[:, :, None])[:, :, 0].T
 
 
 def _at_every_step(value: Tensor, steps: int) -> Tensor:

@@ -35,11 +35,11 @@ def edge_prior_of_regions(pixels: Pixels, boxes: RegionBoxes) -> RegionScores:
     """The magnitude of the picture's gradient, mean over each region."""
     steep = _steepness(pixels)[0]
     height, width = steep.shape
-    found = []
+    means = []
     for left, top, right, bottom in (boxes * torch.tensor([width, height, width, height])).tolist():
         x, y = min(int(left), width - 1), min(int(top), height - 1)  # a box on the border has a pixel, too
-        found.append(steep[y : max(ceil(bottom), y + 1), x : max(ceil(right), x + 1)].mean())
-    return torch.stack(found)
+        means.append(steep[y : max(ceil(bottom), y + 1), x : max(ceil(right), x + 1)].mean())
+    return torch.stack(means)
 
 
 def _blob(down: Tensor, across: Tensor) -> Tensor:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 import torch
 
 from whyformer.axes import (
     ExampleScores,
-    Inputs,
     Labels,
     Logits,
     Removal,
@@ -24,7 +23,7 @@ from whyformer.axes import (
     WordTruth,
 )
 from whyformer.extras import extra
-from whyformer.metrics.perturbation import Erasure, curves, erased, step_logits
+from whyformer.metrics.perturbation import curves
 from whyformer.metrics.removal import removed
 
 TOP_WORDS = tuple(range(10, 81, 10))  # TA Fig. 4
@@ -38,12 +37,12 @@ def word_scores(text: str, offsets: Sequence[tuple[int, int]], scores: Sequence[
     """
     spans = [match.span() for match in re.finditer(r"\S+", text)]
     starts, ends = np.array(spans, dtype=np.int64).reshape(-1, 2).T
-    found = np.full(len(spans), -np.inf)
+    best = np.full(len(spans), -np.inf)
     for (first, last), score in zip(offsets, scores, strict=True):
         if first < last:
             touched = slice(np.searchsorted(ends, first, side="right"), np.searchsorted(starts, last, side="left"))
-            found[touched] = np.maximum(found[touched], score)
-    return found
+            best[touched] = np.maximum(best[touched], score)
+    return best
 
 
 def picked_words(scores: WordScores, count: int) -> WordPlaces:
@@ -91,44 +90,6 @@ def mean_drop(clean: Logits, steps: StepLogits, explained: Labels) -> ExampleSco
     """By how much the explained class became less probable, mean over the steps."""
     before, after = (curves(part, explained, explained).probability for part in (clean[None], steps))
     return (before - after).mean(dim=1)
-
-
-def comprehensiveness(
-    forward: Callable[[Inputs], Logits],
-    inputs: Inputs,
-    scores: TokenScores,
-    removable: TokenMask,
-    explained: Labels,
-    *,
-    how: Erasure = "delete",
-    filler: int,
-) -> ExampleScores:
-    """The drop in probability without the rationale, mean over the BINS: the higher the better."""
-    gone = without_rationale(scores, removable)
-    return _drop(forward, inputs, gone, explained, how, filler)
-
-
-def sufficiency(
-    forward: Callable[[Inputs], Logits],
-    inputs: Inputs,
-    scores: TokenScores,
-    removable: TokenMask,
-    explained: Labels,
-    *,
-    how: Erasure = "delete",
-    filler: int,
-) -> ExampleScores:
-    """The drop in probability with the rationale alone, mean over the BINS: the lower the better."""
-    gone = only_rationale(scores, removable)
-    return _drop(forward, inputs, gone, explained, how, filler)
-
-
-def _drop(
-    forward: Callable[[Inputs], Logits], inputs: Inputs, gone: Removal, explained: Labels, how: Erasure, filler: int
-) -> ExampleScores:
-    clean_first = torch.cat([torch.zeros_like(gone[:1]), gone])
-    logits = step_logits(forward, erased(inputs, clean_first, how, filler=filler))
-    return mean_drop(logits[0], logits[1:], explained)
 
 
 def _share(part: np.ndarray, whole: np.ndarray) -> np.ndarray:

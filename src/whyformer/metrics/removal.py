@@ -57,8 +57,8 @@ def removed_pixels(
     """Which pixels are gone at each fraction: of the bilinear map (the papers' code), or whole patches (BI's text)."""
     check_choice("unit", unit, Unit)
     maps = upsampled(scores, size) if unit == "pixel" else scores
-    gone = removed(maps.flatten(1), fractions, most_relevant_first=most_relevant_first).unflatten(2, maps.shape[1:])
-    return gone if unit == "pixel" else F.interpolate(gone.float(), size, mode="nearest-exact").bool()
+    removal = removed(maps.flatten(1), fractions, most_relevant_first=most_relevant_first).unflatten(2, maps.shape[1:])
+    return removal if unit == "pixel" else F.interpolate(removal.float(), size, mode="nearest-exact").bool()
 
 
 def removable_tokens(
@@ -84,8 +84,8 @@ def groups(scores: TokenScores, count: int, *, removable: TokenMask | None = Non
     """The places in so many groups of descending score, of sizes that differ by one at most."""
     removable = torch.ones_like(scores, dtype=torch.bool) if removable is None else removable
     upto = [0.0, *((number + 1) / count for number in range(count))]
-    gone = removed(scores, upto, removable=removable)
-    return gone[1:] & ~gone[:-1]
+    removal = removed(scores, upto, removable=removable)
+    return removal[1:] & ~removal[:-1]
 
 
 def _count(fraction: float, places: int, rounded: Rounded) -> int:

@@ -12,36 +12,36 @@ NOISE = 0.01
 PLANES_AT_ONCE = {"cpu": 3, "cuda": 4096}  # what stays in the cache, or fills the device
 
 
-def imputed(pixels: Pixels, gone: PixelRemoval, *, noise: float = NOISE, seed: int = 0) -> StepPixels:
+def imputed(pixels: Pixels, removal: PixelRemoval, *, noise: float = NOISE, seed: int = 0) -> StepPixels:
     """The images at every step, each pixel that is gone being the weighted mean of its neighbours, plus noise.
 
     Where nothing is left to go by, all is 0. Every image gets the same noise, so that batches change nothing.
     """
-    steps, batch = gone.shape[:2]
+    steps, batch = removal.shape[:2]
     channels = pixels.shape[1]
     wide = pixels.to(torch.promote_types(pixels.dtype, torch.float32))
     planes = wide.expand(steps, *wide.shape).reshape(-1, 1, *wide.shape[2:])
-    marks = gone[:, :, None].expand(-1, -1, channels, -1, -1).reshape(-1, 1, *gone.shape[2:])
+    marks = removal[:, :, None].expand(-1, -1, channels, -1, -1).reshape(-1, 1, *removal.shape[2:])
     at_once = PLANES_AT_ONCE.get(pixels.device.type, PLANES_AT_ONCE["cpu"])
     filled = torch.cat([_solved(*part) for part in zip(planes.split(at_once), marks.split(at_once), strict=True)])
     generator = torch.Generator().manual_seed(seed)
-    drawn = torch.randn(steps, 1, *pixels.shape[1:], generator=generator).to(pixels)
+    grain = torch.randn(steps, 1, *pixels.shape[1:], generator=generator).to(pixels)
     smooth = filled.view(steps, batch, channels, *filled.shape[2:]).to(pixels)
-    return torch.where(gone[:, :, None], smooth + noise * drawn, pixels)
+    return torch.where(removal[:, :, None], smooth + noise * grain, pixels)
 
 
-def _solved(planes: Tensor, gone: Tensor) -> Tensor:
+def _solved(planes: Tensor, removal: Tensor) -> Tensor:
     """x on the pixels that are gone, such that (Σ_n w_n) x = Σ_n w_n x_n over the neighbours n inside the image.
 
     The system is symmetric and positive: conjugate gradients, all planes at once, each until its own residual is small.
     """
 
     def product(x: Tensor) -> Tensor:
-        return (total * x - _neighbours(x)).where(gone, 0.0)
+        return (total * x - _neighbours(x)).where(removal, 0.0)
 
     total = _neighbours(torch.ones_like(planes[:1]))
-    residual = _neighbours(planes.where(~gone, 0.0)).where(gone, 0.0)
-    found, direction, left = torch.zeros_like(planes), residual, _squared(residual)
+    residual = _neighbours(planes.where(~removal, 0.0)).where(removal, 0.0)
+    solution, direction, left = torch.zeros_like(planes), residual, _squared(residual)
     enough = left * torch.finfo(planes.dtype).eps ** 1.5
     for _ in range(planes[0].numel()):
         active = left > enough
@@ -49,10 +49,10 @@ def _solved(planes: Tensor, gone: Tensor) -> Tensor:
             break
         moved = product(direction)
         step = (left / _inner(direction, moved)).where(active, 0.0)
-        found, residual = found + step * direction, residual - step * moved
+        solution, residual = solution + step * direction, residual - step * moved
         before, left = left, _squared(residual).where(active, left)
         direction = residual + (left / before).where(active, 0.0) * direction
-    return found
+    return solution
 
 
 def _neighbours(x: Tensor) -> Tensor:

@@ -33,11 +33,11 @@ def randomised(model: nn.Module, *, seed: int = 0) -> Iterator[tuple[str, nn.Mod
 
 def stages(model: nn.Module) -> list[tuple[str, list[nn.Parameter]]]:
     """The parameters block by block, those before, between and after blocks together, in the model's own order."""
-    found = []
+    by_block = []
     for block, named in groupby(model.named_parameters(), key=lambda pair: _block(pair[0])):
         names, parameters = zip(*named, strict=True)
-        found.append((block or names[-1].rpartition(".")[0], list(parameters)))
-    return found
+        by_block.append((block or names[-1].rpartition(".")[0], list(parameters)))
+    return by_block
 
 
 def _block(name: str) -> str:
@@ -48,8 +48,8 @@ def _block(name: str) -> str:
 @torch.no_grad()
 def _forget(parameters: list[nn.Parameter], generator: torch.Generator) -> None:
     for parameter in parameters:
-        drawn = torch.randn(parameter.shape, generator=generator).to(parameter)
-        parameter.copy_(parameter.mean() + parameter.std(correction=0) * drawn)
+        noise = torch.randn(parameter.shape, generator=generator).to(parameter)
+        parameter.copy_(parameter.mean() + parameter.std(correction=0) * noise)
 
 
 def rank_correlation(first: TokenScores, second: TokenScores) -> ExampleScores:
@@ -65,11 +65,6 @@ def other_class(logits: Logits, which: Other = "second") -> Labels:
     """The class to compare the predicted one with: the second most probable, or the least probable."""
     check_choice("other", which, Other)
     return logits.argsort(dim=1, descending=True)[:, 1 if which == "second" else -1]
-
-
-def class_sensitivity(predicted: TokenScores, other: TokenScores) -> ExampleScores:
-    """How much the maps of two classes differ: 1 − their rank correlation, 0 for a method blind to the class."""
-    return 1 - rank_correlation(predicted, other)
 
 
 def saco(scores: TokenScores, members: Removal, drops: GroupValues) -> ExampleScores:

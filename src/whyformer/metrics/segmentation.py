@@ -35,30 +35,37 @@ def foreground(maps: PixelScores) -> PixelMask:
     return maps > maps.mean(dim=(1, 2), keepdim=True)
 
 
-def overlap(found: PixelMask, truth: PixelTruth) -> Counts:
+def overlap(predicted: PixelMask, truth: PixelTruth) -> Counts:
     """The COUNTS of each image."""
     background, thing = truth == 0, truth == 1
     parts = [
-        (found & thing) | (~found & background),
+        (predicted & thing) | (~predicted & background),
         background | thing,
-        ~found & background,
-        found & thing,
-        (~found & thing) | background,
-        (found & background) | thing,
+        ~predicted & background,
+        predicted & thing,
+        (~predicted & thing) | background,
+        (predicted & background) | thing,
     ]
     return torch.stack([part.sum(dim=(1, 2)) for part in parts], dim=1)
 
 
 def _accuracy(totals: Any) -> Any:
-    labelled = np.asarray(totals[..., 1], dtype=float)
-    return np.where(labelled > 0, totals[..., 0] / np.maximum(labelled, 1), np.nan)
+    correct, labelled = (_count(totals, name).astype(float) for name in ("correct", "labelled"))
+    return np.where(labelled > 0, correct / np.maximum(labelled, 1), np.nan)
 
 
 def _iou(totals: Any) -> Any:
-    intersection, union = totals[..., 2:4], totals[..., 4:6]
+    intersection, union = (
+        np.stack([_count(totals, f"{part}_{what}") for part in ("background", "object")], axis=-1)
+        for what in ("intersection", "union")
+    )
     # A class that is neither there nor found is found right, as in the authors' code; of no pixel at all there is none.
     ratios = np.where(union > 0, intersection / np.maximum(union, 1), 1.0)
-    return np.where(totals[..., 1] > 0, ratios.mean(axis=-1), np.nan)
+    return np.where(_count(totals, "labelled") > 0, ratios.mean(axis=-1), np.nan)
+
+
+def _count(totals: Any, name: str) -> Any:
+    return np.asarray(totals)[..., COUNTS.index(name)]
 
 
 # Of the counts of all images: the share of the labelled pixels that are found right; and intersection over union,
@@ -83,8 +90,8 @@ def precisions(scores: Tensor, truth: Tensor) -> ExampleScores:
     ordered, order = scores.sort(dim=1, descending=True)
     marks = truth.gather(1, order)
     hits = (marks == 1).double()
-    found = ((marks == 0) | (marks == 1)).double().cumsum(dim=1)
-    precision = hits.cumsum(dim=1) / found.clamp(min=1)
+    known = ((marks == 0) | (marks == 1)).double().cumsum(dim=1)
+    precision = hits.cumsum(dim=1) / known.clamp(min=1)
     places = torch.arange(scores.shape[1], device=scores.device).expand_as(order)
     is_last = F.pad(ordered[:, :-1] != ordered[:, 1:], (0, 1), value=True)
     last = places.where(is_last, scores.shape[1]).flip(1).cummin(dim=1).values.flip(1)  # of those of the same score
@@ -126,8 +133,8 @@ def _threshold_f1(scores: Tensor, truth: Tensor) -> Tensor:
     return 2 * hits.double() / (2 * hits + wrong).clamp(min=1)
 
 
-def _f1(found: PixelMask, truth: PixelTruth, dim: tuple[int, ...]) -> Tensor:
+def _f1(predicted: PixelMask, truth: PixelTruth, dim: tuple[int, ...]) -> Tensor:
     thing = truth == 1
-    hits = (found & thing).sum(dim=dim)
-    wrong = ((found & (truth == 0)) | (~found & thing)).sum(dim=dim)
+    hits = (predicted & thing).sum(dim=dim)
+    wrong = ((predicted & (truth == 0)) | (~predicted & thing)).sum(dim=dim)
     return 2 * hits.double() / (2 * hits + wrong).clamp(min=1)

@@ -69,16 +69,16 @@ def interval(
     of = _of_counts(figure, rows)
     if of is not None:
         return _bounded(value, of(draws(len(rows), resamples, seed)), figure, confidence)
-    found = extra("scipy.stats").bootstrap(
+    bootstrap = extra("scipy.stats").bootstrap(
         (np.arange(len(rows)),),
-        lambda drawn: figure(rows[drawn]),
+        lambda numbers: figure(rows[numbers]),
         vectorized=False,
         method="percentile",
         confidence_level=confidence,
         n_resamples=resamples,
         rng=np.random.default_rng(seed),
     )
-    low, high = found.confidence_interval
+    low, high = bootstrap.confidence_interval
     return Interval(value, float(low), float(high))
 
 
@@ -100,7 +100,9 @@ def comparison(
     def difference(one: Any, other: Any) -> float:
         return float(figure(both[one])) - float(figure(both[other]))
 
-    bounds = interval(np.arange(count), lambda drawn: difference(drawn, drawn + count), resamples=resamples, seed=seed)
+    bounds = interval(
+        np.arange(count), lambda numbers: difference(numbers, numbers + count), resamples=resamples, seed=seed
+    )
     tested = extra("scipy.stats").permutation_test(
         (np.arange(count), np.arange(count) + count),
         difference,
@@ -116,7 +118,7 @@ def _fast_comparison(
     first: ExampleRows, second: ExampleRows, figure: Figure, mixed: Callable[..., Any], resamples: int, seed: int
 ) -> Comparison:
     """The same of counts: every draw and every exchange is a row of a matrix."""
-    value, drawn = figure(first) - figure(second), draws(len(first), resamples, seed)
+    value, counts = figure(first) - figure(second), draws(len(first), resamples, seed)
     one, other = (_of_counts(figure, rows) for rows in (first, second))
     assert one is not None
     assert other is not None
@@ -126,7 +128,7 @@ def _fast_comparison(
     barely = 1e-9 * np.abs(chance).max()  # the order of a sum changes its last digits
     extreme = min((chance >= value - barely).sum(), (chance <= value + barely).sum())
     p = 2 * (extreme / len(chance) if is_exact else (extreme + 1) / (len(chance) + 1))
-    return Comparison(_bounded(value, one(drawn) - other(drawn), figure, 0.95), min(1.0, float(p)))
+    return Comparison(_bounded(value, one(counts) - other(counts), figure, 0.95), min(1.0, float(p)))
 
 
 def _of_counts(figure: Figure, *methods: ExampleRows) -> Callable[..., Any] | None:
@@ -141,9 +143,9 @@ def _of_counts(figure: Figure, *methods: ExampleRows) -> Callable[..., Any] | No
     return lambda *counts: of(sum(often @ rows for often, rows in zip(counts, methods, strict=True)))
 
 
-def _bounded(value: float, drawn: Any, figure: Figure, confidence: float) -> Interval:
+def _bounded(value: float, figures: Any, figure: Figure, confidence: float) -> Interval:
     tail = 50 * (1 - confidence)
-    low, high = np.percentile(drawn, [tail, 100 - tail])
+    low, high = np.percentile(figures, [tail, 100 - tail])
     if isinstance(figure, OfTexts):
         low, high = 2 * value - high, 2 * value - low
     return Interval(float(value), float(low), float(high))
@@ -152,9 +154,9 @@ def _bounded(value: float, drawn: Any, figure: Figure, confidence: float) -> Int
 @lru_cache(maxsize=4)
 def draws(count: int, resamples: int = RESAMPLES, seed: int = 0) -> Any:
     """How often each example is drawn, [resample example]: the same for all methods, so drawn once."""
-    drawn = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), resamples).astype(np.float64)
-    drawn.flags.writeable = False
-    return drawn
+    counts = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), resamples).astype(np.float64)
+    counts.flags.writeable = False
+    return counts
 
 
 @lru_cache(maxsize=4)

@@ -194,10 +194,10 @@ def scaled_module(model: nn.Module, path: str) -> nn.Module:
     """The module of the base model whose output the path scales."""
     modules: dict[str, nn.Module] = dict(base_model(model).named_modules(remove_duplicate=False))
     inside = (module for name, module in modules.items() if name.endswith(f".{path}"))
-    found = modules.get(path) or next(inside, None)  # a wrapper such as PEFT's puts it further in
-    if found is None:
+    target = modules.get(path) or next(inside, None)  # a wrapper such as PEFT's puts it further in
+    if target is None:
         raise UnsupportedModel(f"{type(model).__name__} has no module {path!r} to scale. {ROW_TO_WRITE}")
-    return found
+    return target
 
 
 def _has_all(model: nn.Module, row: Family) -> bool:

@@ -69,11 +69,6 @@ class LoadedModel:
         """What the model takes and what it answers with."""
         return task_of(self.model, image_processor=self.image_processor, tokenizer=self.tokenizer)
 
-    sees_pictures = property(lambda self: self.task.sees_pictures)  # TEMPORARY
-    sees_regions = property(lambda self: self.task.sees_regions)
-    writes = property(lambda self: self.task.writes)
-    compares = property(lambda self: self.task.compares)
-
 
 @dataclass(frozen=True)
 class _Source:
@@ -216,8 +211,8 @@ def _check_folder(folder: Path, name: str) -> None:
         raise WhyformerError(f"The folder {name!r} has no config.json: it is no model in Hugging Face layout.")
     if not any(folder.glob("*.safetensors")):
         pickled = next(folder.glob("*.bin"), None)
-        found = f"only {pickled.name}, which is a pickle: save it with safetensors" if pickled else "no weights"
-        raise WhyformerError(f"The folder {name!r} has {found} (*.safetensors expected).")
+        content = f"only {pickled.name}, which is a pickle: save it with safetensors" if pickled else "no weights"
+        raise WhyformerError(f"The folder {name!r} has {content} (*.safetensors expected).")
 
 
 def _is_unreachable(hub_id: str) -> bool:
@@ -229,8 +224,8 @@ def _is_unreachable(hub_id: str) -> bool:
             f"{hub_id!r} is gated: accept its terms on the Hugging Face Hub and log in there."
         ) from error
     except RepositoryNotFoundError as error:
-        found = f"No model {hub_id!r}: no folder, and none on the Hugging Face Hub.{_bundled_names(hub_id)}"
-        raise WhyformerError(found) from error
+        message = f"No model {hub_id!r}: no folder, and none on the Hugging Face Hub.{_bundled_names(hub_id)}"
+        raise WhyformerError(message) from error
     except Exception:  # What a dead line raises is the HTTP library's own, and that changes with the hub's version.
         return True
     return False
@@ -255,7 +250,7 @@ def _model(source: _Source, config: Any, name: str, dtype: torch.dtype) -> nn.Mo
     """The model with its weights, all of them: transformers would make up those it does not find."""
     model_class = _model_class(config, name)
     with _reading("weights file", name):
-        model, found = model_class.from_pretrained(
+        model, report = model_class.from_pretrained(
             source.place,
             config=config,
             dtype=dtype,
@@ -264,15 +259,15 @@ def _model(source: _Source, config: Any, name: str, dtype: torch.dtype) -> nn.Mo
             output_loading_info=True,
             **source.how,
         )
-    if found["mismatched_keys"]:
-        key, in_file, in_model = min(found["mismatched_keys"])
+    if report["mismatched_keys"]:
+        key, in_file, in_model = min(report["mismatched_keys"])
         raise WhyformerError(
             f"The weights of {name!r} do not fit its config.json: {key} is {list(in_file)} in the file and "
-            f"{list(in_model)} in the model{_and_more(found['mismatched_keys'])}."
+            f"{list(in_model)} in the model{_and_more(report['mismatched_keys'])}."
         )
-    if found["missing_keys"]:
+    if report["missing_keys"]:
         raise WhyformerError(
-            f"Weights for {min(found['missing_keys'])}{_and_more(found['missing_keys'])} are missing in {name!r}: "
+            f"Weights for {min(report['missing_keys'])}{_and_more(report['missing_keys'])} are missing in {name!r}: "
             "load a model that was trained for its task and saved whole."
         )
     return cast(nn.Module, model)

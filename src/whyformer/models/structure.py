@@ -27,11 +27,6 @@ def dtype_of(model: nn.Module) -> torch.dtype:
     return next((parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), torch.float32)
 
 
-def is_detector(model: nn.Module) -> bool:
-    """Whether the model finds objects in a picture, each by an object query."""
-    return type(model).__name__.endswith("ForObjectDetection")
-
-
 def base_model(model: nn.Module) -> nn.Module:
     """The encoder without its head."""
     return getattr(model, "base_model", model)
@@ -41,6 +36,11 @@ def labels_of(model: nn.Module) -> dict[int, str]:
     """The label names a model carries, by index."""
     names = getattr(getattr(model, "config", None), "id2label", None) or {}
     return {int(index): str(name) for index, name in names.items()}
+
+
+def is_detector(model: nn.Module) -> bool:
+    """Whether it finds objects in a picture: a class and a box for each of its object queries."""
+    return type(getattr(model, "_orig_mod", model)).__name__.endswith("ForObjectDetection")
 
 
 def layers_of(model: nn.Module) -> int | None:

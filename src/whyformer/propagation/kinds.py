@@ -61,8 +61,8 @@ class TensorFacts:
 
     def maker(self, x: Any) -> Operation | None:
         """The operation whose output this is, or a view of."""
-        found: Operation | None = self._makers.get(x) if isinstance(x, Tensor) else None
-        return found
+        operation: Operation | None = self._makers.get(x) if isinstance(x, Tensor) else None
+        return operation
 
     def widen(self, x: Tensor) -> Tensor:
         """The tensor in float32; a weight stays one."""
@@ -101,8 +101,8 @@ class TensorFacts:
             if weight is not None:
                 how = {"equation": args[0]} if name == "einsum" else {}
                 return "linear", {"form": linear_form(name, given, weight, how)}
-            found = next((n for n, x in enumerate(given) if x in self._maps), None)
-            return ("product", {}) if found is None else ("mixing", {"map": found})
+            map_input = next((n for n, x in enumerate(given) if x in self._maps), None)
+            return ("product", {}) if map_input is None else ("mixing", {"map": map_input})
         if kind == "linear":
             is_pixels = name == "conv2d" and given[0].shape[1] == 3
             how = dict(zip(("stride", "padding", "dilation", "groups"), args[3:], strict=False)) | {

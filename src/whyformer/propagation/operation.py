@@ -68,8 +68,8 @@ class Operation:
     def gradient(self, grad_output: Tensor) -> GradInputs:
         """The gradient of each input that is in the graph."""
         wanted = [x for x in self.inputs if x.requires_grad]
-        found = iter(torch.autograd.grad(self.output, wanted, grad_output, retain_graph=True, allow_unused=True))
-        return [next(found) if x.requires_grad else None for x in self.inputs]
+        gradients = iter(torch.autograd.grad(self.output, wanted, grad_output, retain_graph=True, allow_unused=True))
+        return [next(gradients) if x.requires_grad else None for x in self.inputs]
 
     def gradient_of(self, function: Function, grad_output: Tensor) -> Tensor:
         """The gradient at the source of another function of the same arguments."""

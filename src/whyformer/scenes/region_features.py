@@ -13,7 +13,7 @@ from whyformer.scenes.drawing import Pictures, nearness
 from whyformer.scenes.world import SIDE, THINGS
 
 CROP = 12  # pixels a side, of the region resampled
-KNOTS = 16  # by which each number of the box is spelt
+KNOTS = 16  # by which each number of the box is spell
 FEATURES = 3 * CROP * CROP + 4 * KNOTS
 
 
@@ -22,7 +22,7 @@ class RegionBatch:
     """One region per thing, clutter too, in the order of the things.
 
     A feature is what is seen in the box and where the box is, nothing else: its pixels resampled to 12 × 12 RGB in
-    [-1, 1], then its middle (across, down), width and height, each spelt by its nearness to 16 knots on [0, 1], so that
+    [-1, 1], then its middle (across, down), width and height, each spell by its nearness to 16 knots on [0, 1], so that
     a linear layer can read them. No name of any colour or shape is in it.
 
     Attributes:

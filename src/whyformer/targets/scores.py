@@ -49,7 +49,8 @@ def contrast(label: Label, other: Label) -> Contrast:
         A target for `explain` and `attribute`: the difference of the two logits.
 
     Example:
-        >>> whyformer.explain("A dull film.", model="mini-bert", target=whyformer.contrast("negative", "positive")).target
+        >>> why_not = whyformer.contrast("negative", "positive")
+        >>> whyformer.explain("A dull film.", model="mini-bert", target=why_not).target
         'negative rather than positive'
     """
     return Contrast(label, other)

@@ -81,8 +81,8 @@ class Recorder(TorchFunctionMode):
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
         if name == "__get__":  # of a parameter, weight.T is as little in the graph as the weight
-            found = func(*args, **kwargs)
-            return found.detach() if isinstance(found, Tensor) and isinstance(args[0], nn.Parameter) else found
+            value = func(*args, **kwargs)
+            return value.detach() if isinstance(value, Tensor) and isinstance(args[0], nn.Parameter) else value
         handler = HANDLERS.get(name)
         if handler is not None:
             return handler(self, func, args, kwargs)
@@ -237,13 +237,13 @@ class Recorder(TorchFunctionMode):
         pairs = ((first, args[1]), (args[1], first)) if len(args) > 1 else ()
         tag: Tag | None = self._scores(args)
         for written, other in pairs if self._states else ():
-            found = self._tag(written)
-            if isinstance(found, Written) and isinstance(other, Tensor) and other.shape == written.shape:
-                if self._is_residual(other, found.tap):
-                    found.tap.query_state = (kept if other is first else other).detach()
-                    found.tap.state_is_swapped, tag = found.is_swapped, None
+            origin = self._tag(written)
+            if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
+                if self._is_residual(other, origin.tap):
+                    origin.tap.query_state = (kept if other is first else other).detach()
+                    origin.tap.state_is_swapped, tag = origin.is_swapped, None
                     break
-                tag = found  # another branch (a parallel MLP, an adapter): the residual is still to come
+                tag = origin  # another branch (a parallel MLP, an adapter): the residual is still to come
         result = func(*_plain(args), **_plain_values(kwargs))
         self._set(result, tag)
         return result

@@ -30,7 +30,7 @@ def places(family: Family, paths: Sequence[str], first: int) -> list[Place]:
         return [Place(first + number, family.stream, family.stream) for number in range(len(paths))]
     calls: Counter[tuple[str, str]] = Counter()
     layers: dict[str, list[str]] = {}
-    found = []
+    result = []
     for path in paths:
         layer = (re.match(r".*?\.\d+\.", path) or [path])[0]  # up to the first number: the layer it is in
         part, turns = _turns(family, path)
@@ -38,9 +38,9 @@ def places(family: Family, paths: Sequence[str], first: int) -> list[Place]:
         known = layers.setdefault(query, [])
         if layer not in known:
             known.append(layer)
-        found.append(Place(known.index(layer), query, key, joins=calls[layer, part] % len(turns) > 0))
+        result.append(Place(known.index(layer), query, key, joins=calls[layer, part] % len(turns) > 0))
         calls[layer, part] += 1
-    return found
+    return result
 
 
 def _turns(family: Family, path: str) -> tuple[str, list[tuple[str, str]]]:
@@ -75,10 +75,10 @@ def reaching(steps: Sequence[Step], read: Iterable[str]) -> tuple[Step, ...]:
 
 def summed(parts: Iterable[tuple[str, TokenScores]]) -> StreamScores:
     """Scores by their stream; where two read-outs attend to the same one, their sum."""
-    found: StreamScores = {}
+    sums: StreamScores = {}
     for stream, scores in parts:
-        found[stream] = found[stream] + scores if stream in found else scores
-    return found
+        sums[stream] = sums[stream] + scores if stream in sums else scores
+    return sums
 
 
 def connected(steps: Iterable[Step]) -> Iterator[frozenset[str]]:

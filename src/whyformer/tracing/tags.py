@@ -54,21 +54,21 @@ class Tap:
 
     def state(self, batch: int, tokens: int, *, of_keys: bool = False) -> State | None:
         """The residual state as [example, token, channel]; the keys' own is what their values project."""
-        found = self.query_state
+        state = self.query_state
         if of_keys:
-            found = None if self.value_source is None else self.value_source.source.detach()
-            if found is not None and found.dim() == 2 and len(found) == batch * tokens:
-                found = found.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
-        if found is None or found.dim() != 3:
+            state = None if self.value_source is None else self.value_source.source.detach()
+            if state is not None and state.dim() == 2 and len(state) == batch * tokens:
+                state = state.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
+        if state is None or state.dim() != 3:
             return None
         if batch == tokens:
             is_swapped = self.tokens_first is not None and bool(self.tokens_first) != (
                 self.state_is_swapped and not of_keys
             )
         else:
-            is_swapped = found.shape[:2] == (tokens, batch)
-        found = found.transpose(0, 1) if is_swapped else found
-        return found if found.shape[:2] == (batch, tokens) else None
+            is_swapped = state.shape[:2] == (tokens, batch)
+        state = state.transpose(0, 1) if is_swapped else state
+        return state if state.shape[:2] == (batch, tokens) else None
 
     def projection(self) -> Tensor | None:
         """W_o, if it is the one reader of the mixed values and finds their heads side by side."""

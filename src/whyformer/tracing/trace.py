@@ -46,7 +46,7 @@ class Trace:
         >>> inputs = bert.tokenizer("A wonderful film.", return_tensors="pt").to(bert.model.device)
         >>> trace = whyformer.trace(bert.model, inputs, reads=whyformer.Reads(maps="all"))
         >>> trace.readout.stream, len(trace.records)
-        ('text', 4)
+        ('text', 6)
     """
 
     question: Question

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from whyformer.benchmark.worker import Plan, worker_of
+from whyformer.benchmark.plan import Plan
+from whyformer.benchmark.worker import make_worker
 
 
-def tables(plan: Plan, data: Path, shards: Iterable[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
+def run_shards(
+    plan: Plan, data: Path, shards: Iterable[int], plugins: Sequence[Path] = ()
+) -> Iterator[tuple[int, dict[str, bytes]]]:
     """The files of each shard as soon as it is done."""
-    worker = worker_of(plan, data)
+    worker = make_worker(plan)
     for number in shards:
         yield number, worker.tables(number)

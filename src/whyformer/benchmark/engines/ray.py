@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from whyformer.benchmark.plan import Plan, make_plan
 from whyformer.benchmark.suite import Suite
 from whyformer.benchmark.tables import TABLES
-from whyformer.benchmark.worker import Plan, Worker, plan_of, worker_of
+from whyformer.benchmark.worker import Worker, make_worker
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
+from whyformer.models.loading import LoadedModel
 
 TRIES = 3  # of a shard: Ray itself would begin one that kills its worker again and again
 
@@ -20,26 +22,32 @@ TRIES = 3  # of a shard: Ray itself would begin one that kills its worker again 
 class RayWorker:
     """A worker in a process of its own, which reads the data and loads the model itself, once."""
 
-    def __init__(self, suite: Suite, data: str, begun: Any) -> None:
-        self.suite, self.data, self.begun = suite, Path(data), begun
+    def __init__(self, suite: Suite, data: str, attempts: Any, plugins: Sequence[str] = ()) -> None:
+        self.suite, self.data, self.attempts, self.plugins = suite, Path(data), attempts, plugins
         self.worker: Worker | None = None
 
-    def __call__(self, asked: Any) -> Any:
+    def __call__(self, batch: Any) -> Any:
         """The one row of a shard's number as that of its files, or of why there are none."""
-        (number,) = asked["shard"].to_pylist()
-        found = self.tables(number)
-        row = {"error": found} if isinstance(found, str) else found
+        (number,) = batch["shard"].to_pylist()
+        tables = self.tables(number)
+        row = {"error": tables} if isinstance(tables, str) else tables
         return extra("pyarrow").Table.from_pylist([{"shard": number} | row], _schema())
 
     def tables(self, number: int) -> dict[str, bytes] | str:
         """The files of a shard, or why there are none: raised here, Ray would bury it in tracebacks."""
-        if extra("ray", "ray").get(self.begun.again.remote(number)) > TRIES:
-            return _deadly(number)
+        if extra("ray", "ray").get(self.attempts.count.remote(number)) > TRIES:
+            return _lost_workers(number)
         try:
-            self.worker = self.worker or worker_of(plan_of(self.suite, self.data), self.data)
+            self.worker = self.worker or self._make_worker()
             return self.worker.tables(number)
         except WhyformerError as error:
             return str(error)
+
+    def _make_worker(self) -> Worker:
+        from whyformer.plugins import load_plugins
+
+        load_plugins(map(Path, self.plugins))
+        return make_worker(make_plan(self.suite, self.data, with_digests=False))
 
 
 class AttemptCounter:
@@ -48,20 +56,28 @@ class AttemptCounter:
     def __init__(self) -> None:
         self.times: Counter[int] = Counter()
 
-    def again(self, number: int) -> int:
+    def count(self, number: int) -> int:
+        """Note one more, and say how many there are now."""
         self.times[number] += 1
         return self.times[number]
 
 
-def tables(plan: Plan, data: Path, shards: Iterable[int]) -> Iterator[tuple[int, dict[str, bytes]]]:
+def run_shards(
+    plan: Plan, data: Path, shards: Iterable[int], plugins: Sequence[Path] = ()
+) -> Iterator[tuple[int, dict[str, bytes]]]:
     """The files of each shard as soon as it is done, in whatever order. What a lost actor was doing is done again."""
+    if isinstance(plan.model, LoadedModel) or plan.is_in_memory:
+        raise WhyformerError(
+            "engine='ray' has workers of its own, which load the model and read the data themselves: give the model by "
+            "its name or folder and the data by a reader, or use engine='local'."
+        )
     ray, ray_data = extra("ray", "ray"), extra("ray.data", "ray")
     was_running = ray.is_initialized()
     if not was_running:
         ray.init(log_to_driver=False)  # RAY_ADDRESS names a cluster
         logging.getLogger("ray.data").setLevel(logging.ERROR)
     try:
-        rows = _rows(ray, ray_data, plan, data, list(shards))
+        rows = _rows(ray, ray_data, plan, data, list(shards), plugins)
         for batch in rows.iter_batches(batch_size=None, batch_format="pyarrow", prefetch_batches=0):
             for row in batch.to_pylist():
                 if row["error"] is not None:
@@ -72,16 +88,16 @@ def tables(plan: Plan, data: Path, shards: Iterable[int]) -> Iterator[tuple[int,
             ray.shutdown()
 
 
-def _rows(ray: Any, ray_data: Any, plan: Plan, data: Path, shards: list[int]) -> Any:
-    """The data set of what was found: an actor for every GPU of the cluster, or for every CPU where it has none."""
+def _rows(ray: Any, ray_data: Any, plan: Plan, data: Path, shards: list[int], plugins: Sequence[Path]) -> Any:
+    """The data set of the shards' files: an actor for every GPU of the cluster, or for every CPU where it has none."""
     resources = ray.cluster_resources()
     gpus, cpus = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))
-    begun = ray.remote(AttemptCounter).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
+    attempts = ray.remote(AttemptCounter).options(num_cpus=0, max_restarts=-1, max_task_retries=-1).remote()
     numbers = ray_data.from_items([{"shard": number} for number in shards], override_num_blocks=len(shards))
     numbers.context.enable_progress_bars = False  # the run has its own
     return numbers.map_batches(
         RayWorker,
-        fn_constructor_args=(plan.suite, str(data), begun),
+        fn_constructor_args=(plan.suite, str(data), attempts, [str(Path(path).resolve()) for path in plugins]),
         batch_size=1,
         batch_format="pyarrow",
         # A shard waits for any actor, not for the one that was busy or lost when its turn came.
@@ -99,7 +115,7 @@ def _schema() -> Any:
     return pa.schema(columns)
 
 
-def _deadly(number: int) -> str:
+def _lost_workers(number: int) -> str:
     return (
         f"Shard {number} was begun {TRIES} times, and each time its worker was lost, as where memory runs out. "
         "--engine local shows what happens; what is done is kept."

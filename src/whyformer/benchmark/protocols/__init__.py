@@ -24,17 +24,18 @@ class Line:
     values: Tensor
 
 
-# What a protocol found: for a method and a measure a value, several or a curve for each sample, or a text.
+# What a protocol measures, by method and measure: a value, several, a curve or a text for each sample.
 Column = Tensor | Line | list[str]
-Found = dict[tuple[str, str], Column]
+Columns = dict[tuple[str, str], Column]
 
 
 @dataclass(frozen=True)
 class Figure:
     """A figure of a table: of which measure, what it makes of all samples' values, and which way is better.
 
-    `of_texts` is for measures that are texts: of all samples', by one method or by several mixed, it makes a function
-    of how often each counts, [… sample].
+    `most` says how large a share can be with some options of the protocol, where that is not 1, as for areas under
+    curves that do not reach over the whole range. `of_texts` is for measures that are texts: of all samples', by one
+    method or by several mixed, it makes a function of how often each counts, [… sample].
     """
 
     measure: str
@@ -43,29 +44,54 @@ class Figure:
     is_share: bool = True  # shown in percent
     of_texts: Callable[..., Callable[..., Any]] | None = None
     resamples: int = RESAMPLES
+    most: Callable[[Mapping[str, Any]], float] | None = None
 
 
 @dataclass(frozen=True)
 class Protocol:
-    """A function (shard, *, options) -> what it found, and the figures that are made of it."""
+    """A function (shard, *, options) -> columns of values, and the figures that are made of them."""
 
     name: str
-    found: Callable[..., Found]
+    measure: Callable[..., Columns]
     figures: Mapping[str, Figure]
 
     @property
     def summary(self) -> str:
-        return (self.found.__doc__ or "").partition("\n")[0]
+        """The first line of its description."""
+        return (self.measure.__doc__ or "").partition("\n")[0]
 
 
 PROTOCOLS: dict[str, Protocol] = {}
-Registered = Callable[..., Found]
+Measure = Callable[..., Columns]
 
 
-def protocol(name: str, figures: Mapping[str, Figure]) -> Callable[[Registered], Registered]:
-    """Register a function (shard, *, options) -> found under a name, with the figures its tables have."""
+def protocol(name: str, figures: Mapping[str, Figure], *, replace: bool = False) -> Callable[[Measure], Measure]:
+    """Register a protocol under a name, for suites and `evaluate`.
 
-    def register(function: Registered) -> Registered:
+    Args:
+        name: What suites call it.
+        figures: The figures of its table, by their titles: each of a measure that the function gives.
+        replace: Whether it may take the place of a protocol of the same name.
+
+    Returns:
+        The decorator of a function (shard, *, options) that gives, for a method and a measure, a tensor with one or
+        more values for each sample, a `Line` or a list of texts. Its first line of description is shown in reports.
+
+    Raises:
+        WhyformerError: If there is a protocol of that name already.
+
+    Example:
+        >>> from whyformer.benchmark import Figure, explained_labels, explanations, protocol
+        >>> @protocol("spread", {"patches above the mean": Figure("share", better="neither")}, replace=True)
+        ... def spread(shard):
+        ...     "How much of the picture a map calls relevant."
+        ...     maps = explanations(shard, explained_labels(shard, "predicted"), "image")
+        ...     return {(name, "share"): (m > m.mean()).float().mean(dim=(1, 2)) for name, m in maps.items()}
+    """
+
+    def register(function: Measure) -> Measure:
+        if name in PROTOCOLS and not replace:
+            raise WhyformerError(f"There is a protocol named {name!r} already: choose another name, or replace=True.")
         PROTOCOLS[name] = Protocol(name, function, figures)
         return function
 
@@ -79,7 +105,7 @@ def protocol_named(name: str) -> Protocol:
     return PROTOCOLS[name]
 
 
-def checked(condition: bool, shard: Shard, name: str, needs: str) -> None:
+def require(condition: bool, shard: Shard, name: str, needs: str) -> None:
     """Refuse a protocol that the model or the data is not made for."""
     if not condition:
         raise WhyformerError(f"{name} needs {needs}, which {shard.loaded_model.name} on this data has not.")

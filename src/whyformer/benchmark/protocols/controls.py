@@ -11,10 +11,13 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from whyformer.axes import ExampleRows, Removal, TokenMask
-from whyformer.benchmark.protocols import Figure, Found, Line, checked, protocol
-from whyformer.benchmark.protocols.perturbation import Fill, without_pixels, without_words
-from whyformer.benchmark.questions import as_taken, sliced
-from whyformer.benchmark.shard import Gone, Shard
+from whyformer.benchmark.batch import model_arguments, slice_inputs
+from whyformer.benchmark.maps import compute_maps, explanations
+from whyformer.benchmark.perturbed import MakeRemoval, step_answers
+from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, require
+from whyformer.benchmark.protocols.perturbation import Fill, remove_pixels, remove_words
+from whyformer.benchmark.shard import Shard, explained_labels
+from whyformer.benchmark.tokens import word_tokens
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.perturbation import Erasure, Explained, curves
 from whyformer.metrics.removal import groups
@@ -23,31 +26,31 @@ from whyformer.metrics.sanity import saco as saco_of
 
 
 @protocol("class_sensitivity", {"1 − rank correlation": Figure("sensitivity", is_share=False)})
-def class_sensitivity(shard: Shard, *, other: Other = "second") -> Found:
+def class_sensitivity(shard: Shard, *, other: Other = "second") -> Columns:
     """How much the maps of the predicted class and of another differ."""
-    checked(shard.clean.shape[1] > 1, shard, "class_sensitivity", "two classes")
-    part = _part(shard)
-    first, second = (
-        shard.explanations(labels, part) for labels in (shard.clean.argmax(dim=1), other_class(shard.clean, other))
-    )
+    require(shard.logits.shape[1] > 1, shard, "class_sensitivity", "two classes")
+    pair_of_classes = shard.logits.argmax(dim=1), other_class(shard.logits, other)
+    first, second = (explanations(shard, labels, _part(shard)) for labels in pair_of_classes)
     return {(method, "sensitivity"): 1 - correlations(shard, first[method], second[method]) for method in first}
 
 
 @protocol("saco", {"SaCo": Figure("saco", is_share=False)})
-def saco(shard: Shard, *, explained: Explained = "predicted", fill: Fill = "black", how: Erasure = "pad") -> Found:
+def saco(shard: Shard, *, explained: Explained = "predicted", fill: Fill = "black", how: Erasure = "pad") -> Columns:
     """Groups of descending salience, each taken away alone: does the answer fall as much as their saliences say?"""
-    part, labels = _part(shard), shard.explained(explained)
-    maps = shard.explanations(labels, part)
-    may_go = shard.words() if part == "text" else None
+    part, labels = _part(shard), explained_labels(shard, explained)
+    maps = explanations(shard, labels, part)
+    may_go = word_tokens(shard) if part == "text" else None
     members = {method: groups(scores.flatten(1), GROUPS, removable=may_go) for method, scores in maps.items()}
-    gone: dict[str, Gone] = {method: partial(_gone, members[method], maps[method], shard) for method in maps}
-    perturbed = without_words(shard, how) if part == "text" else without_pixels(shard, fill)
-    before = curves(shard.clean[None], labels, labels).probability
-    found: Found = {}
-    for method, steps in shard.step_answers(gone, GROUPS, perturbed).items():
+    removals: dict[str, MakeRemoval] = {
+        method: partial(_group_removal, members[method], maps[method], shard) for method in maps
+    }
+    perturb = remove_words(shard, how) if part == "text" else remove_pixels(shard, fill)
+    before = curves(shard.logits[None], labels, labels).probability
+    columns: Columns = {}
+    for method, steps in step_answers(shard, removals, GROUPS, perturb).items():
         drops = before - curves(steps, labels, labels).probability
-        found[method, "saco"] = saco_of(maps[method].flatten(1), members[method], drops)
-    return found
+        columns[method, "saco"] = saco_of(maps[method].flatten(1), members[method], drops)
+    return columns
 
 
 def _size_of_mean(correlations: ExampleRows) -> float:
@@ -62,65 +65,64 @@ def _size_of_mean(correlations: ExampleRows) -> float:
         for measure, when in (("last", "all forgotten"), ("mean", "mean over stages"))
     },
 )
-def model_randomisation(shard: Shard) -> Found:
+def model_randomisation(shard: Shard) -> Columns:
     """The map's rank correlation with itself while the model is forgotten, from the output down (Adebayo et al.)."""
-    part, labels = _part(shard), shard.clean.argmax(dim=1)
-    inputs, target = shard.questions.explained(labels)
-    first = shard.explanations(labels, part)
-    alike: dict[str, list[Tensor]] = {name: [] for name in first}
+    part, labels = _part(shard), shard.logits.argmax(dim=1)
+    targeted = shard.questions.targeted(labels)
+    first = explanations(shard, labels, part)
+    by_stage: dict[str, list[Tensor]] = {name: [] for name in first}
     for _, model in randomised(shard.loaded_model.model, seed=shard.seed):
         loaded_model = replace(shard.loaded_model, model=model)
-        for name, so_far in alike.items():  # a prior stays what it was
-            asked_again = name in shard.methods
-            maps = shard.explained_on(loaded_model, inputs, target, name)[part] if asked_again else first[name]
-            so_far.append(correlations(shard, first[name], maps))
-    found: Found = {}
-    for name, values in alike.items():
-        line = torch.stack(values, dim=1)
-        found[name, "rank correlation by stages forgotten"] = Line(
-            tuple(float(n + 1) for n in range(len(values))), line
-        )
-        found[name, "last"], found[name, "mean"] = line[:, -1], line.mean(dim=1)
-    return found
+        for name, values in by_stage.items():
+            is_prior = name not in shard.methods  # it looks at no model, and stays what it was
+            maps = first[name] if is_prior else compute_maps(shard, loaded_model, targeted, name)[part]
+            values.append(correlations(shard, first[name], maps))
+    columns: Columns = {}
+    for name, values in by_stage.items():
+        line, stages = torch.stack(values, dim=1), tuple(float(n + 1) for n in range(len(values)))
+        columns[name, "rank correlation by stages forgotten"] = Line(stages, line)
+        columns[name, "last"], columns[name, "mean"] = line[:, -1], line.mean(dim=1)
+    return columns
 
 
 @protocol(
     "approximation",
     {"log10 of the squared error, mean over blocks": Figure("log error", better="lower", is_share=False)},
 )
-def approximation(shard: Shard) -> Found:
+def approximation(shard: Shard) -> Columns:
     """How far each recursion is from what the blocks really make of their tokens (BI Fig. 3)."""
-    labels = shard.clean.argmax(dim=1)
-    inputs, target = shard.questions.explained(labels)
+    targeted = shard.questions.targeted(shard.logits.argmax(dim=1))
 
-    def asked(part: slice) -> dict[str, Tensor]:
-        return approximation_errors(shard.loaded_model.model, as_taken(sliced(inputs, part)), target(part))
+    def block_errors(part: slice) -> dict[str, Tensor]:
+        inputs = model_arguments(slice_inputs(targeted.inputs, part))
+        return approximation_errors(shard.loaded_model.model, inputs, targeted.target(part))
 
-    parts = shard.pace.parts(len(shard), asked)
-    found: Found = {}
+    parts = shard.batch_size.map_slices(len(shard), block_errors)
+    columns: Columns = {}
     for name in parts[0]:
         errors = torch.cat([part[name] for part in parts]).double()
-        found[name, "squared error by block"] = Line(tuple(map(float, range(errors.shape[1]))), errors)
-        found[name, "log error"] = errors.log10().mean(dim=1)
-    return found
+        columns[name, "squared error by block"] = Line(tuple(map(float, range(errors.shape[1]))), errors)
+        columns[name, "log error"] = errors.log10().mean(dim=1)
+    return columns
 
 
 def correlations(shard: Shard, first: Tensor, second: Tensor) -> Tensor:
     """The rank correlation of each sample's two maps, of texts over their words."""
     if first.dim() == 3:
         return rank_correlation(first.flatten(1), second.flatten(1))
-    is_text = first.shape == shard.inputs["input_ids"].shape
-    words: TokenMask = shard.words() if is_text else torch.ones_like(first).bool()
+    is_text = first.shape == shard.batch.inputs["input_ids"].shape
+    words: TokenMask = word_tokens(shard) if is_text else torch.ones_like(first).bool()
     pairs = [rank_correlation(first[n : n + 1, here], second[n : n + 1, here]) for n, here in enumerate(words)]
     return torch.cat(pairs)
 
 
 def _part(shard: Shard) -> str:
-    return "image" if "pixel_values" in shard.inputs else "text"
+    return "image" if "pixel_values" in shard.batch.inputs else "text"
 
 
-def _gone(members: Removal, scores: Tensor, shard: Shard) -> Tensor:
+def _group_removal(members: Removal, scores: Tensor, shard: Shard) -> Tensor:
     """Groups of words as they are, groups of patches as groups of their pixels."""
     if scores.dim() == 2:
         return members
-    return F.interpolate(members.unflatten(2, scores.shape[1:]).float(), shard.size, mode="nearest-exact").bool()
+    patches = members.unflatten(2, scores.shape[1:]).float()
+    return F.interpolate(patches, shard.batch.image_size, mode="nearest-exact").bool()

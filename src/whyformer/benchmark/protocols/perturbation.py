@@ -1,25 +1,26 @@
-"""Perturbation of pictures, texts and regions: all steps of all methods are asked about together."""
+"""Perturbation of pictures, texts and regions: all steps of all methods are given to the model together."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
 from whyformer.axes import Curve, Inputs, Labels, PixelRemoval, StepLogits
-from whyformer.benchmark.protocols import Figure, Found, Line, checked, protocol
-from whyformer.benchmark.questions import sliced
-from whyformer.benchmark.shard import Gone, Perturbed, Shard, repeated
+from whyformer.benchmark.batch import slice_inputs
+from whyformer.benchmark.maps import explanations
+from whyformer.benchmark.perturbed import MakeRemoval, Perturb, repeat_inputs, step_answers
+from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, require
+from whyformer.benchmark.shard import Shard, explained_labels
+from whyformer.benchmark.tokens import class_tokens, readout_tokens, word_tokens
 from whyformer.errors import WhyformerError
 from whyformer.metrics.answers import answer_table
 from whyformer.metrics.perturbation import (
     DOMAINS,
-    REGION_INPUTS,
-    TEXT_INPUTS,
     VQA_FRACTIONS,
     Domain,
     Erasure,
@@ -31,23 +32,31 @@ from whyformer.metrics.perturbation import (
     deleted,
     erased,
     filler_id,
+    largest_area,
     soft_accuracy,
 )
 from whyformer.metrics.removal import Removable, Unit, class_token_least, removed, removed_pixels
 from whyformer.metrics.road import imputed
+from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
 
 Fill = Literal["black", "mean", "road"]
 ORDERS = {"positive": True, "negative": False}  # the most relevant first, or last
 MEASURES = ("accuracy", "probability", "logit")
-Removals = dict[tuple[str, str], Gone]  # of a method and an order
+Removals = dict[tuple[str, str], MakeRemoval]  # of a method and an order
+
+
+def _most(options: Mapping[str, Any]) -> float:
+    """The area under a curve that stays at 1: areas are not divided by the width of their domain, as published."""
+    return largest_area(options.get("domain", "0-0.9"))
+
 
 AREAS = {
-    "negative − positive": Figure("accuracy gap"),
-    "negative AUC": Figure("accuracy area, negative"),
-    "positive AUC": Figure("accuracy area, positive", better="lower"),
-    "negative − positive, probability": Figure("probability gap"),
-    "negative AUC, probability": Figure("probability area, negative"),
-    "positive AUC, probability": Figure("probability area, positive", better="lower"),
+    "negative − positive": Figure("accuracy gap", most=_most),
+    "negative AUC": Figure("accuracy area, negative", most=_most),
+    "positive AUC": Figure("accuracy area, positive", better="lower", most=_most),
+    "negative − positive, probability": Figure("probability gap", most=_most),
+    "negative AUC, probability": Figure("probability area, negative", most=_most),
+    "positive AUC, probability": Figure("probability area, positive", better="lower", most=_most),
 }
 
 
@@ -59,16 +68,17 @@ def image_perturbation(
     unit: Unit = "pixel",
     fill: Fill = "black",
     domain: Domain = "0-0.9",
-) -> Found:
+) -> Columns:
     """Pixels go, the most or the least relevant first (TA, BI; of a dual encoder, zero-shot; ROAD as a fill)."""
-    checked("pixel_values" in shard.inputs, shard, "image_perturbation", "pictures")
-    is_full = all(shard.content(row) == shard.size for row in range(len(shard)))
-    checked(is_full, shard, "image_perturbation", "pictures of one size, without padding")
-    labels = shard.explained(explained)
-    maps = shard.explanations(labels, "image")
+    batch = shard.batch
+    require("pixel_values" in batch.inputs, shard, "image_perturbation", "pictures")
+    is_full = all(batch.content_size(row) == batch.image_size for row in range(len(batch)))
+    require(is_full, shard, "image_perturbation", "pictures of one size, without padding")
+    labels = explained_labels(shard, explained)
     fractions = DOMAINS[domain]
-    gone = _removals(maps, partial(removed_pixels, size=shard.size, fractions=_asked(fractions), unit=unit))
-    logits = _answers(shard, gone, fractions, without_pixels(shard, fill))
+    removal = partial(removed_pixels, size=batch.image_size, fractions=_above_zero(fractions), unit=unit)
+    removals = _removals(explanations(shard, labels, "image"), removal)
+    logits = _answers(shard, removals, fractions, remove_pixels(shard, fill))
     return _areas(shard, logits, labels, fractions, domain)
 
 
@@ -80,16 +90,17 @@ def text_perturbation(
     how: Erasure = "pad",
     removable: Removable = "content",
     domain: Domain = "0-0.9",
-) -> Found:
+) -> Columns:
     """Tokens go, the most or the least relevant first (BI)."""
-    checked("input_ids" in shard.inputs, shard, "text_perturbation", "texts")
-    labels = shard.explained(explained)
-    may_go, fractions = shard.words(removable), DOMAINS[domain]
-    maps = shard.explanations(labels, "text")
+    is_read = "input_ids" in shard.batch.inputs and not shard.loaded_model.task.compares
+    require(is_read, shard, "text_perturbation", "texts")
+    labels = explained_labels(shard, explained)
+    may_go, fractions = word_tokens(shard, removable), DOMAINS[domain]
+    maps = explanations(shard, labels, "text")
     if removable != "content":
-        maps = {method: class_token_least(scores, shard.class_tokens) for method, scores in maps.items()}
-    gone = _removals(maps, partial(removed, fractions=_asked(fractions), removable=may_go))
-    logits = _answers(shard, gone, fractions, without_words(shard, how))
+        maps = {method: class_token_least(scores, class_tokens(shard)) for method, scores in maps.items()}
+    removals = _removals(maps, partial(removed, fractions=_above_zero(fractions), removable=may_go))
+    logits = _answers(shard, removals, fractions, remove_words(shard, how))
     return _areas(shard, logits, labels, fractions, domain)
 
 
@@ -106,44 +117,45 @@ _GAPS = {f"{what}, negative − positive": Figure(f"{what} gap") for what in ("r
 @protocol("vqa_removal", _GAPS | _VQA)
 def vqa_removal(
     shard: Shard, *, explained: Explained = "predicted", fractions: Sequence[float] = VQA_FRACTIONS
-) -> Found:
+) -> Columns:
     """Regions or words are deleted; the soft accuracy of what is answered then (GA)."""
-    is_asked = shard.loaded_model.sees_regions and all(sample.answers for sample in shard.samples)
-    checked(is_asked, shard, "vqa_removal", "questions about regions, with answers")
-    labels = shard.explained(explained)
+    samples = shard.batch.samples
+    has_answers = shard.loaded_model.task.sees_regions and all(sample.answers for sample in samples)
+    require(has_answers, shard, "vqa_removal", "questions about regions, with answers")
+    labels = explained_labels(shard, explained)
     names = shard.questions.names[0]
-    right = answer_table([sample.answers for sample in shard.samples], [names[n] for n in range(len(names))])
-    right = right.to(shard.clean.device)
+    accuracies = answer_table([sample.answers for sample in samples], [names[n] for n in range(len(names))])
+    accuracies = accuracies.to(shard.logits.device)
     fractions = _rising(fractions)
-    found: Found = {}
+    columns: Columns = {}
     # Without the token that the answer is read from, the model would read another.
-    words = shard.words() & ~shard.read_tokens(labels)
+    words = word_tokens(shard) & ~readout_tokens(shard, labels)
     parts = {
-        "regions": ("regions", REGION_INPUTS, shard.inputs["visual_attention_mask"].bool()),
+        "regions": ("regions", REGION_INPUTS, shard.batch.inputs["visual_attention_mask"].bool()),
         "words": ("text", TEXT_INPUTS, words),
     }
     for what, (part, inputs, may_go) in parts.items():
-        maps = shard.explanations(labels, part)
-        gone = _removals(maps, partial(removed, fractions=_asked(fractions), removable=may_go, rounded="kept"))
-        logits = _answers(shard, gone, fractions, _without(shard, inputs))
-        heights = {key: soft_accuracy(steps, right) for key, steps in logits.items()}
-        found |= _curve_columns(f"{what} ", heights, fractions, "0-1")
-    return found
+        removal = partial(removed, fractions=_above_zero(fractions), removable=may_go, rounded="kept")
+        removals = _removals(explanations(shard, labels, part), removal)
+        logits = _answers(shard, removals, fractions, _delete_inputs(shard, inputs))
+        heights = {key: soft_accuracy(steps, accuracies) for key, steps in logits.items()}
+        columns |= _curve_columns(f"{what} ", heights, fractions, "0-1")
+    return columns
 
 
 def _rising(fractions: Sequence[float]) -> tuple[float, ...]:
     """The fractions from 0 to 1: out of order, the area under the curve would be wrong."""
     try:
-        found = tuple(map(float, fractions))
+        numbers = tuple(map(float, fractions))
     except (TypeError, ValueError):
-        found = ()
-    if found[:1] != (0.0,) or found[-1:] != (1.0,) or any(one >= other for one, other in pairwise(found)):
+        numbers = ()
+    if numbers[:1] != (0.0,) or numbers[-1:] != (1.0,) or any(one >= other for one, other in pairwise(numbers)):
         raise WhyformerError(f"vqa_removal: fractions={fractions!r:.60}. They rise from 0 to 1, as [0, 0.5, 1].")
-    return found
+    return numbers
 
 
 def _removals(maps: Mapping[str, Tensor], removal: Callable[..., Tensor]) -> Removals:
-    """What goes by each method, in each order: made when it is asked about, for all at once would be many masks."""
+    """What goes by each method, in each order: made when its turn comes, for all at once would be many masks."""
     return {
         (method, order): partial(removal, scores, most_relevant_first=first)
         for method, scores in maps.items()
@@ -151,47 +163,47 @@ def _removals(maps: Mapping[str, Tensor], removal: Callable[..., Tensor]) -> Rem
     }
 
 
-def without_pixels(shard: Shard, fill: Fill) -> Perturbed:
-    """Some of the shard's pictures at every step, without the pixels that are gone."""
+def remove_pixels(shard: Shard, fill: Fill) -> Perturb:
+    """Some of the shard's pictures at every step, without the pixels that go."""
     processor = shard.loaded_model.image_processor
     mean, std = processor.image_mean, processor.image_std
 
-    def perturbed(gone: PixelRemoval, here: slice) -> Inputs:
-        inputs = sliced(shard.inputs, here)
+    def perturb(removal: PixelRemoval, here: slice) -> Inputs:
+        inputs = slice_inputs(shard.batch.inputs, here)
         pixels = inputs["pixel_values"]
-        if fill == "road":  # step by step, so that the noise is the same whatever is asked together
-            steps = torch.cat([imputed(pixels, one[None], seed=shard.seed) for one in gone])
+        if fill == "road":  # step by step, so that the noise is the same whatever is computed together
+            steps = torch.cat([imputed(pixels, one[None], seed=shard.seed) for one in removal])
         else:
-            steps = blanked(pixels, gone, blank(fill, mean, std))
-        return repeated(inputs, len(gone)) | {"pixel_values": steps}
+            steps = blanked(pixels, removal, blank(fill, mean, std))
+        return repeat_inputs(inputs, len(removal)) | {"pixel_values": steps}
 
-    return perturbed
+    return perturb
 
 
-def without_words(shard: Shard, how: Erasure) -> Perturbed:
-    """Some of the shard's texts at every step, without the tokens that are gone."""
+def remove_words(shard: Shard, how: Erasure) -> Perturb:
+    """Some of the shard's texts at every step, without the tokens that go."""
     filler = filler_id(shard.loaded_model.tokenizer, how)
-    return lambda gone, here: erased(sliced(shard.inputs, here), gone, how, filler=filler)
+    return lambda removal, here: erased(slice_inputs(shard.batch.inputs, here), removal, how, filler=filler)
 
 
-def _without(shard: Shard, names: Sequence[str]) -> Perturbed:
+def _delete_inputs(shard: Shard, names: Sequence[str]) -> Perturb:
     filler = filler_id(shard.loaded_model.tokenizer)
-    return lambda gone, here: deleted(sliced(shard.inputs, here), gone, names, filler=filler)
+    return lambda removal, here: deleted(slice_inputs(shard.batch.inputs, here), removal, names, filler=filler)
 
 
-def _asked(fractions: Sequence[float]) -> tuple[float, ...]:
-    """The fractions that the model must be asked about: not the clean point, whose answer is known."""
+def _above_zero(fractions: Sequence[float]) -> tuple[float, ...]:
+    """The fractions at which something goes: the answer to the whole sample is known."""
     return tuple(fraction for fraction in fractions if fraction > 0)
 
 
 def _answers(
-    shard: Shard, gone: Removals, fractions: Sequence[float], perturbed: Perturbed
+    shard: Shard, removals: Removals, fractions: Sequence[float], perturb: Perturb
 ) -> dict[tuple[str, str], StepLogits]:
     """The answers at every fraction, for every method and order."""
-    steps = len(_asked(fractions))
-    clean = [shard.clean[None]] * (len(fractions) - steps)
-    answers = shard.step_answers(gone, steps, perturbed)
-    return {key: torch.cat([*clean, part]) for key, part in answers.items()}
+    steps = len(_above_zero(fractions))
+    whole = [shard.logits[None]] * (len(fractions) - steps)
+    answers = step_answers(shard, removals, steps, perturb)
+    return {key: torch.cat([*whole, part]) for key, part in answers.items()}
 
 
 def _areas(
@@ -200,25 +212,25 @@ def _areas(
     labels: Labels,
     fractions: tuple[float, ...],
     domain: Domain,
-) -> Found:
-    found = {key: curves(steps, shard.labels, labels) for key, steps in logits.items()}
-    columns: Found = {}
+) -> Columns:
+    by_key = {key: curves(steps, shard.labels, labels) for key, steps in logits.items()}
+    columns: Columns = {}
     for measure in MEASURES:
-        heights = {key: getattr(one, measure) for key, one in found.items()}
+        heights = {key: getattr(one, measure) for key, one in by_key.items()}
         if measure == "accuracy":
-            nobody_knows = (shard.labels < 0)[:, None]
-            heights = {key: value.masked_fill(nobody_knows, torch.nan) for key, value in heights.items()}
+            has_no_label = (shard.labels < 0)[:, None]
+            heights = {key: value.masked_fill(has_no_label, torch.nan) for key, value in heights.items()}
         columns |= _curve_columns(f"{measure} ", heights, fractions, domain)
     return columns
 
 
 def _curve_columns(
     measure: str, heights: dict[tuple[str, str], Curve], fractions: tuple[float, ...], domain: Domain
-) -> Found:
+) -> Columns:
     """Each curve, the area under it, and by how much the negative one's is larger."""
     areas = {key: area(values, fractions, domain) for key, values in heights.items()}
-    lines: Found = {(method, f"{measure}{order}"): Line(fractions, v) for (method, order), v in heights.items()}
-    single: Found = {(method, f"{measure}area, {order}"): value for (method, order), value in areas.items()}
+    lines: Columns = {(method, f"{measure}{order}"): Line(fractions, v) for (method, order), v in heights.items()}
+    single: Columns = {(method, f"{measure}area, {order}"): value for (method, order), value in areas.items()}
     methods = dict.fromkeys(method for method, _ in heights)
-    gaps: Found = {(m, f"{measure}gap"): areas[m, "negative"] - areas[m, "positive"] for m in methods}
+    gaps: Columns = {(m, f"{measure}gap"): areas[m, "negative"] - areas[m, "positive"] for m in methods}
     return lines | single | gaps

@@ -7,9 +7,12 @@ from functools import partial
 import numpy as np
 import torch
 
-from whyformer.benchmark.protocols import Figure, Found, Line, checked, protocol
-from whyformer.benchmark.protocols.perturbation import without_words
-from whyformer.benchmark.shard import Gone, Shard
+from whyformer.benchmark.maps import explanations
+from whyformer.benchmark.perturbed import MakeRemoval, step_answers
+from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, require
+from whyformer.benchmark.protocols.perturbation import remove_words
+from whyformer.benchmark.shard import Shard, explained_labels
+from whyformer.benchmark.tokens import word_tokens
 from whyformer.metrics.perturbation import Erasure, Explained
 from whyformer.metrics.rationale import (
     BINS,
@@ -33,32 +36,32 @@ from whyformer.metrics.rationale import (
         "sufficiency": Figure("sufficiency", better="lower"),
     },
 )
-def rationales(shard: Shard, *, explained: Explained = "target", how: Erasure = "delete") -> Found:
+def rationales(shard: Shard, *, explained: Explained = "target", how: Erasure = "delete") -> Columns:
     """Words picked against words that people marked, and what the answer is without them (ERASER; TA, BI)."""
-    checked(all(sample.words is not None for sample in shard.samples), shard, "rationales", "texts with marked words")
-    labels, may_go = shard.explained(explained), shard.words()
-    maps = shard.explanations(labels, "text")
-    found: Found = {}
-    gone: dict[tuple[str, str], Gone] = {}
-    for method, scores in maps.items():
-        words = [_words(shard, row, scores[row].tolist()) for row in range(len(shard))]
-        truths = [np.asarray(sample.words) for sample in shard.samples]
+    samples = shard.batch.samples
+    require(all(sample.words is not None for sample in samples), shard, "rationales", "texts with marked words")
+    labels, may_go = explained_labels(shard, explained), word_tokens(shard)
+    truths = [np.asarray(sample.words) for sample in samples]
+    columns: Columns = {}
+    removals: dict[tuple[str, str], MakeRemoval] = {}
+    for method, scores in explanations(shard, labels, "text").items():
+        words = [_word_scores(shard, row, scores[row].tolist()) for row in range(len(shard))]
         counts = np.stack([rationale_counts(*pair) for pair in zip(words, truths, strict=True)])
         f1 = torch.from_numpy(precision_recall_f1(counts)[..., 2])
         f1[[row for row, truth in enumerate(truths) if not truth.any()]] = torch.nan
-        found[method, "F1 of the top words"] = Line(tuple(map(float, TOP_WORDS)), f1)
-        found[method, "mean F1"] = f1.mean(dim=1)
+        columns[method, "F1 of the top words"] = Line(tuple(map(float, TOP_WORDS)), f1)
+        columns[method, "mean F1"] = f1.mean(dim=1)
         areas = [auprc(*pair) for pair in zip(words, truths, strict=True)]
-        found[method, "AUPRC"] = torch.tensor(areas, dtype=torch.float64)
-        gone[method, "comprehensiveness"] = partial(without_rationale, scores, may_go)
-        gone[method, "sufficiency"] = partial(only_rationale, scores, may_go)
-    for key, steps in shard.step_answers(gone, len(BINS), without_words(shard, how)).items():
-        found[key] = mean_drop(shard.clean, steps, labels)
-    return found
+        columns[method, "AUPRC"] = torch.tensor(areas, dtype=torch.float64)
+        removals[method, "comprehensiveness"] = partial(without_rationale, scores, may_go)
+        removals[method, "sufficiency"] = partial(only_rationale, scores, may_go)
+    for key, steps in step_answers(shard, removals, len(BINS), remove_words(shard, how)).items():
+        columns[key] = mean_drop(shard.logits, steps, labels)
+    return columns
 
 
-def _words(shard: Shard, row: int, scores: list[float]) -> np.ndarray:
+def _word_scores(shard: Shard, row: int, scores: list[float]) -> np.ndarray:
     """The score of each word of a sample's text."""
-    chunk = shard.encoded[row].chunk
+    chunk = shard.batch.encodings[row].chunk
     assert chunk is not None
     return word_scores(chunk.layout.texts[0], chunk.layout.offsets, [scores[place] for place in chunk.positions])

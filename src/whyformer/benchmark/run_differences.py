@@ -8,9 +8,9 @@ from typing import Any
 
 import numpy as np
 
-from whyformer.benchmark.figures import Half, Run, measured, run_in, value_of
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.figures import Half, Run, read_run, sample_values, value_of
 from whyformer.benchmark.protocols import Figure, protocol_named
-from whyformer.benchmark.suite import Choice
 from whyformer.errors import WhyformerError
 
 Values = Mapping[str, Mapping[int, Any]]  # of every method, sample by sample
@@ -21,7 +21,7 @@ def differences(folder: str | Path, other: str | Path, *, half: Half | None = No
 
     Only samples and methods that both runs have are compared; of `half`, those of one half of the samples.
     """
-    first, second = run_in(folder), run_in(other)
+    first, second = read_run(folder), read_run(other)
     if half is not None:
         first, second = first.half(half), second.half(half)
     known = {choice.label for choice in second.choices}
@@ -35,10 +35,10 @@ def _lines(first: Run, second: Run, choice: Choice) -> list[str]:
     lines = []
     rows = first.of(choice.label), second.of(choice.label)
     for name, figure in protocol_named(choice.name).figures.items():
-        if all(figure.measure in found for found in rows):
-            one, other = _shared(measured(first, choice, name)[1], measured(second, choice, name)[1])
+        if all(figure.measure in by_measure for by_measure in rows):
+            one, other = _shared(sample_values(first, choice, name)[1], sample_values(second, choice, name)[1])
             if one:
-                lines.append(f"{choice.label}, {name}: {_said(figure, one, other)}")
+                lines.append(f"{choice.label}, {name}: {_difference(figure, one, other)}")
     return lines
 
 
@@ -49,7 +49,7 @@ def _shared(first: Values, second: Values) -> tuple[Values, Values]:
     return one, other
 
 
-def _said(figure: Figure, first: Values, second: Values) -> str:
+def _difference(figure: Figure, first: Values, second: Values) -> str:
     if all(np.array_equal(value, second[method][n]) for method, each in first.items() for n, value in each.items()):
         return "identical"
     before, after = ranks(figure, first), ranks(figure, second)
@@ -71,7 +71,7 @@ def _said(figure: Figure, first: Values, second: Values) -> str:
 def ranks(figure: Figure, values: Values) -> dict[str, int]:
     """The rank of each method, the best being 1."""
     figures = {method: value_of(figure, list(each.values())) for method, each in values.items()}
-    found = {method: value for method, value in figures.items() if np.isfinite(value)}
+    finite = {method: value for method, value in figures.items() if np.isfinite(value)}
     sign = 1 if figure.better == "lower" else -1
-    order = sorted(found, key=lambda method: (sign * found[method], method))
+    order = sorted(finite, key=lambda method: (sign * finite[method], method))
     return {method: rank for rank, method in enumerate(order, start=1)}

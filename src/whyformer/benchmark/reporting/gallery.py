@@ -14,15 +14,15 @@ from PIL import Image
 
 from whyformer.benchmark.figures import Run
 from whyformer.benchmark.protocols import protocol_named
-from whyformer.benchmark.report.charts import CONTROLS
-from whyformer.benchmark.tables import EXPLANATIONS, SAMPLES, Record, read, whole_table
+from whyformer.benchmark.reporting.charts import CONTROLS
+from whyformer.benchmark.tables import EXPLANATIONS, SAMPLES, Record, read_records, whole_table
 from whyformer.inputs.layouts import Boxes, Layout, Patches, WordPieces
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 
 EXTREMES = 3  # best, and worst
 COLUMNS = 6  # methods side by side
-MARKED = np.array([0, 1, 0.5])  # how strongly BACKGROUND, OBJECT and UNKNOWN are shown
+STRENGTHS = np.array([0, 1, 0.5])  # how strongly BACKGROUND, OBJECT and UNKNOWN are shown
 Explained = dict[tuple[int, str, str], list[Record]]  # of a sample, by a method, for a target
 
 
@@ -41,20 +41,23 @@ class Gallery:
 def galleries(run: Run, folder: Path, document: Mapping[str, Any]) -> list[Gallery]:
     """The best and worst samples of each protocol's main figure, and two classes of one sample."""
     keys = [tuple(r.values()) for r in whole_table(folder, EXPLANATIONS, ["sample", "method", "target"]).to_pylist()]
-    asked = list(dict.fromkeys(keys))
-    chosen = [_extremes(run, protocol, {method for _, method, _ in asked}) for protocol in document["protocols"]]
-    pair = _two_targets(asked)
+    explained_keys = list(dict.fromkeys(keys))
+    all_extremes = [
+        _extremes(run, protocol, {method for _, method, _ in explained_keys}) for protocol in document["protocols"]
+    ]
+    pair = _two_targets(explained_keys)
     # Maps are large: only those that are shown are read.
-    shown = sorted({n for one in chosen if one is not None for n in one.values} | ({pair[0]} if pair else set()))
-    samples = {sample["sample"]: sample for sample in read(folder, SAMPLES, shown)}
+    extremes = [one for one in all_extremes if one is not None]
+    numbers = sorted({n for one in extremes for n in one.values} | ({pair[0]} if pair else set()))
+    samples = {sample["sample"]: sample for sample in read_records(folder, SAMPLES, numbers)}
     explained: Explained = {}
-    for record in read(folder, EXPLANATIONS, shown):
+    for record in read_records(folder, EXPLANATIONS, numbers):
         explained.setdefault((record["sample"], record["method"], record["target"]), []).append(record)
-    found = [_best_and_worst(run, one, samples, explained) for one in chosen if one is not None]
-    return [*found, *([_two_classes(run, *pair, samples, explained)] if pair else [])]
+    grids = [_best_and_worst(run, one, samples, explained) for one in extremes]
+    return [*grids, *([_two_classes(run, *pair, samples, explained)] if pair else [])]
 
 
-def shown_value(value: float | None, table: Mapping[str, Any]) -> str:
+def value_text(value: float | None, table: Mapping[str, Any]) -> str:
     """A value of a table's figure as the report writes it; a share in percent."""
     if value is None:
         return "–"
@@ -66,11 +69,11 @@ def explanation(run: Run, sample: Record, records: Iterable[Record]) -> Explanat
     parts = {record["part"]: _part(sample, record) for record in records}
     first = next(iter(records))
     is_answer = first["target"] == sample["predicted"]
-    shown = {name: part for name, part in parts.items() if part is not None}
-    if not shown:
+    whole_parts = {name: part for name, part in parts.items() if part is not None}
+    if not whole_parts:
         return None
     return Explanation(
-        shown, first["target"], sample["probability"] if is_answer else None, first["method"], run.suite["model"]
+        whole_parts, first["target"], sample["probability"] if is_answer else None, first["method"], run.suite["model"]
     )
 
 
@@ -80,7 +83,7 @@ def truth(run: Run, sample: Record) -> Explanation | None:
     if sample.get("mask"):  # runs of older versions keep neither masks nor true regions
         mask = np.array(Image.open(io.BytesIO(sample["mask"])))
         rows, columns = mask.shape
-        marks["image"] = Patches(_picture(sample), rows, columns, (0, 0, columns, rows)), MARKED[mask].flatten()
+        marks["image"] = Patches(_picture(sample), rows, columns, (0, 0, columns, rows)), STRENGTHS[mask].flatten()
     if sample.get("true_regions"):
         marks["regions"] = _boxes(sample), sample["true_regions"]
     if sample["text"] and sample["rationale"]:
@@ -92,7 +95,7 @@ def truth(run: Run, sample: Record) -> Explanation | None:
 
 def _whose(run: Run) -> str:
     """A rationale is what somebody found convincing, not what the answer depends on."""
-    return "people" if run.suite["data"]["reader"] == "eraser" else "truth"
+    return "people" if run.suite["data"]["reader"] in ("eraser", "table") else "truth"
 
 
 @dataclass(frozen=True)
@@ -114,30 +117,30 @@ def _extremes(run: Run, protocol: Mapping[str, Any], explained_by: set[str]) -> 
     best = next((method for method in methods if method not in CONTROLS), None)
     if best is None or figure.of_texts is not None:
         return None
-    measured = run.of(protocol["protocol"])[figure.measure][best].by_sample
-    values = {sample: float(figure.of(np.array([value]))) for sample, value in measured.items()}
+    by_sample = run.of(protocol["protocol"])[figure.measure][best].by_sample
+    values = {sample: float(figure.of(np.array([value]))) for sample, value in by_sample.items()}
     order = sorted(values, key=lambda sample: (values[sample] * (1 if figure.better == "lower" else -1), sample))
     ends = dict.fromkeys([*order[:EXTREMES], *order[-EXTREMES:]])
     title = f"Best and worst of {best} by {table['figure']} ({protocol['protocol']})"
     note = f"Of {len(values)} samples; in brackets: {table['figure']}."
-    return Extremes(title, note, {sample: shown_value(values[sample], table) for sample in ends}, methods[:COLUMNS])
+    return Extremes(title, note, {sample: value_text(values[sample], table) for sample in ends}, methods[:COLUMNS])
 
 
-def _best_and_worst(run: Run, chosen: Extremes, samples: Mapping[int, Record], explained: Explained) -> Gallery:
+def _best_and_worst(run: Run, extremes: Extremes, samples: Mapping[int, Record], explained: Explained) -> Gallery:
     cells, titles = [], []
-    for place, (number, value) in enumerate(chosen.values.items()):
+    for place, (number, value) in enumerate(extremes.values.items()):
         sample = samples[number]
-        maps = (_first(run, sample, method, explained) for method in chosen.methods)
+        maps = (_first(run, sample, method, explained) for method in extremes.methods)
         cells.append((truth(run, sample), *maps))
         side = "best" if place < EXTREMES else "worst"
         wrong = "" if sample["label"] in (None, sample["predicted"]) else f", answered {sample['predicted']}"
         titles.append(f"{side}: {sample['name']}{wrong} ({value})")
     if all(known is None for known, *_ in cells):
         maps_only = tuple(row[1:] for row in cells)
-        return Gallery(chosen.title, chosen.note, tuple(titles), tuple(chosen.methods), maps_only)
-    is_masked = any(samples[number].get("mask") for number in chosen.values)
-    note = chosen.note + (" In the truth, pixels that nobody judged are half as strong." if is_masked else "")
-    return Gallery(chosen.title, note, tuple(titles), (_whose(run), *chosen.methods), tuple(cells), has_truth=True)
+        return Gallery(extremes.title, extremes.note, tuple(titles), tuple(extremes.methods), maps_only)
+    is_masked = any(samples[number].get("mask") for number in extremes.values)
+    note = extremes.note + (" In the truth, pixels that nobody judged are half as strong." if is_masked else "")
+    return Gallery(extremes.title, note, tuple(titles), (_whose(run), *extremes.methods), tuple(cells), has_truth=True)
 
 
 def _first(run: Run, sample: Record, method: str, explained: Explained) -> Explanation | None:
@@ -147,12 +150,12 @@ def _first(run: Run, sample: Record, method: str, explained: Explained) -> Expla
     return explanation(run, sample, explained[targets[0]]) if targets else None
 
 
-def _two_targets(asked: Sequence[tuple[int, str, str]]) -> tuple[int, list[str], list[str]] | None:
+def _two_targets(explained_keys: Sequence[tuple[int, str, str]]) -> tuple[int, list[str], list[str]] | None:
     """The first sample that was explained for two classes, the classes, and the methods that did."""
     targets: dict[tuple[int, str], list[str]] = {}
-    for number, method, target in asked:
+    for number, method, target in explained_keys:
         targets.setdefault((number, method), []).append(target)
-    pairs = {key: found[:2] for key, found in targets.items() if len(found) > 1 and key[1] not in CONTROLS}
+    pairs = {key: names[:2] for key, names in targets.items() if len(names) > 1 and key[1] not in CONTROLS}
     if not pairs:
         return None
     sample, first = next(iter(pairs))
@@ -164,10 +167,10 @@ def _two_classes(
     run: Run, number: int, both: list[str], methods: list[str], samples: Mapping[int, Record], explained: Explained
 ) -> Gallery:
     """One sample explained for two classes, one under the other, method by method."""
-    shown, sample = methods[:COLUMNS], samples[number]
-    cells = [tuple(explanation(run, sample, explained[number, m, target]) for m in shown) for target in both]
+    columns, sample = methods[:COLUMNS], samples[number]
+    cells = [tuple(explanation(run, sample, explained[number, m, target]) for m in columns) for target in both]
     note = "A method blind to the class shows the same twice."
-    return Gallery(f"Two classes of {sample['name']}", note, tuple(both), tuple(shown), tuple(cells))
+    return Gallery(f"Two classes of {sample['name']}", note, tuple(both), tuple(columns), tuple(cells))
 
 
 def _part(sample: Record, record: Record) -> Part | None:

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from whyformer.benchmark.figures import Half, figures, run_in
+from whyformer.benchmark.figures import Half, make_figures, read_run
 from whyformer.benchmark.protocols import protocol_named
-from whyformer.benchmark.report.charts import banded, chart, drawn
-from whyformer.benchmark.report.gallery import Gallery, galleries, shown_value
-from whyformer.benchmark.tables import write_whole
+from whyformer.benchmark.reporting.charts import banded_methods, chart, chart_bytes
+from whyformer.benchmark.reporting.gallery import Gallery, galleries, value_text
+from whyformer.files import write_whole
 from whyformer.render.html import report_page
 from whyformer.render.text import visible
 
@@ -27,39 +27,55 @@ READING = (
 )
 
 
-def report(folder: str | Path, *, half: Half | None = None) -> Path:
-    """Write report.html, report.md, results.json and curves/ into the folder of a run.
+def report(folder: str | Path, *, out: str | Path | None = None, half: Half | None = None) -> Path:
+    """Write the report of a run: report.html, report.md, results.json and curves/.
 
-    Of one half of the samples they go into a folder of its name there: what was chosen on the first half is fairly
-    judged on the second.
+    Args:
+        folder: The folder of the run, as `whyformer evaluate` or `evaluate(out=…)` wrote it.
+        out: Where the report goes; into the folder of the run if None.
+        half: "first" or "second": of one half of the samples alone, into a folder of its name. What was chosen on the
+            first half is fairly judged on the second.
+
+    Returns:
+        The path of report.html.
+
+    Raises:
+        WhyformerError: The folder holds no run, no finished shard, or not one sample that could be used.
+
+    Example:
+        >>> from whyformer.benchmark import evaluate, report
+        >>> result = evaluate("mini-bert", ["a wonderful film", "a dull film"], "rollout", "text_perturbation")
+        >>> report(result.folder).name
+        'report.html'
     """
     source = Path(folder)
-    run, place = run_in(source), source
+    run, place = read_run(source), source if out is None else Path(out)
     if half is not None:
-        run, place = run.half(half), source / half
-    document = figures(run)
+        run, place = run.half(half), place / half
+    document = make_figures(run)
     pictures = _charts(document)
     for name, content in pictures.items():
         write_whole(place / "curves" / name, content)
-    written = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
-    write_whole(place / "results.json", (written + "\n").encode())
+    text = json.dumps(document, indent=1, ensure_ascii=False, allow_nan=False)
+    write_whole(place / "results.json", (text + "\n").encode())
     write_whole(place / "report.md", markdown(document).encode())
     page = html(document, pictures, galleries(run, source, document))
     write_whole(place / "report.html", page.encode())
     return place / "report.html"
 
 
-def markdown(document: Mapping[str, Any]) -> str:
-    """The tables of a run."""
+def markdown(document: Mapping[str, Any], *, with_curves: bool = True) -> str:
+    """The tables of a run, and its curves as pictures beside the file."""
     lines = [f"# {plain(title(document))}", "", summary(document), "", READING]
     for protocol in document["protocols"]:
-        lines += ["", f"## {plain(protocol['protocol'])}", "", protocol_named(protocol["name"]).summary, ""]
+        lines += ["", f"## {plain(protocol['protocol'])}", "", _about(protocol), ""]
         header, rows = table(protocol)
-        marked = [[plain(method), *cells] for method, *cells in rows]
-        for cells in (header, ["---"] * len(header), *marked):
+        plain_rows = [[plain(method), *cells] for method, *cells in rows]
+        for cells in (header, ["---"] * len(header), *plain_rows):
             lines.append("| " + " | ".join(cells) + " |")
-        lines += ["", *(f"![{plain(m)}](curves/{file_name(protocol, m)}.png)" for m in curves_of(protocol))]
-        lines += ["", plain(bands(protocol))]
+        if with_curves:
+            lines += ["", *(f"![{plain(m)}](curves/{file_name(protocol, m)}.png)" for m in curves_of(protocol))]
+            lines += ["", plain(bands(protocol))]
     lines += ["", *(f"- {plain(note)}" for note in notes(document))]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
@@ -69,7 +85,7 @@ def plain(text: str) -> str:
     return re.sub(r"[\\`*\[\]<>&|~$#]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(text))
 
 
-def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], shown: list[Gallery]) -> str:
+def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], samples: list[Gallery]) -> str:
     """The page: tables, curves and samples."""
     sections = []
     for protocol in document["protocols"]:
@@ -79,19 +95,23 @@ def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], shown: list
             + base64.b64encode(pictures[f"{file_name(protocol, measure)}.png"]).decode()
             for measure in curves_of(protocol)
         }
-        about = protocol_named(protocol["name"]).summary
-        shown_rows = {"header": header, "rows": rows, "curves": uris, "bands": bands(protocol)}
-        sections.append({"title": protocol["protocol"], "about": about, **shown_rows})
-    return report_page(title(document), [summary(document), READING], sections, shown, notes(document))
+        parts = {"header": header, "rows": rows, "curves": uris, "bands": bands(protocol)}
+        sections.append({"title": protocol["protocol"], "about": _about(protocol), **parts})
+    return report_page(title(document), [summary(document), READING], sections, samples, notes(document))
+
+
+def _about(protocol: Mapping[str, Any]) -> str:
+    """What a protocol does, and how its figures are to be read."""
+    return " ".join(text for text in (protocol_named(protocol["name"]).summary, scale_note(protocol)) if text)
 
 
 def notes(document: Mapping[str, Any]) -> list[str]:
     """What is missing from the tables, and why: methods, and samples by their reasons."""
     left_out = [f"{name} is left out: {reason}" for name, reason in document["left_out"].items()]
-    return left_out + unused(document["errors"])
+    return left_out + unusable_notes(document["errors"])
 
 
-def unused(errors: Sequence[Mapping[str, str]]) -> list[str]:
+def unusable_notes(errors: Sequence[Mapping[str, str]]) -> list[str]:
     """Why samples could not be used; those with the same reason, but for their own name in it, together."""
     alike: dict[str, list[Mapping[str, str]]] = {}
     for sample in errors:
@@ -129,20 +149,36 @@ def summary(document: Mapping[str, Any]) -> str:
 
 def table(protocol: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """A row for each method, in the order of the first figure, and a column for each figure."""
-    tables, methods = protocol["tables"], ordered(protocol)
-    header = ["method", *(one["figure"] + ARROWS[one["better"]] for one in tables)]
+    tables, methods = protocol["tables"], method_order(protocol)
+    header = ["method", *(one["figure"] + _scale(one) + ARROWS[one["better"]] for one in tables)]
     by_method = [{row["method"]: (row, one) for row in one["rows"]} for one in tables]
-    return header, [[method, *(_cell(found.get(method)) for found in by_method)] for method in methods]
+    return header, [[method, *(_cell(rows.get(method)) for rows in by_method)] for method in methods]
 
 
-def ordered(protocol: Mapping[str, Any]) -> list[str]:
+def _scale(one: Mapping[str, Any]) -> str:
+    """How large a share in percent can be, where that is not 100."""
+    return f" (of {100 * one['most']:.0f})" if one.get("most") and one["is_share"] else ""
+
+
+def scale_note(protocol: Mapping[str, Any]) -> str:
+    """What "(of 90)" in the header of a table means, where it is there."""
+    most = next((one["most"] for one in protocol["tables"] if one.get("most")), None)
+    if most is None:
+        return ""
+    return (
+        f"Areas under curves are not divided by the width of their range, as they are published: a curve that stays at "
+        f"100 % all the way has an area of {100 * most:.0f}."
+    )
+
+
+def method_order(protocol: Mapping[str, Any]) -> list[str]:
     """The methods in the order of the first figure, the best first."""
     return list(dict.fromkeys(row["method"] for one in protocol["tables"] for row in one["rows"]))
 
 
 def curves_of(protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     """The curves of each measure, in the order of the table."""
-    place = {method: number for number, method in enumerate(ordered(protocol))}
+    place = {method: number for number, method in enumerate(method_order(protocol))}
     return {
         measure: dict(sorted(curves.items(), key=lambda item: place.get(item[0], len(place))))
         for measure, curves in protocol["curves"].items()
@@ -153,20 +189,20 @@ def curves_of(protocol: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
 def bands(protocol: Mapping[str, Any]) -> str:
     """Which curves are drawn with their intervals, where not all of them are."""
     for curves in curves_of(protocol).values():
-        shown = banded(curves)
-        if len(shown) < len(curves):
-            return f"Bands are 95 % intervals, drawn for {', '.join(shown)} only."
+        methods = banded_methods(curves)
+        if len(methods) < len(curves):
+            return f"Bands are 95 % intervals, drawn for {', '.join(methods)} only."
     return ""
 
 
-def _cell(found: tuple[Mapping[str, Any], Mapping[str, Any]] | None) -> str:
-    if found is None:
+def _cell(row_and_table: tuple[Mapping[str, Any], Mapping[str, Any]] | None) -> str:
+    if row_and_table is None:
         return "–"
-    row, one = found
-    value, low, high = (shown_value(row[key], one) for key in ("value", "low", "high"))
-    is_best = value == shown_value(one["rows"][0]["value"], one) and one["better"] != "neither"
-    tested = row.get("to_best")
-    mark = " ~" if tested and tested["p"] is not None and tested["p"] >= ALIKE else ""
+    row, one = row_and_table
+    value, low, high = (value_text(row[key], one) for key in ("value", "low", "high"))
+    is_best = value == value_text(one["rows"][0]["value"], one) and one["better"] != "neither"
+    test = row.get("to_best")
+    mark = " ~" if test and test["p"] is not None and test["p"] >= ALIKE else ""
     return f"{'**' if is_best else ''}{value}{'**' if is_best else ''} [{low}, {high}]{mark}"
 
 
@@ -175,9 +211,9 @@ def file_name(protocol: Mapping[str, Any], measure: str) -> str:
 
 
 def _charts(document: Mapping[str, Any]) -> dict[str, bytes]:
-    found: dict[str, bytes] = {}
+    files: dict[str, bytes] = {}
     for protocol in document["protocols"]:
         for measure, curves in curves_of(protocol).items():
             picture = chart(measure, curves)
-            found |= {f"{file_name(protocol, measure)}.{kind}": drawn(picture, kind) for kind in ("png", "svg")}
-    return found
+            files |= {f"{file_name(protocol, measure)}.{kind}": chart_bytes(picture, kind) for kind in ("png", "svg")}
+    return files

@@ -30,13 +30,13 @@ AXES = {"F1 of the top words": "words picked", "rank correlation by stages forgo
 
 
 def chart(measure: str, curves: Mapping[str, Mapping[str, Any]]) -> Any:
-    """A line for each method, best first, with its interval where `banded` says so; the controls are grey."""
+    """A line for each method, best first, with its interval where `banded_methods` says so; the controls are grey."""
     matplotlib = extra("matplotlib")
     figure_class = extra("matplotlib.figure").Figure
     with matplotlib.rc_context(STYLE):
         figure = figure_class(figsize=(6.4, 3.6), layout="constrained")
         axes = figure.add_subplot()
-        looks, bands = _looks(curves), banded(curves)
+        looks, bands = _looks(curves), banded_methods(curves)
         for place, (method, curve) in enumerate(curves.items()):
             colour, dashes = looks[method]
             width = 1.8 if method in bands and len(curves) > FEW else 1.2
@@ -53,7 +53,7 @@ def chart(measure: str, curves: Mapping[str, Mapping[str, Any]]) -> Any:
     return figure
 
 
-def banded(methods: Collection[str]) -> list[str]:
+def banded_methods(methods: Collection[str]) -> list[str]:
     """Of these methods, best first, those drawn with an interval: of many only the best and the random control."""
     if len(methods) <= FEW:
         return list(methods)
@@ -74,7 +74,7 @@ def _looks(methods: Iterable[str]) -> dict[str, tuple[Any, str]]:
     }
 
 
-def drawn(figure: Any, kind: str) -> bytes:
+def chart_bytes(figure: Any, kind: str) -> bytes:
     """The bytes of a .png or .svg file."""
     buffer = io.BytesIO()
     with extra("matplotlib").rc_context(STYLE):

@@ -1,0 +1,87 @@
+"""Samples as one batch of a model's inputs: each is preprocessed once."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from whyformer.axes import Inputs
+from whyformer.benchmark.samples import Sample
+from whyformer.inputs.collate import model_inputs
+from whyformer.inputs.encode import EncodedExample, encode, picture_of, whole_text
+from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import device_of, labels_of
+from whyformer.targets.scores import label_index
+
+SAMPLE = "sample"  # among the inputs: the row of the sample that each input is made of
+
+
+@dataclass(frozen=True, eq=False)
+class EncodedSample:
+    """A sample, and its pictures and texts as the model's processor takes them."""
+
+    sample: Sample
+    encoding: EncodedExample
+
+
+@dataclass(frozen=True, eq=False)
+class SampleBatch:
+    """Samples, their encodings, and the tensors that these are collated to."""
+
+    samples: tuple[Sample, ...]
+    encodings: tuple[EncodedExample, ...]
+    inputs: Inputs
+
+    def __len__(self) -> int:
+        return len(self.samples)
+
+    @property
+    def image_size(self) -> tuple[int, int]:
+        """Height and width of the pictures as the model sees them."""
+        height, width = self.inputs["pixel_values"].shape[-2:]
+        return height, width
+
+    def content_size(self, row: int) -> tuple[int, int]:
+        """Height and width of one picture among its pixels; the rest is padding."""
+        if "pixel_mask" not in self.inputs:
+            return self.image_size
+        is_content = self.inputs["pixel_mask"][row].bool()
+        return int(is_content.any(dim=1).sum()), int(is_content.any(dim=0).sum())
+
+
+def encode_sample(loaded_model: LoadedModel, sample: Sample) -> EncodedSample:
+    """The sample encoded; refused where the model cannot read it or does not know its label."""
+    if loaded_model.task.compares:
+        image, text = sample.example
+        chunk = whole_text(text, loaded_model, truncate=True)
+        encoding = EncodedExample(0, picture_of(image, loaded_model), chunk=chunk)
+    else:
+        (encoding,) = encode(loaded_model, [sample.example], truncate=True)
+    if sample.label is not None and not sample.choices:
+        label_of(sample, labels_of(loaded_model.model))
+    return EncodedSample(sample, encoding)
+
+
+def collate_samples(loaded_model: LoadedModel, encoded: Sequence[EncodedSample]) -> SampleBatch:
+    """The samples as one batch, on the model's device: here pictures become pixels."""
+    inputs = model_inputs(loaded_model, [one.encoding for one in encoded])
+    device = device_of(loaded_model.model)
+    inputs[SAMPLE] = torch.arange(len(encoded), device=device)
+    return SampleBatch(tuple(one.sample for one in encoded), tuple(one.encoding for one in encoded), inputs)
+
+
+def label_of(sample: Sample, names: dict[int, str]) -> int:
+    """The number of a sample's label among these; -1 if it has none."""
+    return -1 if sample.label is None else label_index(sample.label, names, len(names))
+
+
+def slice_inputs(inputs: Inputs, part: slice) -> Inputs:
+    """Some rows of a batch of inputs."""
+    return {name: value[part] for name, value in inputs.items()}
+
+
+def model_arguments(inputs: Inputs) -> Inputs:
+    """The inputs as the model takes them: it need not know whose they are."""
+    return {name: value for name, value in inputs.items() if name != SAMPLE}

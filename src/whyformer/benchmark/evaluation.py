@@ -1,0 +1,219 @@
+"""Evaluation from Python: a model, data, methods and protocols in, tables out; no file is needed."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import weakref
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.figures import make_figures, read_run
+from whyformer.benchmark.plan import Source, make_plan
+from whyformer.benchmark.reporting.page import markdown, report
+from whyformer.benchmark.runner import Engine, run_plan
+from whyformer.benchmark.suite import Suite, check_methods, check_protocols, check_reader
+from whyformer.benchmark.tables import ROWS, SAMPLES, whole_table
+from whyformer.data.examples import Examples
+from whyformer.data.memory import memory_examples
+from whyformer.errors import WhyformerError, check_choice
+from whyformer.extras import extra
+from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.plugins import load_plugins
+
+Named = str | tuple[str, Mapping[str, Any]] | Mapping[str, Any]  # a method or a protocol, with options or without
+MEMORY = "examples in memory"  # what the data is called where it is given, not read
+
+
+@dataclass(frozen=True, eq=False)
+class Evaluation:
+    """What `evaluate` measured: every figure of every method, with its interval and its test against the best.
+
+    Attributes:
+        folder: Where the tables are: three Parquet tables, as `whyformer evaluate` leaves them behind.
+        results: All tables and curves as plain data; `results.json` of a report is the same.
+    """
+
+    folder: Path
+    results: Mapping[str, Any]
+
+    def to_pandas(self) -> Any:
+        """The figures as a pandas.DataFrame: a row for each protocol, figure and method, the best first.
+
+        Columns are protocol, figure, method, value, low and high (a 95 % bootstrap interval), samples, better (higher,
+        lower or neither) and p (of a paired permutation test against the best of the figure).
+        """
+        rows = [
+            {
+                "protocol": protocol["protocol"],
+                "figure": table["figure"],
+                **{key: row[key] for key in ("method", "value", "low", "high", "samples")},
+                "better": table["better"],
+                "p": (row.get("to_best") or {}).get("p"),
+            }
+            for protocol in self.results["protocols"]
+            for table in protocol["tables"]
+            for row in table["rows"]
+        ]
+        return extra("pandas").DataFrame(rows)
+
+    def samples_to_pandas(self) -> Any:
+        """Every value of every sample as a pandas.DataFrame: name, protocol, method, measure and values."""
+        rows = whole_table(self.folder, ROWS).to_pylist()
+        samples = whole_table(self.folder, SAMPLES, ["sample", "name"]).to_pylist()
+        names = {sample["sample"]: sample["name"] for sample in samples}
+        keys = ("protocol", "method", "measure", "values", "at", "text")
+        return extra("pandas").DataFrame(
+            [{"name": names[row["sample"]]} | {key: row[key] for key in keys} for row in rows if row["protocol"]]
+        )
+
+    def report(self, out: str | Path | None = None) -> Path:
+        """Write report.html, report.md, results.json and curves/; into the run's own folder if no other is named."""
+        return report(self.folder, out=out)
+
+    def __str__(self) -> str:
+        return markdown(self.results, with_curves=False)
+
+    def __repr__(self) -> str:
+        model = Path(self.results["suite"]["model"]).name
+        protocols = ", ".join(protocol["protocol"] for protocol in self.results["protocols"])
+        return f"<Evaluation of {model} on {self.results['samples']} samples: {protocols}>"
+
+    def _repr_markdown_(self) -> str:
+        return str(self)
+
+
+def evaluate(
+    model: str | Path | nn.Module | LoadedModel,
+    data: Any,
+    methods: Named | Iterable[Named],
+    protocols: Named | Iterable[Named],
+    *,
+    processor: Any = None,
+    labels: Mapping[str, str] | None = None,
+    samples: int | None = None,
+    seed: int = 0,
+    batch_size: int = 64,
+    shard_size: int = 32,
+    out: str | Path | None = None,
+    data_folder: str | Path = ".",
+    engine: Engine = "local",
+    plugins: Sequence[str | Path] = (),
+    progress: bool = False,
+) -> Evaluation:
+    """Measure how well methods explain a model on data.
+
+    Args:
+        model: A module or `LoadedModel`, a folder, a Hugging Face id, or the name of a bundled model.
+        data: The reader of a data set with its options, `("image_folder", {"folder": "photos"})`; a Hugging Face
+            `datasets.Dataset`; or a list or data set of examples: texts, pictures, pairs of one with its label, rows
+            such as `{"text": …, "label": …}`, or `whyformer.data`'s `Photo`, `Document` and the like.
+        methods: Names of methods, or `(name, options)`; "all" is every method. The control `random` comes along.
+        protocols: Names of protocols, or `(name, options)`, or `{"name": …, option: …}`.
+        processor: What makes examples into the inputs of a module, where it is not found beside it.
+        labels: What the model calls the labels of the data, where they differ; of a dual encoder the text for each.
+        samples: How many samples are drawn by the seed; all if None.
+        seed: Draws the samples, and all that is random in protocols.
+        batch_size: How many inputs the model is given at once; halved where memory runs out.
+        shard_size: How many samples are worked on together.
+        out: The folder of the tables. A run that was stopped goes on there. If None, it is a temporary one, which
+            lasts as long as the result.
+        data_folder: The folder that relative paths of the reader are taken from.
+        engine: "local", this process, or "ray", a Ray cluster; a module and data in memory need "local".
+        plugins: Python files that register methods, readers or protocols; workers run them, too.
+        progress: Whether it is shown how far it is.
+
+    Returns:
+        The figures: `to_pandas()`, `report()`, `str()`.
+
+    Raises:
+        WhyformerError: A name or an option is unknown, the model or the data cannot be used, not one sample can, or
+            `out` holds another run.
+
+    Example:
+        >>> from whyformer.benchmark import evaluate
+        >>> films = [("a wonderful film", "positive"), ("a dull, endless film", "negative"),
+        ...          ("I loved every minute", "positive"), ("a waste of time", "negative")]
+        >>> result = evaluate("mini-bert", films, ["generic_attention", "rollout"], ["text_perturbation"])
+        >>> sorted(set(result.to_pandas()["method"]))
+        ['generic_attention', 'random', 'rollout']
+    """
+    check_choice("engine", engine, Engine)
+    plugin_files = [Path(path) for path in plugins]
+    load_plugins(plugin_files)
+    place = Path(data_folder).resolve()
+    source, choice = _source(model, data, processor)
+    suite = Suite(
+        model=source.loaded_model.name if source.loaded_model is not None else str(model),
+        data=choice,
+        methods=check_methods(_entries(methods, "method")),
+        protocols=check_protocols(_entries(protocols, "protocol")),
+        labels=labels or {},
+        seed=_natural("seed", seed, 0),
+        samples=None if samples is None else _natural("samples", samples, 1),
+        shard=_natural("shard_size", shard_size, 1),
+        batch=_natural("batch_size", batch_size, 1),
+    )
+    if not suite.protocols:
+        raise WhyformerError("No protocol is named: name one at least, as ['text_perturbation'].")
+    folder = Path(tempfile.mkdtemp(prefix="whyformer-") if out is None else out)
+    try:
+        plan = make_plan(suite, place, source, with_digests=out is not None)
+        run_plan(plan, folder, place, engine=engine, plugins=plugin_files, quiet=not progress)
+        results = json.loads(json.dumps(make_figures(read_run(folder))))
+    except BaseException:
+        if out is None:
+            shutil.rmtree(folder, ignore_errors=True)
+        raise
+    evaluation = Evaluation(folder, results)
+    if out is None:
+        weakref.finalize(evaluation, shutil.rmtree, folder, ignore_errors=True)
+    return evaluation
+
+
+def _source(model: Any, data: Any, processor: Any) -> tuple[Source, Choice]:
+    """The model and the data that are given as they are, and what the suite calls the data."""
+    is_loaded = isinstance(model, (nn.Module, LoadedModel)) or processor is not None
+    loaded_model = resolve_model(model, processor) if is_loaded else None
+    if not is_loaded and not isinstance(model, (str, Path)):
+        raise WhyformerError(f"model={model!r:.40}: give a module, a LoadedModel, a folder, or a name.")
+    is_named = isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], str) and isinstance(data[1], Mapping)
+    if isinstance(data, str) or is_named:
+        name, options = (data, {}) if isinstance(data, str) else data
+        return Source(loaded_model), check_reader(name, options)
+    examples: Examples[Any] = memory_examples(data)
+    return Source(loaded_model, examples, data), Choice(MEMORY)
+
+
+def _entries(named: Named | Iterable[Named], kind: str) -> list[str | Choice]:
+    """Methods or protocols in any of the ways they are named."""
+    is_one = isinstance(named, (str, Mapping)) or _is_pair(named)
+    if not is_one and not isinstance(named, Iterable):
+        raise WhyformerError(f"{kind}s={named!r:.40}: a list of names.")
+    return [_entry(entry, kind) for entry in ([named] if is_one else named)]
+
+
+def _entry(entry: Any, kind: str) -> str | Choice:
+    if isinstance(entry, str):
+        return entry
+    if _is_pair(entry):
+        return Choice(entry[0], dict(entry[1]))
+    if isinstance(entry, Mapping) and isinstance(entry.get("name"), str):
+        return Choice(entry["name"], {name: value for name, value in entry.items() if name != "name"})
+    raise WhyformerError(f"A {kind} is its name, or (name, options), not {entry!r:.60}.")
+
+
+def _is_pair(entry: Any) -> bool:
+    return isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], Mapping)
+
+
+def _natural(name: str, value: Any, least: int) -> int:
+    if type(value) is not int or value < least:
+        raise WhyformerError(f"{name}={value!r}: a whole number, {least} or more.")
+    return value

@@ -1,0 +1,81 @@
+"""A plan: a suite with its data, divided into shards, and what decides its results."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whyformer.benchmark.digests import Digests, data_digest, examples_digest, model_digests
+from whyformer.benchmark.suite import Suite, locate, locate_model, read_labels
+from whyformer.data.examples import Examples
+from whyformer.data.registry import reader_named
+from whyformer.errors import WhyformerError
+from whyformer.models.loading import LoadedModel
+
+DIGESTS = "digests"
+
+
+@dataclass(frozen=True, eq=False)
+class Source:
+    """What Python code gives in place of names: a model that is loaded, examples, and what these are made of."""
+
+    loaded_model: LoadedModel | None = None
+    examples: Examples[Any] | None = None
+    items: Any = None
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which samples there are, and which of them each shard holds. `model` is where the suite's model is."""
+
+    suite: Suite
+    model: str | LoadedModel
+    examples: Examples[Any]
+    shards: tuple[tuple[int, ...], ...]
+    digests: Digests = field(default_factory=dict)
+    is_in_memory: bool = False  # whether the examples were given, not read
+
+    @property
+    def labels(self) -> Mapping[str, str]:
+        assert not isinstance(self.suite.labels, str)  # a file of them was read when the plan was made
+        return self.suite.labels
+
+    @property
+    def count(self) -> int:
+        """How many samples there are."""
+        return sum(map(len, self.shards))
+
+    @property
+    def document(self) -> dict[str, Any]:
+        """What decides the results, as plain data; the names of the samples by their digest."""
+        names = [self.examples.names[number] for shard in self.shards for number in shard]
+        digest = hashlib.sha256("\n".join(names).encode()).hexdigest()
+        return self.suite.document | {"names": digest, "count": len(names), DIGESTS: self.digests}
+
+
+def make_plan(suite: Suite, data: Path, source: Source | None = None, *, with_digests: bool = True) -> Plan:
+    """The suite's samples, drawn by its seed, in the order of the data; paths are relative to the folder `data`."""
+    source = source or Source()
+    if source.examples is None:
+        placed = locate(suite, data)
+        labels, model, examples = placed.labels, placed.model, reader_named(suite.data.name)(**placed.data.options)
+    else:
+        labels, examples = read_labels(suite.labels, data), source.examples
+        model = locate_model(suite.model, data)
+    if not len(examples):
+        raise WhyformerError(f"{suite.data.label} has no examples.")
+    count = len(examples) if suite.samples is None else min(suite.samples, len(examples))
+    numbers = np.sort(np.random.default_rng(suite.seed).permutation(len(examples))[:count]).tolist()
+    shards = tuple(tuple(numbers[start : start + suite.shard]) for start in range(0, count, suite.shard))
+    used_model = source.loaded_model or model
+    digests: Digests = {}
+    if with_digests:
+        digests = model_digests(used_model)
+        digests["data"] = data_digest(placed.data) if source.examples is None else examples_digest(source.items)
+    is_in_memory = source.examples is not None
+    return Plan(replace(suite, labels=labels), used_model, examples, shards, digests, is_in_memory)

@@ -1,0 +1,57 @@
+"""The truth of what an answer depends on, at every place of what the model is shown."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from whyformer.axes import PixelTruth
+from whyformer.benchmark.batch import SAMPLE, SampleBatch
+from whyformer.data.examples import UNKNOWN
+
+
+def pixel_truths(batch: SampleBatch) -> PixelTruth | None:
+    """The masks of all pictures, one entry for each pixel that the model sees; None where one has none."""
+    masks = [_pixel_truth(batch, row) for row in range(len(batch))]
+    known = [mask for mask in masks if mask is not None]
+    return torch.stack(known) if len(known) == len(masks) else None
+
+
+def part_truths(batch: SampleBatch, part: str) -> Tensor | None:
+    """The truth at every place of a part [sample place], UNKNOWN where nobody says; None where there is none."""
+    if part == "image" and "pixel_values" in batch.inputs:
+        masks = pixel_truths(batch)
+        return None if masks is None else masks.flatten(1)
+    regions = [sample.regions for sample in batch.samples if sample.regions is not None]
+    if part == "regions" and len(regions) == len(batch):
+        return torch.from_numpy(np.stack(regions)).long().to(batch.inputs[SAMPLE].device)
+    if part == "text" and all(sample.words is not None for sample in batch.samples):
+        return _token_truths(batch)
+    return None
+
+
+def _pixel_truth(batch: SampleBatch, row: int) -> Tensor | None:
+    mask, picture = batch.samples[row].mask, batch.encodings[row].picture
+    if mask is None or picture is None:
+        return None
+    height, width = batch.content_size(row)
+    box = tuple(picture.box)
+    resized = Image.fromarray(mask).transform((width, height), Image.Transform.EXTENT, box, fillcolor=UNKNOWN)
+    whole = torch.full(batch.image_size, UNKNOWN, dtype=torch.long)
+    whole[:height, :width] = torch.from_numpy(np.array(resized)).long()
+    return whole.to(batch.inputs[SAMPLE].device)
+
+
+def _token_truths(batch: SampleBatch) -> Tensor:
+    """The mark of the word that each token is a piece of."""
+    truths = torch.full(batch.inputs["input_ids"].shape, UNKNOWN)
+    for row, (sample, encoding) in enumerate(zip(batch.samples, batch.encodings, strict=True)):
+        assert encoding.chunk is not None
+        assert sample.words is not None
+        text = encoding.chunk.layout.texts[0]
+        for place, (start, _) in zip(encoding.chunk.positions, encoding.chunk.layout.offsets, strict=True):
+            word = len(text[: start + 1].split()) - 1
+            truths[row, place] = int(sample.words[word])
+    return truths.to(batch.inputs[SAMPLE].device)

@@ -1,0 +1,72 @@
+"""Folders of pictures as people have them: one for each class, or pictures beside their masks."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from pathlib import Path
+
+from whyformer.data.examples import Examples, Photo
+from whyformer.data.files import existing, same_size
+from whyformer.data.masks import Marks, check_marks, read_mask
+from whyformer.data.registry import reader
+from whyformer.errors import WhyformerError
+from whyformer.inputs.read import image_of
+
+SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+
+
+@reader("image_folder")
+def image_folder(folder: str | Path) -> Examples[Photo]:
+    """Pictures in a folder for each class, whose name is the label: `cat/1.jpg`, `dog/2.png`."""
+    folder = existing(folder, "folder")
+    paths = _pictures(folder)
+    loose = next((path for path in paths if path.parent == folder), None)
+    if loose is not None:
+        raise WhyformerError(f"{str(loose)!r} lies in no folder of a class: put it in one, as cat/{loose.name}.")
+    names = tuple(path.relative_to(folder).as_posix() for path in paths)
+    return Examples(names, partial(_photo, folder, names))
+
+
+@reader("image_masks")
+def image_masks(
+    images: str | Path, masks: str | Path, *, marks: Mapping[int, int] | Mapping[str, int] | None = None
+) -> Examples[Photo]:
+    """Pictures, each with a mask of the same name in another folder: `images/cat/1.jpg`, `masks/cat/1.png`.
+
+    Sub-folders are classes, whose names are the labels; pictures outside of them have none. Masks are 0 and 1, 0 and
+    255, or a trimap (1 object, 2 background, 3 unknown), else `marks` says what their values mean.
+    """
+    folder, mask_folder = existing(images, "folder"), existing(masks, "folder")
+    by_name = {path.relative_to(folder).with_suffix("").as_posix(): path for path in _pictures(folder)}
+    by_mask = {path.relative_to(mask_folder).with_suffix("").as_posix(): path for path in _pictures(mask_folder)}
+    pairs = [(by_name[name], by_mask[name]) for name in by_name if name in by_mask]
+    if by_name and not pairs:
+        first = next(iter(by_name))
+        raise WhyformerError(f"No picture has a mask: {str(mask_folder)!r} has none of the name {first!r}.")
+    names = tuple(path.relative_to(folder).as_posix() for path, _ in pairs)
+    return Examples(names, partial(_masked_photo, folder, pairs, names, check_marks(marks)))
+
+
+def _pictures(folder: Path) -> list[Path]:
+    """The pictures in a folder and its sub-folders, without what systems hide there."""
+    paths = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    return sorted(path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts))
+
+
+def _label(name: str) -> str | None:
+    return Path(name).parent.as_posix() if "/" in name else None
+
+
+def _photo(folder: Path, names: Sequence[str], number: int) -> Photo:
+    name = names[number]
+    return Photo(name, image_of(folder / name), _label(name))
+
+
+def _masked_photo(
+    folder: Path, pairs: Sequence[tuple[Path, Path]], names: Sequence[str], marks: Marks | None, number: int
+) -> Photo:
+    path, mask_path = pairs[number]
+    image, pixels = image_of(path), read_mask(mask_path, marks)
+    same_size(image, pixels, str(path))
+    return Photo(names[number], image, _label(names[number]), pixels)

@@ -1,0 +1,175 @@
+"""Texts and labels in one table: a CSV, TSV, JSONL, JSON or Parquet file, or rows that are in memory already."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from whyformer.data.examples import Document, Examples, Photo
+from whyformer.data.files import existing, json_in, text_in
+from whyformer.data.registry import reader
+from whyformer.errors import WhyformerError, nearest
+from whyformer.extras import extra
+from whyformer.inputs.read import image_of
+
+Row = Mapping[str, Any]
+LABEL = "label"  # the column of labels, where there is one of this name
+
+
+@reader("table")
+def table(
+    path: str | Path, *, text: str = "text", label: str | None = LABEL, rationale: str | None = None
+) -> Examples[Document]:
+    """Texts with their labels from a .csv, .tsv, .jsonl, .json or .parquet file, a row each.
+
+    `text`, `label` and `rationale` are names of columns: a rationale is the numbers of the marked words, from 0, as a
+    list or as text with spaces between them. A table without a column "label" has no labels, unless `label` names one.
+    """
+    path = existing(path, "file")
+    suffix = path.suffix.lower()
+    if suffix not in FORMATS:
+        raise WhyformerError(f"{str(path)!r}: no table is read from {path.suffix!r}. Known: {', '.join(FORMATS)}.")
+    rows = FORMATS[suffix](path)
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    label = None if label == LABEL and LABEL not in columns else label
+    for column in (text, label, rationale):
+        if column is not None and rows and column not in columns:
+            raise WhyformerError(f"{str(path)!r} has no column {column!r}. {nearest(column, columns)}")
+    names = tuple(f"{path.name} row {number}" for number in range(1, len(rows) + 1))
+    return Examples(names, partial(_document, rows, names, text, label, rationale))
+
+
+def hugging_face(
+    dataset: Any, *, text: str | None = None, image: str | None = None, label: str | None = LABEL
+) -> Examples[Any]:
+    """Pictures or texts of a Hugging Face `datasets.Dataset`, or of anything with `column_names`, a length and rows.
+
+    `text` or `image` is the column that is explained; if none is named, "text" or "image". A label that the data set
+    keeps as a number becomes its name where the column is a ClassLabel. The library itself is not needed here.
+    """
+    columns = dataset.column_names
+    if isinstance(columns, Mapping):
+        splits = ", ".join(columns)
+        raise WhyformerError(f"This data set has the splits {splits}: give one of them, as dataset['test'].")
+    if text is None and image is None:
+        text, image = ("text", None) if "text" in columns else (None, "image")
+    label = None if label == LABEL and LABEL not in columns else label
+    for column in (text, image, label):
+        if column is not None and column not in columns:
+            raise WhyformerError(f"The data set has no column {column!r}. {nearest(column, list(columns))}")
+    features = getattr(dataset, "features", None) or {}
+    names_of = getattr(features.get(label), "names", None) if hasattr(features, "get") else None
+    names = tuple(f"row {number}" for number in range(len(dataset)))
+    return Examples(names, partial(_dataset_row, dataset, names, text, image, label, names_of))
+
+
+def is_hugging_face(data: Any) -> bool:
+    """Whether it is a `datasets.Dataset`, or speaks like one."""
+    return hasattr(data, "column_names") and hasattr(data, "__getitem__") and hasattr(data, "__len__")
+
+
+def _dataset_row(
+    dataset: Any,
+    names: Sequence[str],
+    text: str | None,
+    image: str | None,
+    label: str | None,
+    names_of: Sequence[str] | None,
+    number: int,
+) -> Document | Photo:
+    row = dataset[number]
+    value = None if label is None else row[label]
+    if isinstance(value, int) and not isinstance(value, bool) and names_of is not None and 0 <= value < len(names_of):
+        value = names_of[value]
+    known = None if value is None or value == -1 else str(value)
+    if image is not None:
+        return Photo(names[number], image_of(row[image]), known)
+    return Document(names[number], _text(row[text], names[number]), known)
+
+
+def _document(
+    rows: Sequence[Row], names: Sequence[str], text: str, label: str | None, rationale: str | None, number: int
+) -> Document:
+    row, name = rows[number], names[number]
+    words = _text(row.get(text), name)
+    value = row.get(label) if label is not None else None
+    known = None if value is None or value == "" else str(value)
+    marks = None if rationale is None else _marked_words(row.get(rationale), len(words.split()), name)
+    return Document(name, words, known, marks)
+
+
+def _text(value: Any, name: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise WhyformerError(f"{name} has no text.")
+    return value
+
+
+def _marked_words(value: Any, count: int, name: str) -> np.ndarray:
+    """Which of so many words are marked, of the numbers of those that are."""
+    try:
+        numbers = [int(part) for part in (value.split() if isinstance(value, str) else value or [])]
+    except (TypeError, ValueError) as error:
+        raise WhyformerError(f"{name}: its rationale {value!r:.40} is no list of the words' numbers.") from error
+    wrong = next((number for number in numbers if not 0 <= number < count), None)
+    if wrong is not None:
+        raise WhyformerError(f"{name}: its rationale marks word {wrong}, and it has {count}, from 0 on.")
+    marks = np.zeros(count, dtype=bool)
+    marks[numbers] = True
+    return marks
+
+
+def _delimited(delimiter: str, path: Path) -> list[Row]:
+    try:
+        return list(csv.DictReader(io.StringIO(text_in(path, "utf-8-sig"), newline=""), delimiter=delimiter))
+    except csv.Error as error:
+        raise WhyformerError(f"The file {str(path)!r} is no table: {error}.") from error
+
+
+def _json_lines(path: Path) -> list[Row]:
+    rows: list[Row] = []
+    for number, line in enumerate(text_in(path, "utf-8-sig").splitlines(), start=1):
+        if not line.strip():
+            continue
+        try:
+            row = json.loads(line)
+        except json.JSONDecodeError as error:
+            raise WhyformerError(f"Line {number} of {str(path)!r} is no JSON: {error}") from error
+        rows.append(_checked_row(row, f"Line {number} of {str(path)!r}"))
+    return rows
+
+
+def _json_list(path: Path) -> list[Row]:
+    rows = json_in(path)
+    if not isinstance(rows, list):
+        raise WhyformerError(f"The file {str(path)!r} holds no list of rows.")
+    return [_checked_row(row, f"Entry {number} of {str(path)!r}") for number, row in enumerate(rows)]
+
+
+def _checked_row(row: Any, where: str) -> Row:
+    if not isinstance(row, dict):
+        raise WhyformerError(f"{where} is no row: an object with a field for each column.")
+    return row
+
+
+def _parquet(path: Path) -> list[Row]:
+    try:
+        rows: list[Row] = extra("pyarrow.parquet").read_table(path).to_pylist()
+    except (OSError, ValueError) as error:
+        raise WhyformerError(f"The file {str(path)!r} is no Parquet: {error}") from error
+    return rows
+
+
+FORMATS: dict[str, Callable[[Path], list[Row]]] = {
+    ".csv": partial(_delimited, ","),
+    ".tsv": partial(_delimited, "\t"),
+    ".jsonl": _json_lines,
+    ".json": _json_list,
+    ".parquet": _parquet,
+}

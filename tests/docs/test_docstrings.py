@@ -1,0 +1,65 @@
+"""Every public function and class says what it does, what it takes and gives, and shows it in an example that runs."""
+
+import doctest
+import inspect
+import re
+
+import numpy as np
+import PIL.Image
+import pytest
+import torch
+
+import whyformer
+import whyformer.scenes
+
+# Registries and type aliases are data; errors are described by when they are raised.
+PUBLIC = {
+    name: value
+    for name in whyformer.__all__
+    if inspect.isfunction(value := getattr(whyformer, name)) or inspect.isclass(value)
+}
+
+
+def members(name: str, value: object):
+    """A public name and, of a class, its own public methods."""
+    yield name, value
+    if inspect.isclass(value) and not issubclass(value, Exception):
+        for member, function in vars(value).items():
+            if not member.startswith("_") and (inspect.isfunction(function) or isinstance(function, classmethod)):
+                yield f"{name}.{member}", getattr(value, member)
+
+
+EVERYTHING = dict(pair for name, value in PUBLIC.items() for pair in members(name, value))
+
+
+@pytest.mark.parametrize("name", EVERYTHING)
+def test_a_public_name_is_described(name):
+    text = inspect.getdoc(EVERYTHING[name])
+    assert text, name
+    assert re.match(r".+[.:]", text.splitlines()[0]), f"{name}: the first line is a sentence"
+
+
+@pytest.mark.parametrize("name", [name for name, value in PUBLIC.items() if inspect.isfunction(value)])
+def test_a_public_function_says_what_it_takes_gives_and_raises(name):
+    text = inspect.getdoc(PUBLIC[name])
+    parameters = inspect.signature(PUBLIC[name]).parameters.values()
+    for section in ("Args:", "Returns:", "Example:"):
+        assert section in text or (section == "Args:" and not parameters), f"{name} lacks {section}"
+    for parameter in parameters:
+        assert re.search(rf"^ +\**{parameter.name}:", text, flags=re.MULTILINE), f"{name}: {parameter.name}"
+
+
+@pytest.mark.parametrize(
+    "name", [n for n, v in PUBLIC.items() if not (inspect.isclass(v) and issubclass(v, Exception))]
+)
+def test_the_examples_of_a_public_name_run(name):
+    value = PUBLIC[name]
+    tests = doctest.DocTestFinder(recurse=True).find(value, name, globs=dict(GLOBALS))
+    assert any(test.examples for test in tests), f"{name} has no example"
+    runner = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE)
+    for test in tests:
+        runner.run(test)
+    assert runner.summarize(verbose=False).failed == 0
+
+
+GLOBALS = {"whyformer": whyformer, "torch": torch, "np": np, "PIL": PIL}
