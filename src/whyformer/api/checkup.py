@@ -11,7 +11,7 @@ from whyformer.render.text import readable
 
 @dataclass(frozen=True, repr=False)
 class Checkup:
-    """What `doctor` says of a model: what it is, how it is seen, and what is wrong with that.
+    """What the model is, how it is seen, and what is wrong with that.
 
     Maps are [head query key], one per record. `streams` are all that carry tokens to the answer, each with its number
     of tokens; `stream` is the one it is read in, or the first of two. Shares are of raw_attention there: the first
@@ -19,10 +19,9 @@ class Checkup:
     reason why not. Completeness is how far a method's scores are from adding up, as a share of what they should.
 
     Example:
-        >>> import whyformer
         >>> checkup = whyformer.doctor("mini-bert")
-        >>> checkup.is_healthy, checkup.methods["rollout"], checkup.streams.keys()
-        (True, None, dict_keys(['text']))
+        >>> checkup.problems, checkup.methods["rollout"] is None
+        ((), True)
     """
 
     model: str

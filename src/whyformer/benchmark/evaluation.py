@@ -38,6 +38,11 @@ class Evaluation:
     Attributes:
         folder: Where the tables are: three Parquet tables, as `whyformer evaluate` leaves them behind.
         results: All tables and curves as plain data; `results.json` of a report is the same.
+
+    Example:
+        >>> films = [("a wonderful film", "positive"), ("a dull, endless film", "negative")]
+        >>> whyformer.evaluate("mini-bert", films, ["rollout"], ["text_perturbation"]).results["samples"]
+        2
     """
 
     folder: Path

@@ -29,6 +29,10 @@ class Method:
         formula: The function (trace, *, options) that gives scores by stream, or an Attribution.
         reads: What it reads of a trace.
         reads_if: What it reads instead if an option has some value.
+
+    Example:
+        >>> list(whyformer.METHODS["rollout"].options)
+        ['first_block', 'normalise_rows', 'cross']
     """
 
     name: str

@@ -31,6 +31,10 @@ class Word:
         start: Its first character in that text.
         end: The character after its last one.
         score: Its tokens' scores combined.
+
+    Example:
+        >>> [word.text for word in whyformer.explain("A wonderful film.", "mini-bert").words()]
+        ['A', 'wonderful', 'film.']
     """
 
     text: str
@@ -49,6 +53,10 @@ class TopItem:
         position: Its number in its part, counted from 0: of a word in `words()`, else in `scores`.
         score: Its score, with its sign.
         part: The name of its part ("text", "image" …).
+
+    Example:
+        >>> whyformer.explain("A wonderful film.", "mini-bert").top(1)[0].text
+        'wonderful'
     """
 
     text: str
