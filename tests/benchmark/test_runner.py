@@ -456,6 +456,7 @@ def test_other_errors_and_a_single_input_that_does_not_fit_are_errors():
 WRONG = [
     ({"modle": "mini-vit"}, r"A suite has no 'modle'. Did you mean 'model'"),
     ({"model": None}, "The suite names no model"),
+    ({"plugins": ["my_readers.py"]}, "A suite has no 'plugins'"),  # a file of data must not name programs to run
     ({"methods": ["rolout"]}, r"No method named 'rolout'. Did you mean 'rollout'"),
     ({"methods": [{"name": "rollout", "depth": 2}]}, "rollout has no option 'depth'"),
     ({"methods": [{"name": "generic_attention", "backward": "up"}]}, "backward='up'. Choose from: gradient, libra"),

@@ -38,6 +38,11 @@ class Evaluation:
     Attributes:
         folder: Where the tables are: three Parquet tables, as `whyformer evaluate` leaves them behind.
         results: All tables and curves as plain data; `results.json` of a report is the same.
+
+    Example:
+        >>> from whyformer.benchmark import evaluate
+        >>> evaluate("mini-bert", ["a wonderful film", "a dull film"], "rollout", "text_perturbation")
+        <Evaluation of mini-bert on 2 samples: text_perturbation>
     """
 
     folder: Path
