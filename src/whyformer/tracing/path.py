@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -14,11 +15,13 @@ from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores,
 from whyformer.errors import WhyformerError
 from whyformer.models.modalities import channel_axis
 from whyformer.propagation.mode import PropagationMode, using_backward
+from whyformer.tracing.blocks import BlockPass, find_blocks, way_back
 from whyformer.tracing.copies import split_output
+from whyformer.tracing.frozen import Frozen
 from whyformer.tracing.gradients import gradients
 from whyformer.tracing.question import Question
 from whyformer.tracing.record import GradientSource
-from whyformer.tracing.recorder import Frozen, Recorder
+from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
@@ -111,10 +114,14 @@ def integrated_inputs(
     sums: StreamScores = {}
     for scales, share in zip(nodes.split(copies), weights.split(copies), strict=True):
         leaves: dict[str, Leaf] = {}
-        scores, mode = _scores_at(question, streams, scales, baseline, leaves)
+        scores, mode, blocks = _scores_at(question, streams, scales, baseline, leaves)
+        score, values = torch.cat(scores), [leaf.value for leaf in leaves.values()]
+        if blocks is not None:
+            blocks.begin([score], [torch.ones_like(score)], mode, way_back(question.backward))
         with using_backward(mode, question.backward):
-            values = [leaf.value for leaf in leaves.values()]
-            by_leaf = torch.autograd.grad(torch.cat(scores).sum(), values, allow_unused=True)
+            by_leaf = (
+                torch.autograd.grad(score.sum(), values, allow_unused=True) if blocks is None else blocks.before(values)
+            )
         for (stream, leaf), gradient in zip(leaves.items(), by_leaf, strict=True):
             if gradient is not None:
                 parts = sum_channels(stream, gradient * leaf.difference).unflatten(0, (len(scales), question.batch))
@@ -132,14 +139,18 @@ def sum_channels(stream: str, x: Tensor) -> TokenScores:
 
 def _scores_at(
     question: Question, streams: Sequence[str], scales: Tensor, baseline: str | Tensor, leaves: dict[str, Leaf]
-) -> tuple[list[ExampleScores], PropagationMode | None]:
+) -> tuple[list[ExampleScores], PropagationMode | None, BlockPass | None]:
     """The scores at each scale. No map is asked for: plain gradients go back through the model's own kernels."""
     batch = question.batch * len(scales)
     mode = PropagationMode(question.model, batch, precise=False) if question.backward == "libra" else None
     with torch.inference_mode(False), scaled_inputs(question, streams, scales, baseline, leaves) as inputs:
-        if mode is None:
+        blocks = None
+        if question.by_blocks:
+            blocks = BlockPass(replace(question, batch=batch), find_blocks(question.model))
+            output = blocks.run(Recorder(batch, graph=True, mode=mode, shapes_only=True), mode, inputs)
+        elif mode is None:
             with torch.enable_grad(), Frozen():
                 output = question.model(**inputs)
         else:
             output = Recorder(batch, graph=True, mode=mode).run(question.model, **inputs)
-        return [question.score(part) for part in split_output(output, question.batch, len(scales))], mode
+        return [question.score(part) for part in split_output(output, question.batch, len(scales))], mode, blocks
