@@ -1,9 +1,11 @@
 """Going back block by block gives what the whole graph gives, and leaves the model as it was."""
 
+import copy
+
 import pytest
 import torch
 
-from tiny_models import FAMILIES, inputs_of
+from tiny_models import FAMILIES, built, inputs_of
 from whyformer import METHODS, attribute
 from whyformer.tracing.blocks import find_blocks
 
@@ -42,6 +44,17 @@ def test_going_block_by_block_gives_what_the_whole_graph_gives(method, options, 
     assert [vars(block).get("forward") for block in find_blocks(model)] == forwards == [None] * len(forwards)
     for stream, values in expected.items():
         torch.testing.assert_close(scores[stream], values, rtol=1e-7, atol=1e-8 * float(values.abs().max()) + 1e-15)
+
+
+@pytest.mark.parametrize(("method", "options"), WAYS, ids=lambda x: x if isinstance(x, str) else " ".join(map(str, x)))
+def test_a_decoder_of_half_precision_goes_block_by_block(method, options):
+    config = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    model = built("LlamaForCausalLM", "LlamaConfig", vocab_size=60, num_key_value_heads=2, **config).bfloat16()
+    inputs = {"input_ids": torch.arange(3, 21)[None], "logits_to_keep": 1}
+    (expected,) = attribute(copy.deepcopy(model).float(), inputs, 1, method, checkpoint=False, **options).values()
+    (scores,) = attribute(model, inputs, 1, method, checkpoint=True, **options).values()
+    assert scores.dtype == torch.float32
+    assert float((scores - expected).norm() / expected.norm()) < 0.08
 
 
 def test_blocks_are_as_they_were_after_an_error():

@@ -14,11 +14,11 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten, tree_unflatten
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.axes import AttentionMap, Positions, TokenMask
 from whyformer.errors import UnsupportedModel
-from whyformer.models.structure import config_of, layers_of
+from whyformer.models.structure import config_of, dtype_of, layers_of
 from whyformer.propagation.mode import Backward, PropagationMode
 from whyformer.propagation.rules import LIBRA, Rule
 from whyformer.tracing.gradients import HiddenGradient
@@ -141,6 +141,9 @@ class BlockPass:
         recorder = Recorder(batch, graph=True, mode=mode, fold=not way.precise, keep_maps=way.precise)
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)
+        if not way.precise:
+            with torch.enable_grad():
+                args, kwargs = _in_own_dtype(call.block, (args, kwargs))
         output = _tensor(recorder.run(call.block, *args, **kwargs))
         probes = [tap.probe for tap in recorder.taps if tap.probe is not None]
         with _using(mode, way):
@@ -232,6 +235,12 @@ def _with_state(call: BlockCall, state: Tensor) -> tuple[tuple[Any, ...], dict[s
     return both
 
 
+def _in_own_dtype(block: nn.Module, arguments: Any) -> Any:
+    """What a mode has widened on the way to a block, as the block takes it."""
+    dtype = dtype_of(block)
+    return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, arguments)
+
+
 def _tensor(output: Any) -> Tensor:
     tensor: Tensor = output if isinstance(output, Tensor) else output[0]
     return tensor
@@ -244,4 +253,5 @@ def _using(mode: PropagationMode | None, way: WayBack) -> AbstractContextManager
 
 
 def _paused(mode: PropagationMode | None) -> AbstractContextManager[None]:
-    return nullcontext() if mode is None else mode.paused()
+    """Without a graph there is nothing for a mode to see; but relevance wants states in float32, which it makes."""
+    return nullcontext() if mode is None or mode.precise else mode.paused()
