@@ -202,8 +202,12 @@ class BlockMap:
     blocks: BlockPass
     operation: int
 
+    def call(self) -> Attention:
+        """The attention call that makes it."""
+        return self.blocks.attention(self.operation)
+
     def __call__(self) -> AttentionMap:
-        return self.blocks.attention(self.operation)()
+        return self.call()()
 
     def pick(self, rows: slice | Positions) -> Attention:
         return self.blocks.attention(self.operation).pick(rows)
@@ -216,8 +220,12 @@ class BlockGradient:
     blocks: BlockPass
     operation: int
 
+    def folded(self) -> FoldedGradient:
+        """The gradient of the values it mixed."""
+        return self.blocks.gradient(self.operation)
+
     def __call__(self) -> AttentionMap:
-        return self.blocks.gradient(self.operation)()
+        return self.folded()()
 
     def pick(self, rows: slice | Positions) -> FoldedGradient:
         return self.blocks.gradient(self.operation).pick(rows)
