@@ -37,6 +37,11 @@ class WayBack:
     precise: bool = False
     strict: bool = False
 
+    @property
+    def can_fold(self) -> bool:
+        """Whether attention can be one operation on the way: as a gradient, or by a rule for it as a whole."""
+        return self.rules is None or "attention" in self.rules
+
 
 def way_back(backward: Backward) -> WayBack:
     """Gradients as they are, or by LibraGrad's rules."""
@@ -138,7 +143,7 @@ class BlockPass:
         call = self.calls[self._place]
         model, batch, way = self.question.model, self.question.batch, self._way
         mode = None if way.rules is None else PropagationMode(model, batch, precise=way.precise)
-        recorder = Recorder(batch, graph=True, mode=mode, fold=not way.precise, keep_maps=way.precise)
+        recorder = Recorder(batch, graph=True, mode=mode, fold=way.can_fold, keep_maps=not way.can_fold)
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)
         if not way.precise:
