@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from whyformer.benchmark import PROTOCOLS, explanations, make_suite
 from whyformer.benchmark.batch import collate_samples, encode_sample
 from whyformer.benchmark.batch_size import BatchSize
 from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.protocols.perturbation import remove_pixels
 from whyformer.benchmark.samples import make_sample
 from whyformer.benchmark.shard import make_shard
 from whyformer.benchmark.tables import explanation_records
@@ -81,6 +83,22 @@ def documents(tmp_path):
         rows.append({"annotation_id": f"{number}.txt", "classification": label, "evidences": evidence})
     (tmp_path / "test.jsonl").write_text("\n".join(map(json.dumps, rows)))
     return list(eraser(tmp_path))
+
+
+@pytest.mark.parametrize("is_normalised", [True, False])
+def test_a_removed_pixel_is_black_or_mean_before_the_model_normalises_it(is_normalised):
+    processor = SimpleNamespace(image_mean=[0.2, 0.4, 0.5], image_std=[0.1, 0.2, 0.5], do_normalize=is_normalised)
+    shard = SimpleNamespace(
+        loaded_model=SimpleNamespace(image_processor=processor),
+        batch=SimpleNamespace(inputs={"pixel_values": torch.ones(1, 3, 1, 2)}),
+    )
+
+    def pixel(fill):
+        left = torch.tensor([[[[True, False]]]])  # step, batch, height, width
+        return remove_pixels(shard, fill)(left, slice(0, 1))["pixel_values"][0, 0, :, 0, 0]
+
+    assert_same(pixel("black"), [-2, -2, -1] if is_normalised else [0, 0, 0])
+    assert_same(pixel("mean"), [0, 0, 0] if is_normalised else [0.2, 0.4, 0.5])
 
 
 def test_texts_lose_their_words_and_rationales_are_found(bert, documents):

@@ -65,3 +65,11 @@ def test_with_json_everything_else_goes_to_stderr(swin, photo, tmp_path):
     assert "Left out: default on tiny-swin: " in result.stderr
     assert result.stderr.endswith(f"Written to {tmp_path / 'c.html'}\n")
     assert run("compare", photo, "--model", swin, "--quiet", "--out", tmp_path / "c.html") == ""
+
+
+def test_the_page_says_what_its_columns_are(bert, tmp_path):
+    command = ["compare", "the film", "--model", bert, "--quiet", "--out", tmp_path / "c.html", "--method", "default"]
+    run(*command, "--method", "random")
+    assert "The column default is what you get without naming a method" in (tmp_path / "c.html").read_text()
+    run(*command)
+    assert "random is noise" not in (tmp_path / "c.html").read_text()

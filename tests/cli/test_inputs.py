@@ -13,7 +13,7 @@ from commands import COMMAND, invoke, refusal, run
 from conftest import save_noise
 from whyformer import Explanation, explain, load
 from whyformer.cli import inputs as cli_inputs
-from whyformer.cli.inputs import PICTURES
+from whyformer.files import IMAGE_SUFFIXES
 from whyformer.scenes import example
 
 POSIX = pytest.mark.skipif(os.name != "posix", reason="pipes of this kind")
@@ -264,7 +264,7 @@ def test_every_option_has_help():
 
 def test_the_suffixes_of_pictures_are_those_that_can_be_read():
     Image.init()
-    assert set(Image.registered_extensions()) >= PICTURES
+    assert set(Image.registered_extensions()) >= IMAGE_SUFFIXES
 
 
 def test_words_are_coloured_or_the_tokens_that_the_model_reads(bert, tmp_path):

@@ -27,6 +27,7 @@ main()
 INTERRUPT = """
 import os, signal, sys, time
 name, swallow = sys.argv.pop(1), sys.argv.pop(1) == "swallow"
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a test run in the background inherits that it is ignored
 class Finder:
     def find_spec(self, wanted, path=None, target=None):
         if wanted == name:

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor
 
 from whyformer.axes import Inputs, Labels, Logits
 from whyformer.benchmark.batch import SAMPLE, SampleBatch, label_of, model_arguments, slice_inputs
@@ -15,7 +14,7 @@ from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, whole_text
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import labels_of
-from whyformer.targets.resolve import scale_of
+from whyformer.targets.resolve import object_probabilities, scale_of
 from whyformer.targets.scores import Target, label_name, logits_of
 
 
@@ -71,26 +70,20 @@ def _detection(loaded_model: LoadedModel, batch: SampleBatch) -> Questions:
     """Is the thing of the sample's label there? Two logits, of absent and present, by the query that says so most."""
     names = dict(labels_of(loaded_model.model))
     numbers = [0 if sample.label is None else label_of(sample, names) for sample in batch.samples]
-    wanted = torch.tensor(numbers, device=batch.inputs[SAMPLE].device)
+    true_labels = torch.tensor(numbers, device=batch.inputs[SAMPLE].device)
 
     def logits(inputs: Inputs) -> Logits:
-        shares = probabilities(loaded_model, loaded_model.model(**model_arguments(inputs)).logits)
-        wanted_here = wanted[inputs[SAMPLE]]
-        present = shares.gather(2, wanted_here[:, None, None].expand(-1, shares.shape[1], 1)).amax(dim=(1, 2))
+        shares = object_probabilities(loaded_model.model(**model_arguments(inputs)).logits, names)
+        label = true_labels[inputs[SAMPLE]]
+        present = shares.gather(2, label[:, None, None].expand(-1, shares.shape[1], 1)).amax(dim=(1, 2))
         present = present.clamp(1e-6, 1 - 1e-6)
         return torch.stack([(1 - present).log(), present.log()], dim=1)
 
     def targeted(labels: Labels) -> TargetedInputs:
-        return TargetedInputs(batch.inputs, lambda part: wanted[part].tolist())
+        return TargetedInputs(batch.inputs, lambda part: true_labels[part].tolist())
 
     sample_names = [{0: f"no {label_name(label, names)}", 1: label_name(label, names)} for label in numbers]
     return Questions(batch, logits, targeted, sample_names)
-
-
-def probabilities(loaded_model: LoadedModel, logits: Tensor) -> Tensor:
-    """Of each label at each object query; a logit more than there are labels is "no object"."""
-    is_sole = logits.shape[2] == len(labels_of(loaded_model.model))
-    return logits.sigmoid() if is_sole else logits.softmax(dim=2)[..., :-1]
 
 
 def _comparison(loaded_model: LoadedModel, batch: SampleBatch, batch_size: BatchSize) -> Questions:

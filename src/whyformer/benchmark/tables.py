@@ -83,9 +83,9 @@ def whole_table(
 ) -> Any:
     """The table of all shards, in their order, or these columns and samples of it: a pyarrow.Table."""
     pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
-    wanted = None if samples is None else [("sample", "in", list(samples))]
+    filters = None if samples is None else [("sample", "in", list(samples))]
     paths = sorted((folder / table).glob("*.parquet"))
-    shards = [pq.read_table(path, columns=columns, filters=wanted) for path in paths]
+    shards = [pq.read_table(path, columns=columns, filters=filters) for path in paths]
     # A run begun by an older version has shards without the columns that came later.
     return pa.concat_tables(shards, promote_options="default") if shards else table_schema(table).empty_table()
 

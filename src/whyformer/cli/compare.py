@@ -17,6 +17,7 @@ from whyformer.cli import options
 from whyformer.cli.inputs import example_of, read_inputs
 from whyformer.cli.options import METHOD, OUTPUT, QUESTION
 from whyformer.cli.questions import (
+    ABOUT_METHODS,
     DEFAULT_NAME,
     MethodCall,
     load_model,
@@ -188,9 +189,12 @@ def write_grid(grid: Grid, out: Path, title: str, models: int, *, units: options
 
     titles = [_row_title(row, models) for row in grid.rows]
     headings = [call.title for call in grid.calls]
+    about = ABOUT_METHODS if {DEFAULT_NAME, "random"} <= set(headings) else ""
     with writing(out), whole_file(out) as unfinished:
         if out.suffix.lower() == ".html":
-            unfinished.write_text(html.comparison(grid.rows, titles, headings, title, units=units), encoding="utf-8")
+            unfinished.write_text(
+                html.comparison(grid.rows, titles, headings, title, about=about, units=units), encoding="utf-8"
+            )
         else:
             image.grid(grid.rows, titles, headings, units=units).save(unfinished, "PNG")
 

@@ -10,7 +10,7 @@ from rich.console import Console
 
 from whyformer.api.explain import explain
 from whyformer.api.progress import track
-from whyformer.cli.questions import DEFAULT_NAME
+from whyformer.cli.questions import ABOUT_METHODS, DEFAULT_NAME
 from whyformer.errors import UnsupportedModel
 from whyformer.files import whole_file
 from whyformer.methods.registry import METHODS
@@ -64,7 +64,9 @@ def write_demo(folder: Path, *, quiet: bool = False) -> Path:
             print(f"{len(rows)} of {len(examples)}: {titles[-1]}", flush=True)
     page = folder / "index.html"
     with whole_file(page) as unfinished:
-        unfinished.write_text(html.comparison(rows, titles, list(columns), "Why these answers?"), encoding="utf-8")
+        unfinished.write_text(
+            html.comparison(rows, titles, list(columns), "Why these answers?", about=ABOUT_METHODS), encoding="utf-8"
+        )
     return page
 
 

@@ -16,11 +16,11 @@ import typer
 
 from whyformer.cli.screen import announce, safe
 from whyformer.errors import WhyformerError
+from whyformer.files import IMAGE_SUFFIXES
 
 if TYPE_CHECKING:
     from whyformer.models.loading import LoadedModel
 
-PICTURES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 MOST_FILES = 256  # of a folder: the pictures and their explanations are in memory together
 MOST_PIPED_BYTES = 1 << 28
 STANDARD_INPUT = ("-", "/dev/stdin")
@@ -60,20 +60,20 @@ def read_inputs(arguments: Sequence[str]) -> list[Input]:
 
 def open_folders(inputs: Sequence[Input], model: LoadedModel, *, quiet: bool) -> list[Input]:
     """The inputs with each folder as the files in it that the model can take, sorted by name."""
-    return [file for given in inputs for file in (_files(given, model, quiet=quiet) or [given])]
+    return [file for source in inputs for file in (_files(source, model, quiet=quiet) or [source])]
 
 
 def has_folder(inputs: Sequence[Input]) -> bool:
-    return any(os.path.isdir(given.argument) for given in inputs)
+    return any(os.path.isdir(source.argument) for source in inputs)
 
 
-def example_of(given: Input, pair: str | None, texts: Sequence[str], model: LoadedModel) -> Any:
+def example_of(source: Input, pair: str | None, texts: Sequence[str], model: LoadedModel) -> Any:
     """The input with the text that goes with it, where the model takes one."""
     has_two_senses = model.task.sees_regions or (model.task.sees_pictures and model.tokenizer is not None)
     if has_two_senses and not texts:
-        wanted = "its question" if model.task.sees_regions else "the text it is compared with"
+        missing = "its question" if model.task.sees_regions else "the text it is compared with"
         example = "what colour is it?" if model.task.sees_regions else "a photo of a cat"
-        raise WhyformerError(f"{model.name} sees and reads: add {wanted} by --text, such as --text {example!r}.")
+        raise WhyformerError(f"{model.name} sees and reads: add {missing} by --text, such as --text {example!r}.")
     if texts and not has_two_senses:
         raise WhyformerError(f"--text goes with a picture, and {model.name} takes no such pair: leave it out.")
     if pair is not None and (model.task.sees_pictures or model.task.sees_regions):
@@ -83,38 +83,38 @@ def example_of(given: Input, pair: str | None, texts: Sequence[str], model: Load
     if model.task.sees_regions:
         if len(texts) > 1:
             raise WhyformerError(f"{model.name} answers one question at a time: give --text once.")
-        return _regions(given, model), texts[0]
-    first = _picture_or_text(given, model)
+        return _regions(source, model), texts[0]
+    first = _picture_or_text(source, model)
     if has_two_senses:
         return first, list(texts)
     return first if pair is None else (first, _picture_or_text(read_inputs([pair])[0], model))
 
 
-def _files(given: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
+def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
     """The files of a folder that this model can take; none if it is no folder, or can only be meant as a text."""
-    folder = given.argument
-    if given.content is not None or not os.path.isdir(folder):
+    folder = source.argument
+    if source.content is not None or not os.path.isdir(folder):
         return []
     kind = "files of regions" if model.task.sees_regions else "pictures" if model.task.sees_pictures else "texts"
-    suffixes = {"files of regions": {".npz"}, "pictures": PICTURES, "texts": {".txt"}}[kind]
+    suffixes = {"files of regions": {".npz"}, "pictures": IMAGE_SUFFIXES, "texts": {".txt"}}[kind]
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name[0] != ".")
-    chosen = [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
-    if not chosen and kind == "texts" and not re.search(r"[/\\]", folder):
+    files = [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
+    if not files and kind == "texts" and not re.search(r"[/\\]", folder):
         return []  # a word that is also the name of a folder
-    if not chosen:
+    if not files:
         raise WhyformerError(
             f"The folder {folder!r} has no {kind} ({', '.join(sorted(suffixes))}), and {model.name} takes {kind}."
         )
-    if len(chosen) > MOST_FILES:
+    if len(files) > MOST_FILES:
         raise WhyformerError(
-            f"The folder {folder!r} has {len(chosen)} {kind}, more than the {MOST_FILES} that are explained at once: "
-            f"name some of them, such as {os.path.join(folder, chosen[0][:1] + '*')}."
+            f"The folder {folder!r} has {len(files)} {kind}, more than the {MOST_FILES} that are explained at once: "
+            f"name some of them, such as {os.path.join(folder, files[0][:1] + '*')}."
         )
-    others = len(names) - len(chosen)
+    others = len(names) - len(files)
     note = f", {others} other file{'s' * (others > 1)} left out" if others else ""
-    what = kind if len(chosen) > 1 else {"files of regions": "file of regions"}.get(kind, kind.removesuffix("s"))
-    announce(f"{safe(folder)}: {len(chosen)} {what}{note}.", quiet=quiet, err=True)
-    return [Input(os.path.join(folder, name)) for name in chosen]
+    what = kind if len(files) > 1 else {"files of regions": "file of regions"}.get(kind, kind.removesuffix("s"))
+    announce(f"{safe(folder)}: {len(files)} {what}{note}.", quiet=quiet, err=True)
+    return [Input(os.path.join(folder, name)) for name in files]
 
 
 def _piped(argument: str) -> bytes | None:
@@ -145,30 +145,30 @@ def _bounded(pipe: BinaryIO, name: str) -> bytes:
     return content
 
 
-def _regions(given: Input, model: LoadedModel) -> Any:
+def _regions(source: Input, model: LoadedModel) -> Any:
     from whyformer.inputs.read import Regions
 
-    if given.content is not None:
-        return Regions.read(BytesIO(given.content), given.title)
-    if not given.argument.lower().endswith(".npz"):
+    if source.content is not None:
+        return Regions.read(BytesIO(source.content), source.title)
+    if not source.argument.lower().endswith(".npz"):
         raise WhyformerError(
-            f"{given.argument!r} is no .npz file: {model.name} sees regions of a picture, with a box and features "
+            f"{source.argument!r} is no .npz file: {model.name} sees regions of a picture, with a box and features "
             "each, not the picture. docs/models.md shows how to save them."
         )
-    return Path(given.argument)
+    return Path(source.argument)
 
 
-def _picture_or_text(given: Input, model: LoadedModel) -> Any:
+def _picture_or_text(source: Input, model: LoadedModel) -> Any:
     """A file where there is one; anything else is the text itself, unless it can only be meant as a file."""
-    if given.content is not None:
-        return _piped_example(given, given.content, model)
-    argument = given.argument
+    if source.content is not None:
+        return _piped_example(source, source.content, model)
+    argument = source.argument
     suffix = os.path.splitext(argument)[1].lower()
-    looks_like_a_path = suffix in PICTURES | {".txt"} or (
+    looks_like_a_path = suffix in IMAGE_SUFFIXES | {".txt"} or (
         re.search(r"[/\\]", argument) and not re.search(r"\s", argument)
     )
     if os.path.isfile(argument):
-        if suffix in PICTURES and not model.task.sees_pictures:
+        if suffix in IMAGE_SUFFIXES and not model.task.sees_pictures:
             raise WhyformerError(
                 f"{argument!r} is a picture, and {model.name} reads texts: choose another with --model."
             )
@@ -183,24 +183,24 @@ def _picture_or_text(given: Input, model: LoadedModel) -> Any:
     return argument
 
 
-def _piped_example(given: Input, content: bytes, model: LoadedModel) -> Any:
+def _piped_example(source: Input, content: bytes, model: LoadedModel) -> Any:
     """A picture or a text, told by its first bytes."""
     from whyformer.inputs.read import is_image, read_image
 
     if model.task.sees_pictures:
-        return read_image(BytesIO(content), given.title)
+        return read_image(BytesIO(content), source.title)
     if is_image(content):
         raise WhyformerError(
-            f"{given.title.capitalize()} is a picture, and {model.name} reads texts: choose another with --model."
+            f"{source.title.capitalize()} is a picture, and {model.name} reads texts: choose another with --model."
         )
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise WhyformerError(
-            f"{given.title.capitalize()} is not UTF-8 text (byte {error.start}): convert it first."
+            f"{source.title.capitalize()} is not UTF-8 text (byte {error.start}): convert it first."
         ) from error
 
 
 def numbered_stems(inputs: Sequence[Input]) -> Iterator[str]:
     """A name for a file about each input."""
-    return (given.stem(number) for number, given in enumerate(inputs, start=1))
+    return (source.stem(number) for number, source in enumerate(inputs, start=1))

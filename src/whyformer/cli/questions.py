@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from whyformer.targets.scores import Target
 
 DEFAULT_NAME = "default"  # of the method that is used where none is named
+# Below the title of a page that has methods side by side, for whoever sees one for the first time.
+ABOUT_METHODS = (
+    "What the answer rests on, by one method in each column: the stronger the colour, the more. Blue speaks against "
+    "the answer. The column default is what you get without naming a method: bi_token, with gradients by LibraGrad's "
+    "rules. random is noise, to compare with."
+)
 
 
 @dataclass(frozen=True)

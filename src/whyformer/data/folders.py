@@ -11,9 +11,8 @@ from whyformer.data.files import existing, same_size
 from whyformer.data.masks import Marks, check_marks, read_mask
 from whyformer.data.registry import reader
 from whyformer.errors import WhyformerError
+from whyformer.files import IMAGE_SUFFIXES
 from whyformer.inputs.read import image_of
-
-SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
 
 
 @reader("image_folder")
@@ -90,7 +89,7 @@ def image_masks(
 
 def _pictures(folder: Path) -> list[Path]:
     """The pictures in a folder and its sub-folders, without what systems hide there."""
-    paths = (path for path in folder.rglob("*") if path.suffix.lower() in SUFFIXES and path.is_file())
+    paths = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     return sorted(path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 
 

@@ -94,14 +94,19 @@ def comparison(
     column_titles: Sequence[str],
     title: str = "Whyformer",
     *,
+    about: str = "",
     units: Units = "word",
 ) -> str:
-    """One page with a table of explanations; the original once per row, and None for an empty cell."""
+    """One page with a table of explanations; the original once per row, and None for an empty cell.
+
+    `about` is a line below the title, for a reader who sees such a page for the first time.
+    """
     check_grid(rows, row_titles, column_titles)
     cells = [[explanation_view(cell, CELL_SIDE, units=units) if cell else None for cell in row] for row in rows]
     views = [cell for row in cells for cell in row if cell]
     originals = [row_original(row, CELL_SIDE) for row in rows]
     grid = {
+        "about": about,
         "columns": [readable(column) for column in column_titles],
         "notes": [note for note in views[0].notes if all(note in view.notes for view in views)],
         "rows": [

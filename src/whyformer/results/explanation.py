@@ -329,18 +329,18 @@ class Explanation:
             raise WhyformerError(f"No part named {name!r}. Known: {_names(self.parts)}.")
         return self.parts[name]
 
-    def _only_part(self, wanted: str, call: str = "") -> Part:
+    def _only_part(self, attribute: str, call: str = "") -> Part:
         if len(self.parts) > 1:
-            raise WhyformerError(_several(self.parts, wanted, call))
+            raise WhyformerError(_several(self.parts, attribute, call))
         (part,) = self.parts.values()
         return part
 
 
-def _several(parts: Mapping[str, Part], wanted: str, call: str = "") -> str:
+def _several(parts: Mapping[str, Part], attribute: str, call: str = "") -> str:
     """That a part must be named, and how."""
     first = next(iter(parts))
-    example = call.format(first) or f"parts[{first!r}].{wanted}"
-    return f"Several parts have {wanted}: {_names(parts)}. Name one: explanation.{example}."
+    example = call.format(first) or f"parts[{first!r}].{attribute}"
+    return f"Several parts have {attribute}: {_names(parts)}. Name one: explanation.{example}."
 
 
 def _names(parts: Mapping[str, Part]) -> str:

@@ -119,9 +119,9 @@ def _field(document: Any, name: str, read: Callable[[Any], Field]) -> Field:
         raise WhyformerError(f"its {name} is {error}") from error
 
 
-def _check(value: Any, kinds: type | tuple[type, ...], wanted: str) -> Any:
+def _check(value: Any, kinds: type | tuple[type, ...], expectation: str) -> Any:
     if not isinstance(value, kinds) or (isinstance(value, bool) and kinds is not bool):
-        raise TypeError(f"{value!r:.60}, not {wanted}")
+        raise TypeError(f"{value!r:.60}, not {expectation}")
     return value
 
 

@@ -83,31 +83,41 @@ def _resolve_label(target: Target, output: Any, labels: Mapping[int, str], place
 
 
 def _resolve_detection(target: Target, logits: Tensor, labels: Mapping[int, str]) -> ResolvedTarget:
-    """The object query that found the label best, or found anything best.
-
-    A logit more than there are labels is "no object"; detectors without it judge each label by itself.
-    """
-    batch, queries, count = logits.shape
-    is_sole = count == len(labels)
-    shares = logits.sigmoid() if is_sole else logits.softmax(dim=-1)[..., :-1]
-    count = shares.shape[-1]
+    """The object query that found the label best, or found anything best."""
+    batch, queries, _ = logits.shape
+    is_sole, shares = not has_no_object(logits, labels), object_probabilities(logits, labels)
     if isinstance(target, Detection):
         if not 0 <= target.query < queries:
             raise WhyformerError(f"No object query {target.query}: this model has {queries}, 0 to {queries - 1}.")
         place = torch.full((batch,), target.query, device=logits.device)
-        wanted: Any = target.label
+        label: Any = target.label
     else:
-        wanted = target.label if isinstance(target, Contrast) else target
-        rows = []
-        for example, label in enumerate(one_each(wanted, batch)):
-            scores = shares[example]
-            named = scores.amax(dim=1) if label == "predicted" else scores[:, label_index(label, labels, count)]
-            rows.append(named.argmax())
-        place = torch.stack(rows)
+        label = target.label if isinstance(target, Contrast) else target
+        place = _best_queries(label, shares, labels)
     here = shares[torch.arange(batch, device=place.device), place]
-    chosen = _resolve_choice(target if isinstance(target, Contrast) else wanted, here, labels, place)
+    resolved = _resolve_choice(target if isinstance(target, Contrast) else label, here, labels, place)
     is_single = not isinstance(target, Contrast)
-    return replace(chosen, is_sole=is_sole and is_single, notes=() if is_sole else _notes_on_nothing(logits, place))
+    return replace(resolved, is_sole=is_sole and is_single, notes=() if is_sole else _notes_on_nothing(logits, place))
+
+
+def _best_queries(label: Any, probabilities: Tensor, labels: Mapping[int, str]) -> Tensor:
+    """Of each example the object query that gives its label the most, or any label where it is "predicted"."""
+    batch, _, count = probabilities.shape
+    best = []
+    for shares, one in zip(probabilities, one_each(label, batch), strict=True):
+        by_query = shares.amax(dim=1) if one == "predicted" else shares[:, label_index(one, labels, count)]
+        best.append(by_query.argmax())
+    return torch.stack(best)
+
+
+def has_no_object(logits: Tensor, labels: Mapping[int, str]) -> bool:
+    """Whether a detector has a logit for "no object", the last; one without it judges each label by itself."""
+    return logits.shape[-1] != len(labels)
+
+
+def object_probabilities(logits: Tensor, labels: Mapping[int, str]) -> Tensor:
+    """What a detector gives each label at each object query, "no object" left out."""
+    return logits.softmax(dim=-1)[..., :-1] if has_no_object(logits, labels) else logits.sigmoid()
 
 
 def _notes_on_nothing(logits: Tensor, place: Tensor) -> tuple[str, ...]:

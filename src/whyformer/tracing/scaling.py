@@ -95,8 +95,8 @@ def _per_example(start: Tensor, end: Tensor, stream: str) -> Tensor:
         start.expand_as(end)
     except RuntimeError as error:
         raise WhyformerError(
-            f"The baseline has shape {tuple(start.shape)}, the {stream} {tuple(end.shape)}: give one of that shape, or "
-            "one that can be expanded to it."
+            f"The baseline has shape {tuple(start.shape)}, the {stream} of an example {tuple(end.shape[1:])}: give one "
+            "of that shape, or one that can be expanded to it."
         ) from error
     return start
 

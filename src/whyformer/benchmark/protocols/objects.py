@@ -14,7 +14,7 @@ from torch import Tensor
 from whyformer.benchmark.batch import model_arguments, slice_inputs
 from whyformer.benchmark.maps import image_priors, method_maps
 from whyformer.benchmark.protocols import Columns, Figure, protocol, require
-from whyformer.benchmark.questions import TargetedInputs, probabilities
+from whyformer.benchmark.questions import TargetedInputs
 from whyformer.benchmark.samples import Thing
 from whyformer.benchmark.shard import Shard
 from whyformer.errors import WhyformerError
@@ -34,6 +34,7 @@ from whyformer.metrics.detection import (
 )
 from whyformer.metrics.priors import PRIORS
 from whyformer.models.structure import is_detector, labels_of
+from whyformer.targets.resolve import object_probabilities
 from whyformer.targets.scores import label_index, logit
 
 RESAMPLES = 500  # of every kind at every threshold, in every draw: two thousand would take minutes a method
@@ -71,7 +72,7 @@ def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels", sure: float = 0.5)
     inputs = model_arguments(shard.batch.inputs)
     with torch.no_grad():
         logits = shard.batch_size.map_slices(len(shard), lambda part: model(**slice_inputs(inputs, part)).logits)
-    best, kinds = probabilities(shard.loaded_model, torch.cat(logits)).max(dim=2)
+    best, kinds = object_probabilities(torch.cat(logits), labels_of(shard.loaded_model.model)).max(dim=2)
     rows, queries = (best > sure).nonzero(as_tuple=True)  # 0.5 is GA's code; its comment says 0.8
     labels, scores_of = kinds[rows, queries], best[rows, queries]
     maps = _object_maps(shard, rows, queries, labels) if len(rows) else _no_maps(shard)

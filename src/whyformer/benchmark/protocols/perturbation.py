@@ -18,15 +18,16 @@ from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, requi
 from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.tokens import class_tokens, readout_tokens, word_tokens
 from whyformer.errors import WhyformerError
+from whyformer.inputs.collate import black
 from whyformer.metrics.answers import answer_table
 from whyformer.metrics.perturbation import (
     DOMAINS,
     VQA_FRACTIONS,
+    Colour,
     Domain,
     Erasure,
     Explained,
     area,
-    blank,
     blanked,
     curves,
     deleted,
@@ -163,18 +164,26 @@ def _removals(maps: Mapping[str, Tensor], removal: Callable[..., Tensor]) -> Rem
     }
 
 
+def fill_colour(colour: Colour, processor: Any) -> Tensor:
+    """What a removed pixel becomes in a picture as this processor gives it to the model, normalised or not."""
+    if colour == "black":
+        return black(processor)
+    mean = torch.tensor(processor.image_mean)[:, None, None]
+    return torch.zeros_like(mean) if processor.do_normalize else mean
+
+
 def remove_pixels(shard: Shard, fill: Fill) -> Perturb:
     """Some of the shard's pictures at every step, without the pixels that go."""
     processor = shard.loaded_model.image_processor
-    mean, std = processor.image_mean, processor.image_std
+    colour = None if fill == "road" else fill_colour(fill, processor)
 
     def perturb(removal: PixelRemoval, here: slice) -> Inputs:
         inputs = slice_inputs(shard.batch.inputs, here)
         pixels = inputs["pixel_values"]
-        if fill == "road":  # step by step, so that the noise is the same whatever is computed together
+        if colour is None:  # ROAD, step by step, so that the noise is the same whatever is computed together
             steps = torch.cat([imputed(pixels, one[None], seed=shard.seed) for one in removal])
         else:
-            steps = blanked(pixels, removal, blank(fill, mean, std))
+            steps = blanked(pixels, removal, colour)
         return repeat_inputs(inputs, len(removal)) | {"pixel_values": steps}
 
     return perturb
