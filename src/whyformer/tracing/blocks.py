@@ -139,6 +139,7 @@ class BlockPass:
 
     def _step_back(self) -> None:
         """Run one block again, with a graph, and take the gradient back through it."""
+        self._taps = {}  # of the block before, which can go
         self._place -= 1
         call = self.calls[self._place]
         model, batch, way = self.question.model, self.question.batch, self._way
@@ -151,12 +152,14 @@ class BlockPass:
                 args, kwargs = _in_own_dtype(call.block, (args, kwargs))
         output = _tensor(recorder.run(call.block, *args, **kwargs))
         probes = [tap.probe for tap in recorder.taps if tap.probe is not None]
-        with _using(mode, way):
+        with _using(mode, way, keep=False):
             start = self._gradient if self._gradient is None else self._gradient.to(output.dtype)
             wanted = torch.autograd.grad(output, [state, *probes], start, allow_unused=True)
         self.without_rule |= set() if mode is None else mode.without_rule
         self._gradient = wanted[0]
         self._taps = {n: (tap, x) for n, tap, x in zip(call.operations, recorder.taps, wanted[1:], strict=True)}
+        for tap in recorder.taps:
+            tap.probe = None  # which holds the graph
 
     @contextmanager
     def _intercepted(self, recorder: Recorder, mode: PropagationMode | None) -> Iterator[None]:
@@ -259,10 +262,10 @@ def _tensor(output: Any) -> Tensor:
     return tensor
 
 
-def _using(mode: PropagationMode | None, way: WayBack) -> AbstractContextManager[None]:
+def _using(mode: PropagationMode | None, way: WayBack, *, keep: bool = True) -> AbstractContextManager[None]:
     if mode is None or way.rules is None:
         return nullcontext()
-    return mode.using(way.rules, strict=way.strict, keep=True)
+    return mode.using(way.rules, strict=way.strict, keep=keep)
 
 
 def _paused(mode: PropagationMode | None) -> AbstractContextManager[None]:

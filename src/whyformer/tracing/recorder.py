@@ -153,8 +153,10 @@ class Recorder(TorchFunctionMode):
             self.seen += 1
             return func(*args, **kwargs)
         attention = Attention(*args, **kwargs)
+        if (self._fold or self._shapes_only) and attention.dtype in (torch.float32, torch.float64):
+            attention = attention.with_own_keys()
         if self._shapes_only:
-            result = func(*args, **kwargs)
+            result = attention.mixed()
             self._record(attention, attention.value, result, probe=result)
             return result
         is_large = attention.can_be_repeated and (self._fold or attention.shape.numel() > KEPT * self._batch)
