@@ -108,7 +108,8 @@ def _blocks(question: Question, reads: Reads, checkpoint: bool | None) -> BlockP
     if not blocks or checkpoint is False:
         return None
     tokens = main_input(question.inputs)[1].shape[-1] if "input_ids" in question.inputs else 0
-    heads = getattr(config_of(question.model), "num_attention_heads", None) or 1
+    heads = getattr(config_of(question.model), "num_attention_heads", 1)
+    heads = heads if isinstance(heads, int) else 1  # a pyramid has a list of them
     return BlockPass(question, blocks) if checkpoint or heads * tokens**2 > KEPT else None
 
 
