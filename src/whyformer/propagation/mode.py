@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.structure import device_of
+from whyformer.models.weights import is_lending_weights
 from whyformer.propagation.kinds import KEEPING, KINDS, MOVING, PICKING, TensorFacts
 from whyformer.propagation.operation import Function, Operation
 from whyformer.propagation.rules import LIBRA, Rule, identity, zero
@@ -107,7 +108,7 @@ class PropagationMode(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if name == "__get__":
+        if name == "__get__" or is_lending_weights():
             return func(*args, **(kwargs or {}))
         args, kwargs = self._wide((args, kwargs or {}))
         if _is_in_place(name) and (maker := self._facts.maker(args[0])) is not None:
