@@ -54,7 +54,7 @@ def doctor(
     plugin: options.Plugins = None,
     as_json: options.AsJson = False,
     device: options.DeviceName = None,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
 ) -> None:
     """Check a model before its explanations are trusted; exit code 1 if something is wrong."""
     from whyformer.api.doctor import checkup

@@ -14,7 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.structure import device_of
-from whyformer.models.weights import is_lending_weights
+from whyformer.models.weights import is_lending_weights, is_packed
 from whyformer.propagation.kinds import KEEPING, KINDS, MOVING, PICKING, TensorFacts
 from whyformer.propagation.operation import Function, Operation
 from whyformer.propagation.rules import LIBRA, Rule, identity, zero
@@ -46,6 +46,7 @@ class PropagationMode(TorchFunctionMode):
         self._strict = self.frees = self.has_ambiguous_axis = False
         self._example: int | None = None
         self._facts = TensorFacts(model)
+        self._unpacks = any(is_packed(parameter) for parameter in model.parameters())
         self._paths = {id(module): path for path, module in model.named_modules()}
         if precise and torch.backends.cuda.matmul.allow_tf32 and device.type == "cuda":
             raise WhyformerError(
@@ -124,6 +125,8 @@ class PropagationMode(TorchFunctionMode):
         return self._run_without_rule(name, func(*args, **kwargs), args)
 
     def _wide(self, values: Any) -> Any:
+        if self._unpacks:
+            values = tree_map(lambda x: self._facts.unpack(x) if isinstance(x, Tensor) and is_packed(x) else x, values)
         if not self.precise:
             return values
         return tree_map(lambda x: self._facts.widen(x) if isinstance(x, Tensor) and x.dtype in HALF else x, values)

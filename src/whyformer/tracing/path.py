@@ -13,6 +13,7 @@ from torch import Tensor
 from whyformer.axes import QUERY, AttentionMap, ExampleScores, Positions, StreamScores, TokenScores, at_least_float32
 from whyformer.errors import WhyformerError
 from whyformer.models.modalities import channel_axis
+from whyformer.models.weights import readable_weights
 from whyformer.propagation.mode import PropagationMode, using_backward
 from whyformer.tracing.copies import split_output
 from whyformer.tracing.gradients import gradients
@@ -137,7 +138,7 @@ def _scores_at(
     mode = PropagationMode(question.model, batch, precise=False) if question.backward == "libra" else None
     with torch.inference_mode(False), scaled_inputs(question, streams, scales, baseline, leaves) as inputs:
         if mode is None:
-            with torch.enable_grad(), Frozen():
+            with torch.enable_grad(), readable_weights(question.model), Frozen():
                 output = question.model(**inputs)
         else:
             output = Recorder(batch, graph=True, mode=mode).run(question.model, **inputs)

@@ -14,7 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer.axes import HEAD, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.models.weights import is_lending_weights, module_here, plain_weight
+from whyformer.models.weights import is_lending_weights, module_here, plain_weight, readable_weights
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
 from whyformer.tracing.kernels import Attention
@@ -76,7 +76,9 @@ class Recorder(TorchFunctionMode):
 
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
-        with torch.inference_mode(False), torch.set_grad_enabled(self._graph and self._start == 0), self._mode, self:
+        has_graph = self._graph and self._start == 0
+        weights = readable_weights(model)
+        with torch.inference_mode(False), torch.set_grad_enabled(has_graph), weights, self._mode, self:
             return model(*args, **kwargs)
 
     def __torch_function__(
