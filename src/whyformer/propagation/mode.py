@@ -45,6 +45,7 @@ class PropagationMode(TorchFunctionMode):
         self._rules: Mapping[str, Rule] = {}
         self._strict = self.frees = self.has_ambiguous_axis = False
         self._example: int | None = None
+        self._is_paused = False
         self._facts = TensorFacts(model)
         self._unpacks = any(is_packed(parameter) for parameter in model.parameters())
         self._paths = {id(module): path for path, module in model.named_modules()}
@@ -75,6 +76,15 @@ class PropagationMode(TorchFunctionMode):
                 yield
         finally:
             self._rules, self._strict, self.frees = {}, False, False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Operations in here run as if there were no mode."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
     @contextmanager
     def using_gradient_of(self, example: int) -> Iterator[None]:
@@ -109,7 +119,7 @@ class PropagationMode(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if name == "__get__" or is_lending_weights():
+        if name == "__get__" or self._is_paused or is_lending_weights():
             return func(*args, **(kwargs or {}))
         args, kwargs = self._wide((args, kwargs or {}))
         if _is_in_place(name) and (maker := self._facts.maker(args[0])) is not None:

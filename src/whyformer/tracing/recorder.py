@@ -17,6 +17,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.weights import is_lending_weights, module_here, plain_weight, readable_weights
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
+from whyformer.tracing.frozen import plain, plain_values
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.tags import (
     Branch,
@@ -45,7 +46,8 @@ class Recorder(TorchFunctionMode):
     Earlier ones run on the model's own fused kernels without a graph. With `graph`, every map is in the graph of
     what follows it, also in a frozen model; parameters never are, so that no gradient of theirs can be computed.
     `mode` is entered beneath this one: it sees what this one lets run, and can take it back by other rules than the
-    gradient's. `keep_maps` keeps every map, however large.
+    gradient's. `keep_maps` keeps every map, however large, `fold` none that can be made again; `shapes_only` notes
+    what maps there are, and lets everything run as it is.
     """
 
     def __init__(
@@ -58,6 +60,8 @@ class Recorder(TorchFunctionMode):
         states: bool = False,
         mode: AbstractContextManager[Any] | None = None,
         keep_maps: bool = False,
+        fold: bool = False,
+        shapes_only: bool = False,
     ):
         super().__init__()
         self.taps: list[Tap] = []
@@ -65,7 +69,7 @@ class Recorder(TorchFunctionMode):
         self._batch, self._graph, self._start = batch, graph, start
         self._merge_heads, self._states = merge_heads, states
         self._mode = nullcontext() if mode is None else mode
-        self._keep_maps = keep_maps
+        self._keep_maps, self._fold, self._shapes_only = keep_maps, fold, shapes_only
         self._tags = WeakIdKeyDictionary()
 
     def __enter__(self) -> Self:
@@ -94,14 +98,14 @@ class Recorder(TorchFunctionMode):
         handler = HANDLERS.get(name)
         if handler is not None:
             return handler(self, func, args, kwargs)
-        plain = _plain(args)
+        constants = plain(args)
         tag = self._tag(args[0]) if args else None
-        result = func(*plain, **_plain_values(kwargs))
+        result = func(*constants, **plain_values(kwargs))
         if name in KEEPING:
             is_cast = self._states and tag is None and isinstance(result, Tensor) and result is not args[0]
             self._carry(Cast(args[0]) if is_cast else tag, result)
         elif name in MOVING:
-            self._carry(moved(tag, name), result, lambda x: func(x, *plain[1:], **kwargs))
+            self._carry(moved(tag, name), result, lambda x: func(x, *constants[1:], **kwargs))
         else:
             self._set(result, Scores() if name == "baddbmm" else self._scores(args))
         return result
@@ -134,17 +138,17 @@ class Recorder(TorchFunctionMode):
                 self._carry(tag, part, _part(move, number))
 
     def _softmax(self, func: Function, args: Any, kwargs: Any) -> Any:
-        result = func(*_plain(args), **kwargs)
+        result = func(*plain(args), **kwargs)
         axis = args[1] if len(args) > 1 else kwargs.get("dim")
         over_keys = axis in (-1, result.dim() - 1)
         self._set(result, Weights() if over_keys and isinstance(self._tag(args[0]), Scores) else None)
         return result
 
     def _product(self, func: Function, args: Any, kwargs: Any) -> Any:
-        operands = list(_plain(args))
+        operands = list(plain(args))
         at = 1 if func.__name__ == "einsum" else 0
         if len(operands) < at + 2 or not isinstance(self._tag(operands[at]), Weights) or not _mixes(operands):
-            result = func(*operands, **_plain_values(kwargs))
+            result = func(*operands, **plain_values(kwargs))
             self._set(result, None if any(isinstance(x, nn.Parameter) for x in args) else Scores())
             return result
         operands[at] = self._with_probe(operands[at])
@@ -153,13 +157,17 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _fused(self, func: Function, args: Any, kwargs: Any) -> Any:
-        args, kwargs = _plain(args), _plain_values(kwargs)
+        args, kwargs = plain(args), plain_values(kwargs)
         if self.seen < self._start:
             self.seen += 1
             return func(*args, **kwargs)
         attention = Attention(*args, **kwargs)
-        is_large = attention.can_be_repeated and attention.shape.numel() > KEPT * self._batch
-        if self._graph and is_large and not self._keep_maps:
+        if self._shapes_only:
+            result = func(*args, **kwargs)
+            self._record(attention, attention.value, result, probe=result)
+            return result
+        is_large = attention.can_be_repeated and (self._fold or attention.shape.numel() > KEPT * self._batch)
+        if is_large and not self._keep_maps:
             return self._run_fused(attention)
         tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
@@ -171,9 +179,13 @@ class Recorder(TorchFunctionMode):
 
     def _run_fused(self, attention: Attention) -> Tensor:
         """Attention left to the fused kernels: its map and gradient, too large to keep, are made when they are read."""
+        tag = self._tag(attention.value)
+        repeats = attention.query.shape[-3] // attention.value.shape[-3]
+        if isinstance(tag, Projection) and repeats > 1:  # each value head is read by several query heads
+            tag = replace(tag, moves=(*tag.moves, lambda x: x.repeat_interleave(repeats, dim=-3)))
         mixed = self._with_probe(attention.mixed())
-        result = mixed.clone()  # the model may change it in place
-        self._record(attention.detached(), attention.value, result, probe=mixed)
+        result = mixed.clone() if self._graph else mixed  # the model may change it in place
+        self._record(attention.detached(), attention.value, result, probe=mixed, value_tag=tag)
         return result
 
     def _packed(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -189,13 +201,21 @@ class Recorder(TorchFunctionMode):
 
     def _with_probe(self, x: Tensor) -> Tensor:
         """A map, or the values it mixed, as a tensor whose gradient can be taken."""
-        if not self._graph or self.seen < self._start:
+        if not self._graph or self.seen < self._start or self._shapes_only:
             return x
         if self._start:
             torch.set_grad_enabled(True)
         return x if x.requires_grad else x.detach().requires_grad_()
 
-    def _record(self, weights: Tensor | Attention, value: Tensor, mixed: Tensor, *, probe: Tensor) -> None:
+    def _record(
+        self,
+        weights: Tensor | Attention,
+        value: Tensor,
+        mixed: Tensor,
+        *,
+        probe: Tensor,
+        value_tag: Tag | None = None,
+    ) -> None:
         self.seen += 1
         if self.seen <= self._start:
             return
@@ -207,16 +227,18 @@ class Recorder(TorchFunctionMode):
         if isinstance(weights, Tensor) and self._merge_heads:
             precise = torch.promote_types(weights.dtype, torch.float32)
             weights = by_head(weights, self._batch).mean(HEAD, keepdim=True, dtype=precise)
-        tap = Tap(weights, is_folded, probe if self._graph else None)
+        if self._shapes_only:
+            weights = torch.empty(weights.shape, dtype=weights.dtype, device="meta")
+        tap = Tap(weights, is_folded, probe if self._graph and not self._shapes_only else None)
         if self._states:
-            source = self._tag(value)
+            source = self._tag(value) if value_tag is None else value_tag
             tap.value, tap.value_source = value, source if isinstance(source, Projection) else None
         self.taps.append(tap)
         keeps = (self._states or is_folded) and mixed.dim() in (3, 4)
         self._set(mixed, Mixed(tap, by_head(mixed.detach(), self._batch) if keeps else None))
 
     def _linear(self, func: Function, args: Any, kwargs: Any) -> Any:
-        result = func(*_plain(args), **_plain_values(kwargs))
+        result = func(*plain(args), **plain_values(kwargs))
         if func.__name__ == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
             source, parameter = args[1:3]
             weight = plain_weight(parameter).t()
@@ -245,7 +267,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
-        result = func(*_plain(args), **_plain_values(kwargs))
+        result = func(*plain(args), **plain_values(kwargs))
         self._set(result, Normed(args[0]) if self._states else None)
         return result
 
@@ -265,7 +287,7 @@ class Recorder(TorchFunctionMode):
                     origin.tap.state_is_swapped, tag = origin.is_swapped, None
                     break
                 tag = origin  # another branch (a parallel MLP, an adapter): the residual is still to come
-        result = func(*_plain(args), **_plain_values(kwargs))
+        result = func(*plain(args), **plain_values(kwargs))
         self._set(result, tag)
         return result
 
@@ -288,7 +310,7 @@ class Recorder(TorchFunctionMode):
                 scaled = tag
             elif isinstance(tag, (Projection, Branch)) and not isinstance(factor, Tensor):
                 scaled = replace(tag, weight=tag.weight * factor)
-        result = func(*_plain(args), **_plain_values(kwargs))
+        result = func(*plain(args), **plain_values(kwargs))
         self._set(result, scaled)
         return result
 
@@ -306,29 +328,6 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__"], Recorder._scale)
 )
-
-
-class Frozen(TorchFunctionMode):
-    """While inside, parameters are constants: whether they are being trained changes no gradient, nor its rounding."""
-
-    def __torch_function__(
-        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if is_lending_weights():
-            return func(*args, **(kwargs or {}))
-        return func(*_plain(args), **_plain_values(kwargs or {}))
-
-
-def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments with parameters cut off from the graph: their gradients are never wanted."""
-    return tuple(
-        x.detach() if isinstance(x, nn.Parameter) else type(x)(_plain(tuple(x))) if type(x) in (tuple, list) else x
-        for x in args
-    )
-
-
-def _plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return dict(zip(kwargs, _plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs
 
 
 def _mixes(operands: list[Any]) -> bool:

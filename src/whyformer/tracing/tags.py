@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -36,12 +35,6 @@ class Tap:
     def attention(self, batch: int) -> AttentionMap | Attention:
         """The map with its own head axis, or what makes it."""
         return self.map if isinstance(self.map, Attention) else by_head(self.map.detach(), batch)
-
-    def gradient(self, of_probe: Tensor, batch: int) -> Callable[[], AttentionMap]:
-        """What makes the gradient of the map."""
-        if isinstance(self.map, Attention):
-            return partial(self.map.gradient, of_probe)
-        return partial(by_head, of_probe, batch)
 
     def compare_order(self, values: Values, rows: Tensor) -> None:
         """Whether heads lie side by side in W_o's input, and tokens before examples; nobody waits for it here."""
