@@ -28,7 +28,7 @@ from whyformer.tracing.path import inputs_at_once
 from whyformer.tracing.recorder import KEPT
 
 SHORT = 256  # tokens that are measured as they are
-FRACTIONS = (16, 8, 4)  # of a longer input, which are measured in its place
+FRACTIONS = (8, 4, 2)  # of a longer input, which are measured in its place
 
 
 class OutOfMemory(WhyformerError):
@@ -46,7 +46,7 @@ def estimate_memory(
 ) -> int:
     """The bytes that an explanation of texts of so many tokens takes at its peak, the weights included.
 
-    Inputs of a quarter of the length and less are explained, and what they take is carried on: as the square of the
+    Inputs of half the length and less are explained, and what they take is carried on: as the square of the
     tokens, what their number is a factor of, and what stays. Inputs are random, of 256 tokens at most they are as long
     as asked.
 
@@ -64,7 +64,7 @@ def estimate_memory(
     Raises:
         UnsupportedModel: If the method cannot follow this model.
         WhyformerError: If the model does not read a text alone, has not so many positions, or memory runs out already
-            at a quarter of the length.
+            at half the length.
 
     Example:
         >>> bert = whyformer.load("mini-bert", device="cpu").model
@@ -77,7 +77,7 @@ def estimate_memory(
     at_once = max(1, inputs_at_once(tokens, device_of(model).type))
 
     def take(length: int) -> int:
-        inputs = _text(model, length)
+        inputs = random_text(model, length)
         return peak_bytes(
             lambda: attribute(model, inputs, 0, method, inputs_at_once=at_once, backward=backward, **options), model
         )
@@ -105,7 +105,8 @@ def available_bytes(model: nn.Module) -> int:
     device = device_of(model)
     if device.type == "cuda":
         free: int = torch.cuda.mem_get_info(device)[0]
-        return free + torch.cuda.memory_reserved(device)
+        reserved: int = torch.cuda.memory_reserved(device)
+        return free + reserved
     return os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") + weight_bytes(model)
 
 
@@ -194,10 +195,10 @@ def _carried_on(lengths: Sequence[int], peaks: Sequence[int], tokens: int) -> in
             break
     if terms[0] <= 0:  # a bend downwards is noise
         terms = np.polyfit(x[-2:], y[-2:], 1)
-    return max(int(np.polyval(terms, tokens)), peaks[-1])
+    return max(round(float(np.polyval(terms, tokens))), peaks[-1])
 
 
-def _text(model: nn.Module, length: int) -> Inputs:
+def random_text(model: nn.Module, length: int) -> Inputs:
     """A text of so many random word pieces."""
     config = config_of(model).get_text_config()
     generator = torch.Generator().manual_seed(0)
