@@ -12,7 +12,7 @@ from optimum.quanto import freeze, qint8, quantize
 from torch import nn
 
 from tiny_models import TEXT, built, text_inputs
-from whyformer import METHODS, Reads, WhyformerError, attribute, explain, load, trace
+from whyformer import METHODS, Reads, UnsupportedModel, WhyformerError, attribute, explain, load, trace
 from whyformer.models.loading import resolve_model
 from whyformer.models.structure import device_of, unwrapped
 from whyformer.models.weights import opaque_layers, plain_weight, readable_weights
@@ -235,6 +235,17 @@ def test_the_scores_of_a_hidden_product_are_those_of_the_models_own_kernel(monke
     monkeypatch.setattr(OpaqueLinear, "forward", lambda self, x: F.linear(x, self.dequantize(), self.bias) * 1.01)
     plain = model(**text_inputs()).logits
     torch.testing.assert_close(Recorder(3).run(model, **text_inputs()).logits, plain)
+
+
+@pytest.mark.parametrize("method", ["generic_attention", "bi_token", "input_x_gradient"])
+def test_a_layer_that_does_not_say_its_weight_is_named_as_the_reason(monkeypatch, method):
+    model, _ = opaque("bert")
+    monkeypatch.delattr(OpaqueLinear, "dequantize")
+    assert opaque_layers(model) == []
+    reason = "BertForSequenceClassification multiplies in OpaqueLinear layers, whose kernel has no gradient"
+    with pytest.raises(UnsupportedModel, match=reason):
+        attribute(model, text_inputs(), 1, method)
+    assert torch.isfinite(attribute(model, text_inputs(), 1, "rollout")["text"]).all()
 
 
 @pytest.mark.skipif(importlib.util.find_spec("bitsandbytes") is None, reason="bitsandbytes is no part of the set-up")

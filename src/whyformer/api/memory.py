@@ -114,7 +114,8 @@ def peak_bytes(call: Callable[[], object], model: nn.Module) -> int:
     """The most memory that a call holds at once, beyond the weights: as CUDA counts it, elsewhere by live tensors."""
     device = device_of(model)
     if device.type != "cuda":
-        with LiveBytes(model) as counter:
+        counter = LiveBytes(model)
+        with counter:
             call()
         return counter.peak
     call()  # libraries take their work spaces once

@@ -14,6 +14,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
+from whyformer.models.structure import device_of, dtype_of
+
 # Where accelerate puts weights that it keeps elsewhere into a module before it runs, and takes them out again.
 LENDING = ("accelerate.utils.modeling", "accelerate.utils.offload")
 
@@ -59,6 +61,20 @@ def module_here() -> nn.Module | None:
 def opaque_layers(model: nn.Module) -> list[nn.Module]:
     """Linear layers that multiply in a kernel of their own, and can say what their weight is: bitsandbytes, HQQ."""
     return [module for module in model.modules() if _is_bitsandbytes(module) or _dequantises(module)]
+
+
+def hidden_layer(model: nn.Module) -> nn.Module | None:
+    """A linear layer that multiplies in a kernel of its own and cannot say what its weight is (GPTQ, AWQ …)."""
+    layers = (module for module in model.modules() if hasattr(module, "in_features") and not _dequantises(module))
+    return next((layer for layer in layers if not isinstance(getattr(layer, "weight", None), Tensor)), None)
+
+
+def passes_gradients(layer: Any, model: nn.Module) -> bool:
+    """Whether a layer hands a gradient back to its input: where it does not, only what goes past it would count."""
+    with torch.inference_mode(False), torch.enable_grad():
+        x = torch.ones(1, layer.in_features, dtype=dtype_of(model), device=device_of(model), requires_grad=True)
+        score = layer(x).sum()
+        return bool(score.requires_grad) and torch.autograd.grad(score, x, allow_unused=True)[0] is not None
 
 
 @contextmanager
