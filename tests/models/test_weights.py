@@ -230,6 +230,29 @@ def test_hidden_products_are_hidden_again_afterwards():
     assert not any(name in vars(layer) for layer in layers for name in ("forward", "_whyformer_own"))
 
 
+def test_a_block_may_be_read_while_its_model_is():
+    model, _ = opaque("bert")
+    block = model.bert.encoder.layer[0]
+    with readable_weights(model):
+        with readable_weights(block):
+            pass
+        assert all("forward" in vars(layer) for layer in opaque_layers(model))
+    assert not any("forward" in vars(layer) for layer in opaque_layers(model))
+
+
+@pytest.mark.parametrize("family", ["bert", "llama"])
+def test_hidden_products_are_read_block_by_block_too(family):
+    model, twin = opaque(family)
+    assert_same_scores(model, twin, "generic_attention", {"checkpoint": True}, tolerance=1e-4)
+
+
+def test_a_model_on_the_disk_goes_block_by_block_and_keeps_its_hooks(offloaded):
+    model, spread = offloaded["llama"]
+    for _ in range(2):
+        assert_same_scores(spread, model, "generic_attention", {"checkpoint": True})
+    torch.testing.assert_close(spread(**text_inputs()).logits, model(**text_inputs()).logits)
+
+
 def test_the_scores_of_a_hidden_product_are_those_of_the_models_own_kernel(monkeypatch):
     model, _ = opaque("bert")
     monkeypatch.setattr(OpaqueLinear, "forward", lambda self, x: F.linear(x, self.dequantize(), self.bias) * 1.01)

@@ -20,7 +20,7 @@ from whyformer.models.structure import device_of, dtype_of
 LENDING = ("accelerate.utils.modeling", "accelerate.utils.offload")
 
 _LOCK = threading.RLock()
-_READERS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how often a model's weights are being read
+_READERS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how often a layer's weight is being read
 _THREAD = threading.local()  # in which of them
 
 
@@ -88,9 +88,9 @@ def readable_weights(model: nn.Module) -> Iterator[None]:
         yield
         return
     with _LOCK:
-        _READERS[model] = _READERS.get(model, 0) + 1
-        if _READERS[model] == 1:
-            for layer in layers:
+        for layer in layers:
+            _READERS[layer] = _READERS.get(layer, 0) + 1
+            if _READERS[layer] == 1:
                 # accelerate's hooks call the forward pass they have put by
                 name = "_old_forward" if "_old_forward" in vars(layer) else "forward"
                 vars(layer)["_whyformer_own"] = (name, vars(layer).get(name))
@@ -101,9 +101,9 @@ def readable_weights(model: nn.Module) -> Iterator[None]:
     finally:
         _THREAD.is_reading = before
         with _LOCK:
-            _READERS[model] -= 1
-            if not _READERS[model]:
-                for layer in layers:
+            for layer in layers:
+                _READERS[layer] -= 1
+                if not _READERS[layer]:
                     name, own = vars(layer).pop("_whyformer_own")
                     del vars(layer)[name]
                     vars(layer).update({} if own is None else {name: own})
