@@ -1,5 +1,6 @@
 """Models from folders and the hub: whole, quiet, and without running their code."""
 
+import importlib.util
 import logging
 import shutil
 import time
@@ -17,6 +18,7 @@ from tiny_models import IMAGE, built
 from whyformer import WhyformerError, load
 from whyformer.models import loading
 from whyformer.models.loading import quiet, resolve_model
+from whyformer.models.placement import placement_of
 
 logs = transformers.utils.logging
 
@@ -250,3 +252,59 @@ def test_a_misspelt_model_is_met_with_the_nearest_name(vit, tmp_path, monkeypatc
 def test_a_name_that_can_be_no_model_is_refused(name):
     with pytest.raises(WhyformerError, match=r"^No model '.*': no such folder, and no Hugging Face id \(owner/name\)"):
         load(name)
+
+
+@pytest.mark.parametrize("name", ["float32", "bfloat16", "float16", "float64"])
+def test_precision_may_be_named(vit, name):
+    assert next(load(vit, device="cpu", dtype=name).model.parameters()).dtype == getattr(torch, name)
+
+
+def test_on_a_cpu_precision_is_float32_and_auto_is_the_checkpoints_own(vit, tmp_path):
+    loaded_model = load(vit, device="cpu")
+    loaded_model.model.bfloat16().save_pretrained(tmp_path)
+    loaded_model.processor.save_pretrained(tmp_path)
+    assert next(load(tmp_path, device="cpu").model.parameters()).dtype == torch.float32
+    assert next(load(tmp_path, device="cpu", dtype="auto").model.parameters()).dtype == torch.bfloat16
+
+
+@pytest.mark.parametrize(
+    ("device", "device_map", "expected"),
+    [
+        (None, None, (torch.device("cuda"), "auto")),
+        ("cpu", None, (torch.device("cpu"), torch.float32)),
+        (None, "auto", (None, "auto")),
+    ],
+)
+def test_on_a_gpu_precision_is_the_checkpoints_own(monkeypatch, device, device_map, expected):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    placement = placement_of(device, None, device_map)
+    assert (placement.device, placement.dtype) == expected
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"dtype": "float7"}, "dtype='float7'. Choose from: auto, float32, bfloat16, float16, float64, or a torch"),
+        ({"dtype": torch.int8}, "dtype=torch.int8. Choose from: auto"),
+        ({"dtype": 16}, "dtype=16. Choose from: auto"),
+        ({"device": "cuda:99"}, "device='cuda:99': this machine has cpu"),
+        ({"device": "nonsense"}, "device='nonsense': this machine has cpu"),
+        ({"device": "meta"}, "device='meta': this machine has cpu"),
+        ({"device": "cpu", "device_map": "auto"}, "device='cpu' and device_map='auto': give one of them."),
+        ({"device_map": "everywhere"}, "device_map='everywhere': this machine has cpu"),
+        ({"device_map": {}}, "device_map={}: one of 'auto', 'balanced', 'balanced_low_0', 'sequential', a device, or"),
+        ({"device_map": {"vit": "cuda:99"}}, "device_map: 'cuda:99': this machine has cpu"),
+    ],
+)
+def test_a_place_or_a_precision_that_cannot_be_is_one_line(vit, arguments, message):
+    with pytest.raises(WhyformerError) as error:
+        load(vit, **arguments)
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+def test_a_device_map_without_accelerate_says_what_to_install(vit, monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(WhyformerError) as error:
+        load(vit, device_map="auto")
+    assert str(error.value) == "device_map='auto' needs accelerate: pip install accelerate."

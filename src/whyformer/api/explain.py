@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import choose_method
+from whyformer.api.batches import MemoryLimit
 from whyformer.api.progress import track
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
@@ -165,7 +166,10 @@ def explain_encoded(
     targets = _settle_targets(loaded_model, encoded, target, size)
     values = with_black_baseline(options, loaded_model)
     by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
-    for batch in track(list(_batches(encoded, size)), f"{chosen.name} on {loaded_model.name}", progress=progress):
+    limit = MemoryLimit(size)
+    doing = f"{chosen.name} on {loaded_model.name}"
+
+    def answer(batch: Sequence[EncodedExample], checkpoint: bool | None) -> list[Answer]:
         each = [targets[one.example] for one in batch] if isinstance(targets, list) else targets
         trace = build.trace(
             loaded_model.model,
@@ -175,9 +179,13 @@ def explain_encoded(
             readout=readout,
             backward=backward,
             labels=Vocabulary(loaded_model.tokenizer) if task.writes else None,
+            checkpoint=checkpoint,
         )
-        for one, answer in zip(batch, answers(trace, chosen, values, batch, task), strict=True):
-            by_example[one.example].append(answer)
+        return list(answers(trace, chosen, values, batch, task))
+
+    for batch in track(list(_batches(encoded, size)), doing, progress=progress):
+        for one, each_answer in zip(batch, limit.map_batches(batch, answer, doing), strict=True):
+            by_example[one.example].append(each_answer)
     reported = options if backward == "gradient" else options | {"backward": backward}
     return [explanation_of(parts, loaded_model, chosen, reported) for parts in by_example]
 
@@ -207,13 +215,16 @@ def _settle_targets(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]
     parts = Counter(one.example for one in encoded)
     several = [one for one in encoded if each[one.example] == "predicted" and parts[one.example] > 1]
     logits: dict[int, list[Tensor]] = {}
-    for batch in _batches(several, batch_size):
-        with torch.no_grad():
-            output = logits_of(loaded_model.model(**model_inputs(loaded_model, batch)))
-        for one, row in zip(batch, output, strict=True):
-            logits.setdefault(one.example, []).append(row)
-    for example, rows in logits.items():
-        each[example] = int(torch.stack(rows).mean(dim=0).argmax())
+
+    @torch.no_grad()
+    def logits_of_batch(batch: Sequence[EncodedExample], checkpoint: bool | None) -> list[Tensor]:
+        return list(logits_of(loaded_model.model(**model_inputs(loaded_model, batch))))
+
+    rows = MemoryLimit(batch_size).map_batches(several, logits_of_batch, f"{loaded_model.name} alone")
+    for one, row in zip(several, rows, strict=True):
+        logits.setdefault(one.example, []).append(row)
+    for example, parts_of_it in logits.items():
+        each[example] = int(torch.stack(parts_of_it).mean(dim=0).argmax())
     return each
 
 

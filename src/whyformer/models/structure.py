@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -16,8 +16,28 @@ def config_of(model: nn.Module) -> Any:
     return next((module.config for module in model.modules() if hasattr(module, "config")), None)
 
 
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside torch.compile's wrapper, which hides every operation, or PEFT's, which hides what it takes.
+
+    A prompt that was learned is put before the input by PEFT's wrapper itself, so that one stays.
+    """
+    model = getattr(model, "_orig_mod", model)
+    inside: Any = getattr(model, "get_base_model", None) if hasattr(model, "peft_config") else None
+    learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
+    return model if inside is None or learned_prompt else cast(nn.Module, inside())
+
+
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model computes: the device of its first parameter that has data, or of a buffer."""
+    """Where the model takes its inputs: the device of its first parameter that has data, or of a buffer.
+
+    Spread over several devices it takes them where its embeddings run, which need not be where they are kept.
+    """
+    if hasattr(model, "hf_device_map"):
+        embeddings = (module for module in model.modules() if isinstance(module, (nn.Embedding, nn.Conv2d)))
+        places = (getattr(getattr(module, "_hf_hook", None), "execution_device", None) for module in embeddings)
+        place = next((place for place in places if place is not None), None)
+        if place is not None:
+            return torch.device(f"cuda:{place}" if isinstance(place, int) else place)
     tensors = (tensor for part in (model.parameters(), model.buffers()) for tensor in part)
     return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
 
@@ -40,7 +60,7 @@ def labels_of(model: nn.Module) -> dict[int, str]:
 
 def is_detector(model: nn.Module) -> bool:
     """Whether it finds objects in a picture: a class and a box for each of its object queries."""
-    return type(getattr(model, "_orig_mod", model)).__name__.endswith("ForObjectDetection")
+    return type(unwrapped(model)).__name__.endswith("ForObjectDetection")
 
 
 def layers_of(model: nn.Module) -> int | None:

@@ -14,6 +14,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.structure import device_of
+from whyformer.models.weights import is_lending_weights, is_packed
 from whyformer.propagation.kinds import KEEPING, KINDS, MOVING, PICKING, TensorFacts
 from whyformer.propagation.operation import Function, Operation
 from whyformer.propagation.rules import LIBRA, Rule, identity, zero
@@ -46,6 +47,7 @@ class PropagationMode(TorchFunctionMode):
         self._example: int | None = None
         self._is_paused = False
         self._facts = TensorFacts(model)
+        self._unpacks = any(is_packed(parameter) for parameter in model.parameters())
         self._paths = {id(module): path for path, module in model.named_modules()}
         if precise and torch.backends.cuda.matmul.allow_tf32 and device.type == "cuda":
             raise WhyformerError(
@@ -117,7 +119,7 @@ class PropagationMode(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if name == "__get__" or self._is_paused:
+        if name == "__get__" or self._is_paused or is_lending_weights():
             return func(*args, **(kwargs or {}))
         args, kwargs = self._wide((args, kwargs or {}))
         if _is_in_place(name) and (maker := self._facts.maker(args[0])) is not None:
@@ -133,6 +135,8 @@ class PropagationMode(TorchFunctionMode):
         return self._run_without_rule(name, func(*args, **kwargs), args)
 
     def _wide(self, values: Any) -> Any:
+        if self._unpacks:
+            values = tree_map(lambda x: self._facts.unpack(x) if isinstance(x, Tensor) and is_packed(x) else x, values)
         if not self.precise:
             return values
         return tree_map(lambda x: self._facts.widen(x) if isinstance(x, Tensor) and x.dtype in HALF else x, values)

@@ -8,6 +8,7 @@ from torch import nn
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.families import FAMILIES, ROW_TO_WRITE
 from whyformer.models.structure import config_of, layers_of
+from whyformer.models.weights import hidden_layer, passes_gradients
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
 
@@ -27,6 +28,12 @@ def check_model(model: object, reads: Reads) -> None:
         raise UnsupportedModel(
             f"{name} has quantised layers ({type(quantised[0]).__name__}), which have no gradient: raw_attention and "
             "rollout work on it, or explain the model as it was before."
+        )
+    layer = hidden_layer(model) if not quantised and (reads.has_graph or reads.path) else None
+    if layer is not None and not passes_gradients(layer, model):
+        raise UnsupportedModel(
+            f"{name} multiplies in {type(layer).__name__} layers, whose kernel has no gradient and says nothing of its "
+            "weights: raw_attention and rollout work on it, all methods on the model before it was quantised."
         )
     if any(parameter.is_meta for parameter in model.parameters()) and not _is_offloaded(model):
         raise UnsupportedModel(f"{name} is on the meta device, without weights: load it on a real one (cpu, cuda).")

@@ -14,12 +14,14 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer.axes import HEAD, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.models.weights import is_lending_weights, module_here, plain_weight, readable_weights
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
 from whyformer.tracing.frozen import plain, plain_values
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.tags import (
-    SWAPPING,
+    Branch,
+    Cast,
     Mixed,
     Move,
     Normed,
@@ -29,6 +31,8 @@ from whyformer.tracing.tags import (
     Tap,
     Weights,
     Written,
+    moved,
+    with_adapter,
 )
 
 Function = Callable[..., Any]
@@ -76,7 +80,9 @@ class Recorder(TorchFunctionMode):
 
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
-        with torch.inference_mode(False), torch.set_grad_enabled(self._graph and self._start == 0), self._mode, self:
+        has_graph = self._graph and self._start == 0
+        weights = readable_weights(model)
+        with torch.inference_mode(False), torch.set_grad_enabled(has_graph), weights, self._mode, self:
             return model(*args, **kwargs)
 
     def __torch_function__(
@@ -84,6 +90,8 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if is_lending_weights():
+            return func(*args, **kwargs)
         if name == "__get__":  # of a parameter, weight.T is as little in the graph as the weight
             value = func(*args, **kwargs)
             return value.detach() if isinstance(value, Tensor) and isinstance(args[0], nn.Parameter) else value
@@ -94,9 +102,10 @@ class Recorder(TorchFunctionMode):
         tag = self._tag(args[0]) if args else None
         result = func(*constants, **plain_values(kwargs))
         if name in KEEPING:
-            self._carry(tag, result)
+            is_cast = self._states and tag is None and isinstance(result, Tensor) and result is not args[0]
+            self._carry(Cast(args[0]) if is_cast else tag, result)
         elif name in MOVING:
-            self._carry(_moved(tag, name), result, lambda x: func(x, *constants[1:], **kwargs))
+            self._carry(moved(tag, name), result, lambda x: func(x, *constants[1:], **kwargs))
         else:
             self._set(result, Scores() if name == "baddbmm" else self._scores(args))
         return result
@@ -234,20 +243,29 @@ class Recorder(TorchFunctionMode):
         result = func(*plain(args), **plain_values(kwargs))
         if func.__name__ == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
             source, parameter = args[1:3]
-            weight = parameter.detach().t()
+            weight = plain_weight(parameter).t()
         else:
             source, parameter = (*args, *kwargs.values())[:2]
-            weight = parameter.detach()
+            weight = plain_weight(parameter)
         tag = self._tag(source)
+        if isinstance(tag, Cast):
+            source = tag.source
         if isinstance(tag, Mixed):
             tag.tap.readers += 1
             if tag.tap.readers == 1:
                 tag.tap.output_parameter, tag.tap.output_weight = parameter, weight
+                tag.tap.output_module = module_here()
                 self._set(result, Written(tag.tap))
                 if tag.values is not None:
                     tag.tap.compare_order(tag.values, source.reshape(-1, source.shape[-1]))
+            else:
+                self._set(result, Branch(tag.tap, weight))
+        elif isinstance(tag, Branch):
+            self._set(result, replace(tag, weight=weight @ tag.weight))
         elif self._states:
-            self._set(result, Projection(weight, source, tag.state if isinstance(tag, Normed) else None, result.shape))
+            norm = tag.state if isinstance(tag, Normed) else None
+            before = tag if isinstance(tag, Projection) and not tag.moves else None
+            self._set(result, Projection(weight, source, norm, result.shape, before=before))
         return result
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -260,6 +278,9 @@ class Recorder(TorchFunctionMode):
         kept = first.detach().clone() if self._states and func.__name__ in ("add_", "__iadd__") else first
         pairs = ((first, args[1]), (args[1], first)) if len(args) > 1 else ()
         tag: Tag | None = self._scores(args)
+        together = with_adapter(*map(self._tag, args[:2])) if self._states and pairs and not kwargs else None
+        if together is not None:
+            tag, pairs = together, ()
         for written, other in pairs if self._states else ():
             origin = self._tag(written)
             if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
@@ -277,7 +298,7 @@ class Recorder(TorchFunctionMode):
         if tap.query_state is not None:
             return False
         known = None if tap.value_source is None else tap.value_source.reads(other)
-        return not isinstance(self._tag(other), (Projection, Written)) if known is None else known
+        return not isinstance(self._tag(other), (Projection, Written, Branch)) if known is None else known
 
     def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:
         scaled: Tag | None = self._scores(args)
@@ -289,7 +310,7 @@ class Recorder(TorchFunctionMode):
                 if tag.tap.output_weight is not None:  # LayerScale belongs to W_o
                     tag.tap.output_weight = (tag.tap.output_weight.T * factor).T.detach()
                 scaled = tag
-            elif isinstance(tag, Projection) and not isinstance(factor, Tensor):
+            elif isinstance(tag, (Projection, Branch)) and not isinstance(factor, Tensor):
                 scaled = replace(tag, weight=tag.weight * factor)
         result = func(*plain(args), **plain_values(kwargs))
         self._set(result, scaled)
@@ -309,15 +330,6 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__"], Recorder._scale)
 )
-
-
-def _moved(tag: Tag | None, name: str) -> Tag | None:
-    """The tag after a move: swapped axes matter to what is written, and undo what a map is."""
-    if name not in SWAPPING:
-        return tag
-    if isinstance(tag, Written):
-        return replace(tag, is_swapped=not tag.is_swapped)
-    return None if isinstance(tag, Weights) else tag
 
 
 def _mixes(operands: list[Any]) -> bool:

@@ -1,0 +1,148 @@
+"""Weights as they are kept: brought to the device when a module runs, stored in fewer bits, hidden in a kernel."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+from weakref import WeakKeyDictionary
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
+
+from whyformer.models.structure import device_of, dtype_of
+
+# Where accelerate puts weights that it keeps elsewhere into a module before it runs, and takes them out again.
+LENDING = ("accelerate.utils.modeling", "accelerate.utils.offload")
+
+_LOCK = threading.RLock()
+_READERS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how often a layer's weight is being read
+_THREAD = threading.local()  # in which of them
+
+
+def is_lending_weights() -> bool:
+    """Whether the operation that a torch function mode is asked about only brings a weight, or takes it away.
+
+    Call it from `__torch_function__`. Such a weight must stay the Parameter it is, in its own dtype: what a mode makes
+    of it would stay in the model.
+    """
+    frame = sys._getframe(2)
+    # A mode above may have let it through, and nn.Parameter makes one.
+    while frame.f_back is not None and frame.f_code.co_name in ("__torch_function__", "__new__"):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") in LENDING
+
+
+def is_packed(weight: Tensor) -> bool:
+    """Whether a tensor stands for values that it stores in fewer bits, as those of torchao and quanto do."""
+    return type(weight) not in (Tensor, nn.Parameter) and is_traceable_wrapper_subclass(weight)
+
+
+def plain_weight(weight: Tensor) -> Tensor:
+    """The weight's values outside the graph, whatever it is stored in."""
+    return weight.detach().dequantize() if is_packed(weight) else weight.detach()
+
+
+def module_here() -> nn.Module | None:
+    """The module whose forward pass is running, read off the stack."""
+    frame = sys._getframe(1)
+    while frame is not None:
+        owner = frame.f_locals.get("self")
+        if isinstance(owner, nn.Module):
+            return owner
+        frame = frame.f_back  # type: ignore[assignment]
+    return None
+
+
+def opaque_layers(model: nn.Module) -> list[nn.Module]:
+    """Linear layers that multiply in a kernel of their own, and can say what their weight is: bitsandbytes, HQQ."""
+    return [module for module in model.modules() if _is_bitsandbytes(module) or _dequantises(module)]
+
+
+def hidden_layer(model: nn.Module) -> nn.Module | None:
+    """A linear layer that multiplies in a kernel of its own and cannot say what its weight is (GPTQ, AWQ …)."""
+    layers = (module for module in model.modules() if hasattr(module, "in_features") and not _dequantises(module))
+    return next((layer for layer in layers if not isinstance(getattr(layer, "weight", None), Tensor)), None)
+
+
+def passes_gradients(layer: Any, model: nn.Module) -> bool:
+    """Whether a layer hands a gradient back to its input: where it does not, only what goes past it would count."""
+    with torch.inference_mode(False), torch.enable_grad():
+        x = torch.ones(1, layer.in_features, dtype=dtype_of(model), device=device_of(model), requires_grad=True)
+        score = layer(x).sum()
+        return bool(score.requires_grad) and torch.autograd.grad(score, x, allow_unused=True)[0] is not None
+
+
+@contextmanager
+def readable_weights(model: nn.Module) -> Iterator[None]:
+    """While inside, and in this thread, opaque layers are linear operations with their dequantised weights.
+
+    A mode can see those, and a rule go back through them. Their values stay those of the model's own kernel.
+    """
+    layers = opaque_layers(model)
+    if not layers:
+        yield
+        return
+    with _LOCK:
+        for layer in layers:
+            _READERS[layer] = _READERS.get(layer, 0) + 1
+            if _READERS[layer] == 1:
+                # accelerate's hooks call the forward pass they have put by
+                name = "_old_forward" if "_old_forward" in vars(layer) else "forward"
+                vars(layer)["_whyformer_own"] = (name, vars(layer).get(name))
+                vars(layer)[name] = _readable_forward(layer, getattr(layer, name))
+    before, _THREAD.is_reading = getattr(_THREAD, "is_reading", False), True
+    try:
+        yield
+    finally:
+        _THREAD.is_reading = before
+        with _LOCK:
+            for layer in layers:
+                _READERS[layer] -= 1
+                if not _READERS[layer]:
+                    name, own = vars(layer).pop("_whyformer_own")
+                    del vars(layer)[name]
+                    vars(layer).update({} if own is None else {name: own})
+
+
+def _is_bitsandbytes(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) and type(module).__module__.startswith("bitsandbytes.")
+
+
+def _dequantises(module: nn.Module) -> bool:
+    is_layer = not isinstance(module, nn.Linear) and not any(True for _ in module.children())
+    return is_layer and hasattr(module, "in_features") and callable(getattr(module, "dequantize", None))
+
+
+def _readable_forward(layer: Any, own: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        if not getattr(_THREAD, "is_reading", False):
+            return own(x)
+        is_exact = type(layer).__name__ == "Linear4bit"  # which dequantises itself, and multiplies plainly
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            values = None if is_exact else own(x.detach())
+            weight = _dequantised(layer, own)
+        dtype = (getattr(layer, "compute_dtype", None) if is_exact else None) or x.dtype
+        bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+        result = F.linear(x.to(dtype), weight.to(dtype), bias).to(x.dtype)
+        if values is not None:
+            with torch._C.DisableTorchFunction():
+                result.data.copy_(values)
+        return result
+
+    return forward
+
+
+def _dequantised(layer: Any, own: Callable[[Tensor], Tensor]) -> Tensor:
+    if not _is_bitsandbytes(layer):
+        return cast(Tensor, layer.dequantize())
+    if getattr(getattr(layer.weight, "quant_state", None), "packing_format_for_cpu", False):
+        basis = torch.eye(layer.in_features, device=layer.weight.device)  # the packed form can only be multiplied with
+        return (own(basis) - (0.0 if layer.bias is None else layer.bias)).t()
+    from transformers.integrations.bitsandbytes import dequantize_bnb_weight
+
+    return cast(Tensor, dequantize_bnb_weight(layer.weight, getattr(layer, "state", None)))
