@@ -28,7 +28,7 @@ KINDS: dict[str, str] = (
     | dict.fromkeys("relu_ hardtanh_ clamp_ clamp_min_ clamp_max_ elu_ leaky_relu_ selu_ tanh_".split(), "activation")
     | dict.fromkeys("sigmoid hardsigmoid sigmoid_ softplus logsigmoid".split(), "curve")  # which are not 0 at 0
     | {"softmax": "softmax", "scaled_dot_product_attention": "attention", "turn_pairs": "rotation"}
-    # A decay e^x of a state space says how much of the state stays, as a denominator says how much its numerator counts.
+    # e^x, a state space's decay, says how much of the state stays, as a denominator how much its numerator counts.
     | dict.fromkeys("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm exp exp_".split(), "denominator")
 )
 # Operations that only move entries about, that leave every entry in its place, and that pick some.
@@ -41,8 +41,8 @@ KEEPING = frozenset("to type type_as float half bfloat16 double dropout dropout_
 PICKING = frozenset(
     "cat concat concatenate stack hstack vstack gather index_select take_along_dim where roll flip pad tril triu "
     "__setitem__ masked_select max_pool2d max_pool1d amax detach requires_grad_ item numpy cpu cuda unfold "
-    "alpha_dropout feature_dropout dropout1d dropout2d masked_scatter index_put one_hot topk sort max min maximum minimum "
-    "copy_ scatter scatter_ index_copy index_copy_ index_put_ masked_scatter_ fill_ zero_".split()
+    "alpha_dropout feature_dropout dropout1d dropout2d masked_scatter index_put one_hot topk sort max min maximum "
+    "minimum copy_ scatter scatter_ index_copy index_copy_ index_put_ masked_scatter_ fill_ zero_".split()
 )
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
 SWITCHES = frozenset(name for name, kind in KINDS.items() if kind == "denominator") | {
@@ -82,7 +82,7 @@ class TensorFacts:
             self._widened[wide] = True
         return wide
 
-    def carry(self, args: tuple[Any, ...], result: Any) -> None:
+    def carry(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         """What is moved or picked stays what it was."""
         given = [x for x in tree_flatten(args)[0] if isinstance(x, Tensor) and x.is_floating_point()]
         results = [x for x in tree_flatten(result)[0] if isinstance(x, Tensor)]
@@ -90,14 +90,16 @@ class TensorFacts:
         if not given:
             return
         source = next((x for x in given if x.requires_grad), given[0])  # others are what it is put into
-        is_weight = all(self._is_of_the_model(x) for x in given)  # the weights of the experts that were chosen
+        # Copies are weights too, such as those of the experts that were chosen; what is computed from weights is none.
+        are_copies = name in MOVING or name in KEEPING or name in PICKING
+        are_weights = all(self._is_of_the_model(x) for x in given)
         for moved in results:
             for known in (self._scales, self._maps):
                 if source in known:
                     known[moved] = True
             if given[0] in self._makers and _is_view(moved, given[0]):
                 self._makers[moved] = self._makers[given[0]]
-            if is_weight:
+            if are_weights and (are_copies or _is_view(moved, given[0])):
                 self._widened[moved] = True
             if all(origin is origins[0] for origin in origins):
                 self._origins[moved] = origins[0]

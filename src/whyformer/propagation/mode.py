@@ -112,7 +112,7 @@ class PropagationMode(TorchFunctionMode):
         if name == "__get__":  # x.T, x.mT move entries; most others are no tensors
             value = func(*args, **(kwargs or {}))
             if isinstance(value, Tensor):
-                self._facts.carry(args, value)
+                self._facts.carry("transpose", args, value)
             return value
         args, kwargs = self._wide((args, kwargs or {}))
         if _is_in_place(name) and (maker := self._facts.maker(args[0])) is not None:
@@ -121,7 +121,7 @@ class PropagationMode(TorchFunctionMode):
             result = func(*args, **kwargs)
             if name in KEEPING and self.precise and isinstance(result, Tensor) and result.dtype in HALF:
                 return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
-            self._facts.carry(args, result)
+            self._facts.carry(name, args, result)
             return self._wide(result)
         if name in COMPOSED:
             return COMPOSED[name](self._run, *args, **kwargs)
