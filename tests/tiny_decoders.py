@@ -73,3 +73,31 @@ DECODERS: dict[str, Callable[[], nn.Module]] = {
     "Cohere 2": decoder("Cohere2", **DECODER, **WINDOWED),
     "SmolLM3": decoder("SmolLM3", **DECODER),
 }
+
+ENCODER = {
+    "vocab_size": 60,
+    "hidden_size": 32,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "intermediate_size": 48,
+    "max_position_embeddings": 40,
+    "num_labels": 4,
+    "pad_token_id": 0,
+}
+
+
+def encoder(name: str, **sizes: Any) -> Callable[[], nn.Module]:
+    """A model that tells four classes of texts apart."""
+    return lambda: built(f"{name}ForSequenceClassification", f"{name}Config", **sizes)
+
+
+OTHERS: dict[str, Callable[[], nn.Module]] = {
+    "DeBERTa": encoder("Deberta", **ENCODER, relative_attention=True, pos_att_type=["c2p", "p2c"]),
+    "MobileBERT": encoder("MobileBert", **ENCODER, embedding_size=16, intra_bottleneck_size=16, true_hidden_size=16),
+    "XLM": encoder("XLM", vocab_size=60, emb_dim=32, n_layers=2, n_heads=4, max_position_embeddings=40, num_labels=4),
+    "ConvBERT": encoder("ConvBert", **ENCODER, embedding_size=32),
+    "BigBird": encoder("BigBird", **ENCODER, attention_type="original_full"),
+    "BigBird in blocks": encoder("BigBird", **ENCODER, attention_type="block_sparse", block_size=2, num_random_blocks=1),
+    "Longformer": encoder("Longformer", **ENCODER, attention_window=4),
+    "Mamba": decoder("Mamba", **ENDS, vocab_size=60, hidden_size=32, num_hidden_layers=2, state_size=4),
+}
