@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -14,6 +14,18 @@ from whyformer.errors import UnsupportedModel
 def config_of(model: nn.Module) -> Any:
     """The configuration of the model, or of the first part of it that has one; None for a plain module."""
     return next((module.config for module in model.modules() if hasattr(module, "config")), None)
+
+
+def unwrapped(model: nn.Module) -> nn.Module:
+    """The model inside torch.compile's wrapper, which hides every operation, or PEFT's, which hides what it takes.
+
+    A prompt that was learned is put before the input by PEFT's wrapper itself, so that one stays.
+    """
+    model = getattr(model, "_orig_mod", model)
+    if not hasattr(model, "peft_config") or not hasattr(model, "get_base_model"):
+        return model
+    learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
+    return model if learned_prompt else cast(nn.Module, model.get_base_model())
 
 
 def device_of(model: nn.Module) -> torch.device:
@@ -40,7 +52,7 @@ def labels_of(model: nn.Module) -> dict[int, str]:
 
 def is_detector(model: nn.Module) -> bool:
     """Whether it finds objects in a picture: a class and a box for each of its object queries."""
-    return type(getattr(model, "_orig_mod", model)).__name__.endswith("ForObjectDetection")
+    return type(unwrapped(model)).__name__.endswith("ForObjectDetection")
 
 
 def layers_of(model: nn.Module) -> int | None:

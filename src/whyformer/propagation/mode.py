@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.structure import device_of
+from whyformer.models.weights import is_lending_weights
 from whyformer.propagation.composed import COMPOSED, is_rotation
 from whyformer.propagation.kinds import KEEPING, KINDS, MOVING, PICKING, TensorFacts
 from whyformer.propagation.operation import Function, Operation
@@ -109,6 +110,8 @@ class PropagationMode(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
+        if is_lending_weights():
+            return func(*args, **(kwargs or {}))
         if name == "__get__":  # x.T, x.mT move entries; most others are no tensors
             value = func(*args, **(kwargs or {}))
             if isinstance(value, Tensor):

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from whyformer.axes import KEY, QUERY, Inputs, by_head
 from whyformer.models.families import family_of
-from whyformer.models.structure import labels_of, layers_of, main_input
+from whyformer.models.structure import labels_of, layers_of, main_input, unwrapped
 from whyformer.propagation.mode import Backward, PropagationMode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
@@ -28,6 +28,7 @@ from whyformer.tracing.record import AttentionRecord, Gradient
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 from whyformer.tracing.streams import places, reaching, steps_of
+from whyformer.tracing.tags import Tap
 from whyformer.tracing.trace import Trace
 
 MAP_GRADIENTS = Reads(maps="all", gradients="all")
@@ -71,7 +72,7 @@ def trace(
         >>> whyformer.trace(bert.model, inputs, target="positive").last.gradient.shape[0]
         1
     """
-    model = getattr(model, "_orig_mod", model)  # torch.compile's wrapper hides every operation
+    model = unwrapped(model)
     check_model(model, reads)
     with torch.inference_mode(False):
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
@@ -130,8 +131,7 @@ def _graph(
 
 def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
     """The records that can reach the answer, in steps."""
-    names = {id(parameter): name for name, parameter in question.model.named_parameters(remove_duplicate=False)}
-    paths = [names.get(id(tap.output_parameter), "").rpartition(".")[0] for tap in recorder.taps]
+    paths = _paths(question.model, recorder.taps)
     first = recorder.seen - len(recorder.taps)
     placed = places(question.family, paths, first)
     records = []
@@ -152,6 +152,14 @@ def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
         )
         records.append((record, place))
     return reaching(steps_of(records), [stream.name for stream in question.family.streams if stream.is_read])
+
+
+def _paths(model: nn.Module, taps: list[Tap]) -> list[str]:
+    """The module of each W_o by its name: that of its weight, or for a weight that is lent that of the module."""
+    names = {id(parameter): name for name, parameter in model.named_parameters(remove_duplicate=False)}
+    modules = {id(module): f"{name}." for name, module in model.named_modules(remove_duplicate=False)}
+    full_names = (names.get(id(tap.output_parameter)) or modules.get(id(tap.output_module), "") for tap in taps)
+    return [name.rpartition(".")[0] for name in full_names]
 
 
 def _with_gradients(

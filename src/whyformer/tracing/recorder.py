@@ -14,11 +14,13 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer.axes import HEAD, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.models.weights import is_lending_weights, module_here, plain_weight
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.tags import (
-    SWAPPING,
+    Branch,
+    Cast,
     Mixed,
     Move,
     Normed,
@@ -28,6 +30,8 @@ from whyformer.tracing.tags import (
     Tap,
     Weights,
     Written,
+    moved,
+    with_adapter,
 )
 
 Function = Callable[..., Any]
@@ -80,6 +84,8 @@ class Recorder(TorchFunctionMode):
     ) -> Any:
         kwargs = kwargs or {}
         name = getattr(func, "__name__", "")
+        if is_lending_weights():
+            return func(*args, **kwargs)
         if name == "__get__":  # of a parameter, weight.T is as little in the graph as the weight
             value = func(*args, **kwargs)
             return value.detach() if isinstance(value, Tensor) and isinstance(args[0], nn.Parameter) else value
@@ -90,9 +96,10 @@ class Recorder(TorchFunctionMode):
         tag = self._tag(args[0]) if args else None
         result = func(*plain, **_plain_values(kwargs))
         if name in KEEPING:
-            self._carry(tag, result)
+            is_cast = self._states and tag is None and isinstance(result, Tensor) and result is not args[0]
+            self._carry(Cast(args[0]) if is_cast else tag, result)
         elif name in MOVING:
-            self._carry(_moved(tag, name), result, lambda x: func(x, *plain[1:], **kwargs))
+            self._carry(moved(tag, name), result, lambda x: func(x, *plain[1:], **kwargs))
         else:
             self._set(result, Scores() if name == "baddbmm" else self._scores(args))
         return result
@@ -210,20 +217,29 @@ class Recorder(TorchFunctionMode):
         result = func(*_plain(args), **_plain_values(kwargs))
         if func.__name__ == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
             source, parameter = args[1:3]
-            weight = parameter.detach().t()
+            weight = plain_weight(parameter).t()
         else:
             source, parameter = (*args, *kwargs.values())[:2]
-            weight = parameter.detach()
+            weight = plain_weight(parameter)
         tag = self._tag(source)
+        if isinstance(tag, Cast):
+            source = tag.source
         if isinstance(tag, Mixed):
             tag.tap.readers += 1
             if tag.tap.readers == 1:
                 tag.tap.output_parameter, tag.tap.output_weight = parameter, weight
+                tag.tap.output_module = module_here()
                 self._set(result, Written(tag.tap))
                 if tag.values is not None:
                     tag.tap.compare_order(tag.values, source.reshape(-1, source.shape[-1]))
+            else:
+                self._set(result, Branch(tag.tap, weight))
+        elif isinstance(tag, Branch):
+            self._set(result, replace(tag, weight=weight @ tag.weight))
         elif self._states:
-            self._set(result, Projection(weight, source, tag.state if isinstance(tag, Normed) else None, result.shape))
+            norm = tag.state if isinstance(tag, Normed) else None
+            before = tag if isinstance(tag, Projection) and not tag.moves else None
+            self._set(result, Projection(weight, source, norm, result.shape, before=before))
         return result
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -236,6 +252,9 @@ class Recorder(TorchFunctionMode):
         kept = first.detach().clone() if self._states and func.__name__ in ("add_", "__iadd__") else first
         pairs = ((first, args[1]), (args[1], first)) if len(args) > 1 else ()
         tag: Tag | None = self._scores(args)
+        together = with_adapter(*map(self._tag, args[:2])) if self._states and pairs and not kwargs else None
+        if together is not None:
+            tag, pairs = together, ()
         for written, other in pairs if self._states else ():
             origin = self._tag(written)
             if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
@@ -253,7 +272,7 @@ class Recorder(TorchFunctionMode):
         if tap.query_state is not None:
             return False
         known = None if tap.value_source is None else tap.value_source.reads(other)
-        return not isinstance(self._tag(other), (Projection, Written)) if known is None else known
+        return not isinstance(self._tag(other), (Projection, Written, Branch)) if known is None else known
 
     def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:
         scaled: Tag | None = self._scores(args)
@@ -265,7 +284,7 @@ class Recorder(TorchFunctionMode):
                 if tag.tap.output_weight is not None:  # LayerScale belongs to W_o
                     tag.tap.output_weight = (tag.tap.output_weight.T * factor).T.detach()
                 scaled = tag
-            elif isinstance(tag, Projection) and not isinstance(factor, Tensor):
+            elif isinstance(tag, (Projection, Branch)) and not isinstance(factor, Tensor):
                 scaled = replace(tag, weight=tag.weight * factor)
         result = func(*_plain(args), **_plain_values(kwargs))
         self._set(result, scaled)
@@ -293,6 +312,8 @@ class Frozen(TorchFunctionMode):
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
+        if is_lending_weights():
+            return func(*args, **(kwargs or {}))
         return func(*_plain(args), **_plain_values(kwargs or {}))
 
 
@@ -306,15 +327,6 @@ def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def _plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(kwargs, _plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs
-
-
-def _moved(tag: Tag | None, name: str) -> Tag | None:
-    """The tag after a move: swapped axes matter to what is written, and undo what a map is."""
-    if name not in SWAPPING:
-        return tag
-    if isinstance(tag, Written):
-        return replace(tag, is_swapped=not tag.is_swapped)
-    return None if isinstance(tag, Weights) else tag
 
 
 def _mixes(operands: list[Any]) -> bool:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whyformer.axes import QUERY, AttentionMap, State, Values, by_head
 from whyformer.tracing.kernels import Attention
@@ -26,6 +26,7 @@ class Tap:
     value_source: Projection | None = None
     output_weight: Tensor | None = None
     output_parameter: Tensor | None = None
+    output_module: nn.Module | None = None  # whose weight it is: a weight that is lent has no name
     readers: int = 0
     heads_in_order: Tensor | None = None
     tokens_first: Tensor | None = None
@@ -85,12 +86,11 @@ class Projection:
     source_norm: Tensor | None
     shape: torch.Size
     moves: tuple[Move, ...] = ()
+    before: Projection | None = None  # that of the source itself: the first half of a low-rank adapter
 
     def rows(self, batch: int) -> Tensor | None:
         """The rows of the weight behind each (head, feature) of the tensor, found by moving their numbers along."""
-        numbers = torch.arange(self.shape[-1], device=self.weight.device).expand(self.shape)
-        for move in self.moves:
-            numbers = move(numbers)
+        numbers = self._moved_numbers()
         if numbers.dim() not in (3, 4):
             return None
         by_head = numbers.reshape(batch, -1, *numbers.shape[-2:])[0, :, 0, :].flatten()
@@ -98,6 +98,29 @@ class Projection:
         if last - first == len(by_head) and bool((by_head.diff() == 1).all()):
             return self.weight[first:last]
         return self.weight[by_head]
+
+    def plus(self, other: Projection) -> Projection | None:
+        """The sum of this and another projection of the same tensor, such as an adapter's; None if it is none."""
+        adapter = other
+        if not self.projects_with(other) and other.before is not None and not other.moves:
+            adapter = replace(other.before, weight=other.weight @ other.before.weight)
+        if not self.projects_with(adapter) or other.moves or len(self.weight) != len(adapter.weight):
+            return None
+        numbers = self._moved_numbers()  # a view may have split the tokens, and must have left the channels alone
+        is_plain = bool((numbers == torch.arange(self.shape[-1], device=numbers.device)).all())
+        weight = (self.weight + adapter.weight).to(self.weight.dtype)
+        return replace(self, weight=weight, shape=numbers.shape, moves=(), before=None) if is_plain else None
+
+    def projects_with(self, other: Projection) -> bool:
+        """Whether both project one tensor, or casts of it."""
+        is_cast = self.source_norm is not None and self.source_norm is other.source_norm
+        return self.weight.shape[1:] == other.weight.shape[1:] and (is_cast or _is_same(self.source, other.source))
+
+    def _moved_numbers(self) -> Tensor:
+        numbers = torch.arange(self.shape[-1], device=self.weight.device).expand(self.shape)
+        for move in self.moves:
+            numbers = move(numbers)
+        return numbers
 
     def reads(self, state: Tensor) -> bool | None:
         """Whether it projects this very state, or its normalisation; None where that cannot be told."""
@@ -116,6 +139,13 @@ class Normed:
     """The normalisation of `state`."""
 
     state: Tensor
+
+
+@dataclass(frozen=True)
+class Cast:
+    """A tensor that is `source` in another dtype: an adapter may read a layer's input in its own."""
+
+    source: Tensor
 
 
 @dataclass(frozen=True)
@@ -144,7 +174,39 @@ class Written:
     is_swapped: bool = False
 
 
-Tag = Projection | Normed | Scores | Weights | Mixed | Written
+@dataclass(frozen=True)
+class Branch:
+    """A further projection of what `tap` mixed: an adapter's, if it is added to the first."""
+
+    tap: Tap
+    weight: Tensor
+
+
+Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Cast
+
+
+def with_adapter(first: Tag | None, second: Tag | None) -> Tag | None:
+    """What a projection and its adapter (LoRA) are together, in either order; None for any other two tensors."""
+    for tag, adapter in ((first, second), (second, first)):
+        if isinstance(tag, Projection) and isinstance(adapter, Projection) and (together := tag.plus(adapter)):
+            return together
+        if isinstance(tag, Written) and isinstance(adapter, Branch) and adapter.tap is tag.tap:
+            weight = tag.tap.output_weight
+            if weight is not None and weight.shape == adapter.weight.shape:
+                tag.tap.output_weight = (weight + adapter.weight).to(weight.dtype)
+                tag.tap.readers -= 1
+                return tag
+    return None
+
 
 # Moves that change the order of axes.
 SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
+
+
+def moved(tag: Tag | None, name: str) -> Tag | None:
+    """The tag after a move: swapped axes matter to what is written, and undo what a map is."""
+    if name not in SWAPPING:
+        return tag
+    if isinstance(tag, Written):
+        return replace(tag, is_swapped=not tag.is_swapped)
+    return None if isinstance(tag, Weights) else tag
