@@ -59,7 +59,9 @@ def bi_token(
     """Attention weighed by how far each key token's state is carried, then feedback (BI Eq. 13-14, 16-18)."""
 
     def by_token(record: AttentionRecord) -> Mixing:
-        return head_mean(record.map) * token_alpha(record, alpha)[:, None, :]
+        mixing = head_mean(record.map) * token_alpha(record, alpha)[:, None, :]
+        scale = record.output_scale  # of a norm between W_o and the residual stream, a constant of each query
+        return mixing if scale is None else mixing * scale[:, :, None].to(mixing.dtype)
 
     rows = perceive(trace, trace.steps_from(first_block), by_token)
     return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)

@@ -17,6 +17,7 @@ KINDS: dict[str, str] = (
     | dict.fromkeys("matmul __matmul__ bmm einsum".split(), "product")
     | dict.fromkeys("add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __rsub__ __isub__".split(), "add")
     | dict.fromkeys("mul mul_ __mul__ __rmul__ __imul__ div div_ __truediv__ __itruediv__ true_divide".split(), "gate")
+    | {"multiply": "gate", "divide": "gate", "subtract": "add"}
     | dict.fromkeys("neg __neg__ positive".split(), "scale")
     | dict.fromkeys("mean sum avg_pool2d adaptive_avg_pool2d avg_pool1d adaptive_avg_pool1d".split(), "share")
     | dict.fromkeys("interpolate upsample index_add index_add_ scatter_add scatter_add_".split(), "share")
@@ -50,7 +51,7 @@ SWITCHES = frozenset(name for name, kind in KINDS.items() if kind == "denominato
     "sigmoid_",
     "hardsigmoid",
 }
-SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__".split(), (1.0, -1.0)) | {"__rsub__": (-1.0, 1.0)}
+SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__ subtract".split(), (1.0, -1.0)) | {"__rsub__": (-1.0, 1.0)}
 
 
 class TensorFacts:

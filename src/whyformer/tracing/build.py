@@ -145,8 +145,9 @@ def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
             key_stream=place.key_stream,
             source=attention,
             value=None if tap.value is None else by_head(tap.value, question.batch),
-            value_weight=None if tap.value_source is None else tap.value_source.rows(question.batch),
+            value_weight=tap.value_weight(question.batch),
             output_weight=tap.projection(),
+            output_scale=tap.scale(question.batch, attention.shape[QUERY]),
             key_state=tap.state(question.batch, attention.shape[KEY if is_cross else QUERY], of_keys=is_cross),
             operation=first + number,
         )

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from whyformer.axes import AttentionMap, State, Values
+from whyformer.axes import AttentionMap, State, TokenScores, Values
 from whyformer.tracing.kernels import Attention
 
 Gradient = Callable[[], AttentionMap]  # called, it makes the gradient of a map: one at a time is large enough
@@ -26,7 +26,8 @@ class AttentionRecord:
         gradient_source: What makes the gradient of the map; None where it was not asked for.
         value: The values of the keys, where states were asked for, as all that follows.
         value_weight: W_v.
-        output_weight: W_o.
+        output_weight: W_o, with the weights of a norm between it and the residual stream.
+        output_scale: What such a norm multiplies with what each query token is given; None where there is none.
         key_state: The residual state of the key tokens.
         operation: Its number among all attention operations that ran.
     """
@@ -40,6 +41,7 @@ class AttentionRecord:
     value: Values | None = None
     value_weight: Tensor | None = None
     output_weight: Tensor | None = None
+    output_scale: TokenScores | None = None
     key_state: State | None = None
     operation: int = 0
 
