@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+import pandas
 import pytest
 import torch
 from jsonschema import Draft202012Validator
@@ -68,6 +69,7 @@ FORMS = {
     "generator": None,
     "data set": Indexed(),
     "Hugging Face": Tabular(),
+    "DataFrame": pandas.DataFrame({"text": TEXTS, "label": LABELS}),
     "indices": [(text, ["good", "bad"].index(label)) for text, label in PAIRS],
     "tensors": [(text, torch.tensor(["good", "bad"].index(label))) for text, label in PAIRS],
 }

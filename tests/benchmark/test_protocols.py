@@ -48,6 +48,7 @@ from whyformer.metrics.rationale import (
 from whyformer.metrics.removal import removed
 from whyformer.metrics.sanity import other_class, randomised, rank_correlation
 from whyformer.metrics.segmentation import foreground, overlap
+from whyformer.tracing.reads import Reads
 
 METHODS = [Choice("rollout"), Choice("random")]
 TEXTS = ["the film was great and not bad", "a bad film", "the film was not a great film and not badly great"]
@@ -335,7 +336,7 @@ def test_scores_of_pixels_are_a_finer_grid(vit, pets, monkeypatch):  # noqa: F81
     def brightness(trace):
         return {"pixels": trace.question.inputs["pixel_values"].sum(dim=1).flatten(1)}
 
-    monkeypatch.setitem(ALL_METHODS, "brightness", Method("brightness", brightness, "last map"))
+    monkeypatch.setitem(ALL_METHODS, "brightness", Method("brightness", brightness, Reads(maps="last")))
     tested = shard(vit, list(oxford_pets(pets))[:2], methods=[*METHODS, Choice("brightness")])
     maps = explanations(tested, tested.logits.argmax(dim=1), "image")
     assert_same(maps["brightness"], tested.batch.inputs["pixel_values"].sum(dim=1))

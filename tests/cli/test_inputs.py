@@ -265,3 +265,15 @@ def test_every_option_has_help():
 def test_the_suffixes_of_pictures_are_those_that_can_be_read():
     Image.init()
     assert set(Image.registered_extensions()) >= PICTURES
+
+
+def test_words_are_coloured_or_the_tokens_that_the_model_reads(bert, tmp_path):
+    pages = {}
+    for units in ("word", "token"):
+        command = ["explain", "the film was badly great", "--model", bert, "--units", units]
+        run(*command, "--quiet", "--out", tmp_path / f"{units}.html")
+        explain("the film was badly great", load(bert)).save(tmp_path / f"expected-{units}.html", units=units)
+        pages[units] = (tmp_path / f"{units}.html").read_text()
+        assert pages[units] == (tmp_path / f"expected-{units}.html").read_text()
+    assert pages["word"] != pages["token"]
+    assert "'letter' is not one of 'word', 'token'" in refusal("explain", "the film", "--units", "letter")

@@ -11,6 +11,7 @@ import pytest
 from commands import invoke, process, refusal, run
 from whyformer import METHODS, WhyformerError, explain, load, load_plugins
 from whyformer import plugins as plugins_module
+from whyformer.benchmark import suite_schema
 
 PLUGIN = '''
 from whyformer import Reads, head_mean, method
@@ -141,6 +142,12 @@ def test_an_installed_plugin_that_fails_is_named_with_its_file(installed):
     message = rf"^Plugin 'mine' \(my_methods\) of .*, {re.escape(str(installed))}, line 2: ZeroDivisionError"
     with pytest.raises(WhyformerError, match=message):
         load_plugins()
+
+
+def test_the_schema_of_suites_knows_the_methods_of_a_plugin(plugin):
+    assert json.loads(run("schema")) == suite_schema()
+    assert "first_block_attention" not in run("schema")
+    assert "first_block_attention" in run("schema", "--plugin", plugin)
 
 
 def test_a_suite_cannot_name_a_plugin(plugin, tmp_path):

@@ -95,18 +95,9 @@ def test_type_checkers_are_told_the_same_names_from_the_same_modules():
 
 
 PACKAGES = ["whyformer", *(m.name for m in pkgutil.walk_packages(whyformer.__path__, "whyformer.") if m.ispkg)]
-TO_BE_RENAMED = {"whyformer.benchmark": "report, differences"}
 
 
-@pytest.mark.parametrize(
-    "package",
-    [
-        pytest.param(name, marks=pytest.mark.xfail(reason=TO_BE_RENAMED[name], strict=True))
-        if name in TO_BE_RENAMED
-        else name
-        for name in PACKAGES
-    ],
-)
+@pytest.mark.parametrize("package", PACKAGES)
 def test_no_name_of_a_package_hides_a_module_of_it(package):
     module = importlib.import_module(package)
     public = getattr(module, "__all__", ())

@@ -12,7 +12,7 @@ import copy
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from whyformer import METHODS, detection
 from whyformer.tracing.build import trace
 from whyformer.tracing.graph import MapRelevances
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.record import AttentionRecord, KeptGradient
 from whyformer.tracing.trace import Trace
 
 STORED = Path(__file__).parent / "relevance"
@@ -145,8 +145,7 @@ def stored(name: str, scope: str) -> Known:
                 if (key := f"{scope}/{part}/cam.rules_{rules}") in arrays:
                     found.setdefault(RULES[rules], {})[record.operation] = torch.from_numpy(arrays[key])[None]
     steps = tuple(
-        tuple(replace(r, gradient_source=partial(torch.clone, gradients[r.operation])) for r in step)
-        for step in asked.steps
+        tuple(replace(r, gradient_source=KeptGradient(gradients[r.operation])) for r in step) for step in asked.steps
     )
     return Known(**{**asked.__dict__, "steps": steps}, found=found)
 

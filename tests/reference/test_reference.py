@@ -15,6 +15,7 @@ from whyformer.methods.beyond_intuition import head_theta, token_alpha
 from whyformer.tracing.build import trace
 from whyformer.tracing.path import nodes_and_weights
 from whyformer.tracing.reads import Reads
+from whyformer.tracing.record import KeptGradient
 from whyformer.tracing.trace import Trace
 
 CASES = ["vit", "beit mean", "dinov2", "deit distilled", "bert", "modernbert mean", "deberta-v2"]
@@ -315,7 +316,7 @@ def test_layer_scale_is_part_of_the_output_projection():
 def test_heads_without_importance_count_alike():
     model, inputs = double("vit")
     record = trace(model, inputs, 2).last
-    silent = replace(record, gradient_source=lambda: torch.zeros_like(record.map))
+    silent = replace(record, gradient_source=KeptGradient(torch.zeros_like(record.map)))
     assert torch.equal(head_theta(silent, "inner"), torch.full((2, 3), 1 / 3, dtype=torch.float64))
 
 

@@ -29,6 +29,7 @@ def attribute(
     readout: str | int | Tensor | None = None,
     inputs_at_once: int | None = None,
     backward: Backward | None = None,
+    checkpoint: bool | None = None,
     **options: Any,
 ) -> Attribution:
     """Raw scores at every position of every stream, for a batch of tensors as the model takes them.
@@ -46,6 +47,8 @@ def attribute(
         inputs_at_once: Bounds how many inputs a method that repeats the batch runs at once; the batch itself is never
             split.
         backward: "gradient", or "libra" for LibraGrad's rules, under any method that reads gradients.
+        checkpoint: Go back block by block, running each again, so that only one block's activations are ever there;
+            by default where a map is too large to keep.
         **options: The options of the method.
 
     Returns:
@@ -76,6 +79,7 @@ def attribute(
         readout=readout,
         inputs_at_once=inputs_at_once,
         backward=backward,
+        checkpoint=checkpoint,
     )
     return chosen(trace, **options)
 

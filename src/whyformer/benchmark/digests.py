@@ -115,7 +115,8 @@ def _file_digest(paths: Iterable[Path]) -> str:
 
 def _module_digest(model: nn.Module) -> str:
     digest = hashlib.sha256()
-    for name, tensor in model.state_dict().items():
+    tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+    for name, tensor in tensors.items():
         plain = tensor.detach().cpu().contiguous()
         digest.update(f"{name}\0{plain.dtype}\0{tuple(plain.shape)}".encode())
         digest.update(plain.flatten().view(torch.uint8).numpy().tobytes())

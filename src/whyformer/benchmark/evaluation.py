@@ -40,9 +40,9 @@ class Evaluation:
         results: All tables and curves as plain data; `results.json` of a report is the same.
 
     Example:
-        >>> films = [("a wonderful film", "positive"), ("a dull, endless film", "negative")]
-        >>> whyformer.evaluate("mini-bert", films, ["rollout"], ["text_perturbation"]).results["samples"]
-        2
+        >>> from whyformer.benchmark import evaluate
+        >>> evaluate("mini-bert", ["a wonderful film", "a dull film"], "rollout", "text_perturbation")
+        <Evaluation of mini-bert on 2 samples: text_perturbation>
     """
 
     folder: Path

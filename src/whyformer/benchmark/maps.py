@@ -22,9 +22,29 @@ from whyformer.tracing.attribution import Attribution
 
 
 def explanations(shard: Shard, labels: Labels, part: str) -> Maps:
-    """The maps of one part ("image", "regions" or "text") by every method that gives one, for a label of each sample.
+    """The maps of a shard's samples by every method that gives one, for a protocol to measure.
 
     Of pictures and regions those of the priors come along. A map is computed once, however many protocols read it.
+
+    Args:
+        shard: What the protocol is given.
+        labels: The label of each sample that is explained, as `explained_labels` gives them.
+        part: "image", maps [sample row column]; "regions" or "text", scores [sample place].
+
+    Returns:
+        The maps by the labels of methods and the names of priors; a method that does not apply is left out.
+
+    Raises:
+        NotFinite: A method gives NaN or infinite scores for some samples; the run leaves these out.
+
+    Example:
+        >>> from whyformer.benchmark import Figure, evaluate, explained_labels, explanations, protocol
+        >>> @protocol("largest", {"largest score": Figure("largest", better="neither")}, replace=True)
+        ... def largest(shard):
+        ...     maps = explanations(shard, explained_labels(shard, "predicted"), "text")
+        ...     return {(method, "largest"): scores.amax(dim=1) for method, scores in maps.items()}
+        >>> len(evaluate("mini-bert", ["a wonderful film", "a dull film"], "rollout", "largest").to_pandas())
+        2
     """
     by_method = {name: _cached_maps(shard, labels, name) for name in shard.methods}
     maps = {name: parts[part] for name, parts in by_method.items() if parts and part in parts}

@@ -17,9 +17,24 @@ Values = Mapping[str, Mapping[int, Any]]  # of every method, sample by sample
 
 
 def differences(folder: str | Path, other: str | Path, *, half: Half | None = None) -> list[str]:
-    """A line for each figure of both runs: by how much a sample's differs at most, and which ranks changed.
+    """Two runs of one suite beside each other: by how much a sample's figures differ at most, and which ranks changed.
 
-    Only samples and methods that both runs have are compared; of `half`, those of one half of the samples.
+    Args:
+        folder: The folder of one run.
+        other: The folder of the other. Only samples and methods that both have are compared.
+        half: "first" or "second": only samples of this half.
+
+    Returns:
+        A line for each figure that both runs have.
+
+    Raises:
+        WhyformerError: A folder holds no run, or they have no figure of the same samples in common.
+
+    Example:
+        >>> from whyformer.benchmark import differences, evaluate
+        >>> result = evaluate("mini-bert", ["a wonderful film", "a dull film"], "rollout", "class_sensitivity")
+        >>> differences(result.folder, result.folder)
+        ['class_sensitivity, 1 − rank correlation: identical']
     """
     first, second = read_run(folder), read_run(other)
     if half is not None:

@@ -88,7 +88,26 @@ def read_suite(path: str | Path) -> Suite:
 
 
 def make_suite(document: Mapping[str, Any]) -> Suite:
-    """The suite that plain data describes, as a TOML file would: what is unknown in it is refused in one line."""
+    """The suite that plain data describes, as a TOML file would.
+
+    Args:
+        document: The keys of a suite: model, data, methods, protocols; labels, seed, samples, shard, batch.
+
+    Returns:
+        The suite, checked: its names, options and values are known; model and data are not looked at yet.
+
+    Raises:
+        WhyformerError: A key, name, option or value is unknown or missing; in one line, with the nearest names.
+
+    Example:
+        >>> from whyformer.benchmark import make_suite
+        >>> suite = make_suite({
+        ...     "model": "mini-visualbert", "data": {"reader": "scenes", "count": 2},
+        ...     "methods": ["rollout"], "protocols": ["localisation"],
+        ... })
+        >>> suite.samples is None, suite.shard
+        (True, 32)
+    """
     extra("pydantic")  # says how to get it where it is not installed
     from whyformer.benchmark.schema import check_document
 

@@ -1,7 +1,8 @@
-"""`whyformer evaluate`, `report` and `demo`: methods measured on data, and shown on bundled examples."""
+"""`whyformer evaluate`, `schema`, `report` and `demo`: methods measured on data, and shown on bundled examples."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Annotated, Any, cast
 
@@ -10,6 +11,7 @@ import typer
 from whyformer.cli import options
 from whyformer.cli.options import MACHINE
 from whyformer.cli.screen import announce, complain, safe
+from whyformer.plugins import load_plugins
 
 
 def evaluate(
@@ -38,6 +40,14 @@ def evaluate(
         announce(f"{len(unusable)} of the samples could not be used: the report says why.", quiet=quiet, err=True)
     place = safe(folder)
     announce(f"Written to {place}: `whyformer report {place}` shows the results.", quiet=quiet)
+
+
+def schema(plugin: options.Plugins = None) -> None:
+    """Print the JSON schema of suite files, by which editors complete and check them."""
+    from whyformer.benchmark import suite_schema
+
+    load_plugins(plugin or ())
+    typer.echo(json.dumps(suite_schema(), indent=1))
 
 
 def report(

@@ -15,7 +15,7 @@ from whyformer.cli import INTERRUPTED
 from whyformer.cli.compare import compare
 from whyformer.cli.explain import continue_, explain
 from whyformer.cli.listings import doctor, methods, models
-from whyformer.cli.measure import demo, evaluate, report
+from whyformer.cli.measure import demo, evaluate, report, schema
 from whyformer.cli.options import examples
 from whyformer.cli.screen import complain
 from whyformer.errors import WhyformerError
@@ -116,5 +116,6 @@ app.command(
         "whyformer evaluate my_suite.toml --out results --plugin my_methods.py --engine ray",
     )
 )(evaluate)
+app.command(epilog=examples("whyformer schema > suite.schema.json"))(schema)
 app.command(epilog=examples("whyformer report results", "whyformer report results --against other-results"))(report)
 app.command(epilog=examples("whyformer demo --out demo"))(demo)

@@ -13,9 +13,12 @@ from rich.markup import escape
 
 def safe(text: str | Path) -> str:
     """A name in one line; a control character in it is shown as a symbol instead of driving the terminal."""
+    name = str(text)
+    if name.isprintable() and name == " ".join(name.split()):
+        return name  # without the import of the renderers, which lists of methods and models do not need
     from whyformer.render.text import visible
 
-    return visible(str(text))
+    return visible(name)
 
 
 def complain(message: str) -> None:

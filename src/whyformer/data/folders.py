@@ -18,7 +18,27 @@ SUFFIXES = frozenset({".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", 
 
 @reader("image_folder")
 def image_folder(folder: str | Path) -> Examples[Photo]:
-    """Pictures in a folder for each class, whose name is the label: `cat/1.jpg`, `dog/2.png`."""
+    """Pictures in a folder for each class, whose name is the label: `cat/1.jpg`, `dog/2.png`.
+
+    Args:
+        folder: The folder of the classes' folders.
+
+    Returns:
+        The pictures in the order of their names, each a `Photo`.
+
+    Raises:
+        WhyformerError: There is no such folder, or a picture lies in no folder of a class.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from PIL import Image
+        >>> from whyformer.data import image_folder
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> (folder / "cat").mkdir()
+        >>> Image.new("RGB", (8, 8)).save(folder / "cat" / "1.png")
+        >>> [(photo.name, photo.label) for photo in image_folder(folder)]
+        [('cat/1.png', 'cat')]
+    """
     folder = existing(folder, "folder")
     paths = _pictures(folder)
     loose = next((path for path in paths if path.parent == folder), None)
@@ -34,8 +54,28 @@ def image_masks(
 ) -> Examples[Photo]:
     """Pictures, each with a mask of the same name in another folder: `images/cat/1.jpg`, `masks/cat/1.png`.
 
-    Sub-folders are classes, whose names are the labels; pictures outside of them have none. Masks are 0 and 1, 0 and
-    255, or a trimap (1 object, 2 background, 3 unknown), else `marks` says what their values mean.
+    Args:
+        images: The folder of the pictures. Its sub-folders are classes, whose names are the labels.
+        masks: The folder of the masks; a picture without one is left out.
+        marks: What the masks' values mean: a value = 0 (background), 1 (object) or 2 (unknown). Without it, 0 and 1, 0
+            and 255, and trimaps (1 object, 2 background, 3 unknown) are understood.
+
+    Returns:
+        The pictures in the order of their names, each a `Photo` with its mask.
+
+    Raises:
+        WhyformerError: There is no such folder, no picture has a mask, or `marks` is no such table.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from PIL import Image
+        >>> from whyformer.data import image_masks
+        >>> folder = pathlib.Path(tempfile.mkdtemp())
+        >>> for name, mode, colour in (("images", "RGB", "red"), ("masks", "L", 255)):
+        ...     (folder / name).mkdir()
+        ...     Image.new(mode, (2, 1), colour).save(folder / name / "1.png")
+        >>> image_masks(folder / "images", folder / "masks")[0].mask.tolist()
+        [[1, 1]]
     """
     folder, mask_folder = existing(images, "folder"), existing(masks, "folder")
     by_name = {path.relative_to(folder).with_suffix("").as_posix(): path for path in _pictures(folder)}

@@ -26,7 +26,7 @@ FORMS = (
 
 
 def memory_examples(data: Any) -> Examples[Any]:
-    """Examples of whatever holds them: a list, a data set with a length and numbers, a Hugging Face data set.
+    """Examples of whatever holds them: a list, a data set with a length and numbers, a Hugging Face one, a DataFrame.
 
     Anything else that can be gone through is read at once.
     """
@@ -34,6 +34,8 @@ def memory_examples(data: Any) -> Examples[Any]:
         return data
     if is_hugging_face(data):
         return hugging_face(data)
+    if hasattr(data, "columns") and hasattr(data, "to_dict"):  # a pandas.DataFrame
+        data = data.to_dict("records")
     if isinstance(data, (str, Path, bytes, Mapping)) or (not isinstance(data, Iterable) and not _has_numbers(data)):
         raise WhyformerError(f"Data is a list of examples or a data set, not {with_article(type(data).__name__)}.")
     items: Any = data if _has_numbers(data) else list(data)

@@ -29,8 +29,25 @@ def table(
 ) -> Examples[Document]:
     """Texts with their labels from a .csv, .tsv, .jsonl, .json or .parquet file, a row each.
 
-    `text`, `label` and `rationale` are names of columns: a rationale is the numbers of the marked words, from 0, as a
-    list or as text with spaces between them. A table without a column "label" has no labels, unless `label` names one.
+    Args:
+        path: The file.
+        text: The column of the texts.
+        label: The column of the labels; if it is not named and there is no column "label", texts have none.
+        rationale: The column of what people marked: numbers of words, from 0, as a list or with spaces between them.
+
+    Returns:
+        The texts in the order of the rows, each a `Document`.
+
+    Raises:
+        WhyformerError: The file cannot be read as a table, or has no such column.
+
+    Example:
+        >>> import pathlib, tempfile
+        >>> from whyformer.data import table
+        >>> path = pathlib.Path(tempfile.mkdtemp()) / "films.csv"
+        >>> _ = path.write_text("text,label\\na fine film,good")
+        >>> table(path)[0].label
+        'good'
     """
     path = existing(path, "file")
     suffix = path.suffix.lower()
@@ -51,8 +68,26 @@ def hugging_face(
 ) -> Examples[Any]:
     """Pictures or texts of a Hugging Face `datasets.Dataset`, or of anything with `column_names`, a length and rows.
 
-    `text` or `image` is the column that is explained; if none is named, "text" or "image". A label that the data set
-    keeps as a number becomes its name where the column is a ClassLabel. The library itself is not needed here.
+    The library itself is not needed here.
+
+    Args:
+        dataset: The data set, one split of it.
+        text: The column of the texts that are explained.
+        image: The column of the pictures that are explained; if neither is named, it is "text" or "image".
+        label: The column of the labels. A number becomes the name that a ClassLabel has for it.
+
+    Returns:
+        The rows in their order, each a `Document` or a `Photo`.
+
+    Raises:
+        WhyformerError: It has several splits, or no such column.
+
+    Example:
+        >>> from whyformer.data import hugging_face
+        >>> class Films(list):  # as datasets.Dataset.from_dict({"text": ["a fine film"], "label": [1]})
+        ...     column_names = ["text", "label"]
+        >>> hugging_face(Films([{"text": "a fine film", "label": 1}]))[0].text
+        'a fine film'
     """
     columns = dataset.column_names
     if isinstance(columns, Mapping):

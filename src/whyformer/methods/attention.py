@@ -15,7 +15,7 @@ from whyformer.methods.crossing import joined_by_the_last
 from whyformer.methods.registry import method
 from whyformer.models.modalities import MODALITIES
 from whyformer.models.structure import main_input
-from whyformer.tracing.flow import flow
+from whyformer.tracing.flow import flow, fold
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.streams import summed
@@ -25,7 +25,8 @@ from whyformer.tracing.trace import Trace
 @method("raw_attention", reads=Reads(maps="last"))
 def raw_attention(trace: Trace) -> StreamScores:
     """The read-out's row of the last block's attention, head mean."""
-    rows = ((r.key_stream, readout.weights[:, None, :] @ head_mean(r.map)) for readout, r in trace.last_rows)
+    start = trace.start()
+    rows = ((r.key_stream, fold(start[readout.stream], r, _head_mean)) for readout, r in trace.last_rows)
     return summed((stream, row[:, 0]) for stream, row in rows)
 
 

@@ -33,13 +33,16 @@ def bi_head(
     baseline: Baseline | Tensor = "zero",
 ) -> StreamScores:
     """Heads weighed by their importance to the answer, then feedback (BI Eq. 15-18)."""
+    steps_followed = trace.steps_from(first_block)
+    records = [record for step in reversed(steps_followed) for record in step]  # gradients come from the end
+    thetas = {record.operation: head_theta(record, importance) for record in records if perception == "head"}
 
-    def by_importance(record: AttentionRecord) -> Mixing:
-        theta = head_theta(record, importance)
-        return torch.einsum("bhqk,bh->bqk", record.map.to(theta.dtype), theta)
+    def by_importance(tile: AttentionRecord) -> Mixing:
+        theta = thetas[tile.operation]
+        return torch.einsum("bhqk,bh->bqk", tile.map.to(theta.dtype), theta)
 
-    mixing = by_importance if perception == "head" else lambda record: head_mean(record.map)
-    rows = perceive(trace, trace.steps_from(first_block), mixing)
+    mixing = by_importance if perception == "head" else lambda tile: head_mean(tile.map)
+    rows = perceive(trace, steps_followed, mixing)
     if perception in ("last", "none"):
         rows = [(reading, _last_rows(reading, perception)) for reading, _ in rows]
     return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
@@ -58,12 +61,15 @@ def bi_token(
 ) -> StreamScores:
     """Attention weighed by how far each key token's state is carried, then feedback (BI Eq. 13-14, 16-18)."""
 
-    def by_token(record: AttentionRecord) -> Mixing:
-        mixing = head_mean(record.map) * token_alpha(record, alpha)[:, None, :]
-        scale = record.output_scale  # of a norm between W_o and the residual stream, a constant of each query
+    steps_followed = trace.steps_from(first_block)
+    alphas = {record.operation: token_alpha(record, alpha) for step in steps_followed for record in step}
+
+    def by_token(tile: AttentionRecord) -> Mixing:
+        mixing = head_mean(tile.map) * alphas[tile.operation][:, None, :]
+        scale = tile.output_scale  # of a norm between W_o and the residual stream, a constant of each query
         return mixing if scale is None else mixing * scale[:, :, None].to(mixing.dtype)
 
-    rows = perceive(trace, trace.steps_from(first_block), by_token)
+    rows = perceive(trace, steps_followed, by_token)
     return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
 
 
@@ -72,13 +78,12 @@ def head_theta(record: AttentionRecord, importance: str) -> Tensor:
 
     Heads that all have no importance count alike.
     """
-    attention, gradient = record.map, record.gradient
-    assert gradient is not None
-    dtype = torch.promote_types(attention.dtype, torch.float32)
+    dtype = torch.promote_types(record.source.dtype, torch.float32)
     if importance == "inner":
-        weight = (attention * gradient).sum(dim=(QUERY, KEY), dtype=dtype).abs()
+        parts = [(tile.map * tile.gradient).sum(dim=(QUERY, KEY), dtype=dtype) for _, tile in record.tiles()]
+        weight = torch.stack(parts).sum(dim=0).abs()
     else:
-        weight = (attention.transpose(QUERY, KEY) @ gradient).abs().mean(dim=(QUERY, KEY), dtype=dtype)
+        weight = (record.map.transpose(QUERY, KEY) @ record.gradient).abs().mean(dim=(QUERY, KEY), dtype=dtype)
     total = weight.sum(dim=1, keepdim=True)
     return torch.where(total > 0, weight / total.where(total > 0, 1.0), 1.0 / weight.shape[1])
 
@@ -101,10 +106,11 @@ def token_alpha(record: AttentionRecord, alpha: str) -> TokenScores:
         raise UnsupportedModel(
             f"bi_token: W_v of block {record.block} reads no residual state of {state.shape[-1]} channels."
         )
+    if alpha == "values" and origin.shape[1] * origin.shape[3] < output_weight.shape[-1]:  # one for several query heads
+        origin = origin.repeat_interleave(output_weight.shape[-1] // (origin.shape[1] * origin.shape[3]), dim=1)
     moved = state @ origin.T if alpha == "paper" else origin.transpose(1, 2).flatten(2)
-    before, after = (
-        torch.linalg.vector_norm(x, dim=-1, dtype=record.map.dtype) for x in (state, moved @ output_weight.T)
-    )
+    dtype = torch.promote_types(record.source.dtype, torch.float32)
+    before, after = (torch.linalg.vector_norm(x, dim=-1, dtype=dtype) for x in (state, moved @ output_weight.T))
     ratio: Tensor = after / before.where(before > 0, 1.0)
     return ratio.where(before > 0, 0.0)
 
@@ -116,7 +122,7 @@ def _wide(part: Tensor) -> Tensor:
 
 def _last_rows(reading: Reading, perception: str) -> Rows:
     positions, _ = reading.queries.rows
-    last = head_mean(reading.record.map).take_along_dim(positions[:, :, None], dim=1)
+    last = head_mean(reading.record.pick(positions).map)
     return last if perception == "last" else torch.ones_like(last)
 
 

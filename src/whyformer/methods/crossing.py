@@ -2,16 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 
 from whyformer.axes import Mixing, Rows
-from whyformer.tracing.flow import Step, flow
-from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.flow import Mix, Step, flow
 from whyformer.tracing.trace import Trace
-
-Mix = Callable[[AttentionRecord], Mixing]
 
 
 def joined_by_the_last(

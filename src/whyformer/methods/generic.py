@@ -44,9 +44,7 @@ def generic_attention(
     remarks = () if relevances is None else relevances.remarks
 
     def weighted(record: AttentionRecord) -> Mixing:
-        gradient = record.gradient
-        assert gradient is not None
-        product = gradient * (record.map if relevances is None else relevances[record])
+        product = record.gradient * (record.map if relevances is None else relevances[record])
         return head_mean(product.clamp(min=0)) if clamp == "before" else head_mean(product).clamp(min=0)
 
     steps = trace.steps_from(first_block)

@@ -7,11 +7,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whyformer.axes import HEAD, KEY, QUERY, StreamScores
+from whyformer.axes import HEAD, KEY, Mixing, StreamScores
 from whyformer.methods.registry import method
 from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.flow import fold
 from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
+from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.scaling import Baseline
 from whyformer.tracing.streams import summed
 from whyformer.tracing.trace import Trace
@@ -27,9 +29,8 @@ def grad_cam(trace: Trace) -> StreamScores:
     for readout, record in trace.last_rows:
         positions, weights = readout.rows
         rows = positions[:, None, :, None]
-        attention, gradient = record.map, record.gradient
-        assert gradient is not None
-        attention, gradient = (x.take_along_dim(rows, dim=QUERY).to(weights.dtype) for x in (attention, gradient))
+        read = record.pick(positions)
+        attention, gradient = read.map.to(weights.dtype), read.gradient.to(weights.dtype)
         content = trace.masks[record.key_stream][:, None, None, :].expand(-1, -1, rows.shape[2], -1)
         if record.key_stream == readout.stream:
             content = content & (torch.arange(attention.shape[KEY], device=positions.device) != rows)
@@ -50,13 +51,15 @@ def attention_gradient(trace: Trace, *, rows: Literal["readout", "mean"] = "read
     if rows == "mean":
         weights = {stream: mask / mask.sum(dim=1, keepdim=True) for stream, mask in trace.masks.items()}
     by_stream: dict[str, list[Tensor]] = {}
-    for record in (record for step in trace.steps_from(0) for record in step):
-        assert record.gradient is not None
+
+    def positive(tile: AttentionRecord) -> Mixing:
+        is_read = tile.map > 0  # not padding, nor a token still to come
+        return (tile.gradient.clamp(min=0) * is_read).mean(HEAD).to(trace.readout.weights.dtype)
+
+    for record in (record for step in reversed(trace.steps_from(0)) for record in step):  # gradients come from the end
         if record.query_stream in weights:
-            is_read = record.map > 0  # not padding, nor a token still to come
-            positive = (record.gradient.clamp(min=0) * is_read).mean(HEAD).to(trace.readout.weights.dtype)
-            row = torch.einsum("bqk,bq->bk", positive, weights[record.query_stream].to(positive.dtype))
-            by_stream.setdefault(record.key_stream, []).append(row)
+            row = weights[record.query_stream].to(trace.readout.weights.dtype)[:, None, :]
+            by_stream.setdefault(record.key_stream, []).append(fold(row, record, positive)[:, 0])
     return {stream: torch.stack(parts).mean(dim=0) for stream, parts in by_stream.items()}
 
 

@@ -61,7 +61,6 @@ def transformer_attribution(
     relevances = trace.relevances(rules, strict=strict)
 
     def weighted(record: AttentionRecord) -> Mixing:
-        assert record.gradient is not None
         factor = record.gradient if weight == "gradient" else record.map
         return head_mean((factor * relevances[record]).clamp(min=0))
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from whyformer.axes import AttentionMap, Positions, Rows, RowWeights, TokenMask, TokenScores
+from whyformer.axes import Positions, Rows, RowWeights, TokenMask, TokenScores
 from whyformer.errors import WhyformerError
 
 
@@ -83,7 +83,7 @@ def _one_position(position: int, mask: TokenMask) -> TokenScores:
     return weights
 
 
-def read_out_seen(gradient: AttentionMap) -> TokenScores:
+def read_out_reached(reached: TokenMask) -> TokenScores:
     """The read-out of an unknown head: the queries of the last map whose gradient is not zero, all alike."""
-    reached = (gradient.abs().amax(dim=(1, 3)) > 0).float()
-    return reached / reached.sum(dim=1, keepdim=True).clamp(min=1.0)
+    weights = reached.float()
+    return weights / weights.sum(dim=1, keepdim=True).clamp(min=1.0)

@@ -47,6 +47,7 @@ class PropagationMode(TorchFunctionMode):
         self._rules: Mapping[str, Rule] = {}
         self._strict = self.frees = self.has_ambiguous_axis = False
         self._example: int | None = None
+        self._is_paused = False
         self._facts = TensorFacts(model)
         self._paths = {id(module): path for path, module in model.named_modules()}
         if precise and torch.backends.cuda.matmul.allow_tf32 and device.type == "cuda":
@@ -76,6 +77,15 @@ class PropagationMode(TorchFunctionMode):
                 yield
         finally:
             self._rules, self._strict, self.frees = {}, False, False
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Operations in here run as if there were no mode."""
+        self._is_paused = True
+        try:
+            yield
+        finally:
+            self._is_paused = False
 
     @contextmanager
     def using_gradient_of(self, example: int) -> Iterator[None]:
@@ -110,7 +120,7 @@ class PropagationMode(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if is_lending_weights():
+        if is_lending_weights() or self._is_paused:
             return func(*args, **(kwargs or {}))
         if name == "__get__":  # x.T, x.mT move entries; most others are no tensors
             value = func(*args, **(kwargs or {}))

@@ -33,6 +33,7 @@ class Word:
         score: Its tokens' scores combined.
 
     Example:
+        >>> import whyformer
         >>> [word.text for word in whyformer.explain("A wonderful film.", "mini-bert").words()]
         ['A', 'wonderful', 'film.']
     """
@@ -55,6 +56,7 @@ class TopItem:
         part: The name of its part ("text", "image" …).
 
     Example:
+        >>> import whyformer
         >>> whyformer.explain("A wonderful film.", "mini-bert").top(1)[0].text
         'wonderful'
     """

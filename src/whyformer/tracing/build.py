@@ -13,10 +13,11 @@ from torch import Tensor, nn
 
 from whyformer.axes import KEY, QUERY, Inputs, by_head
 from whyformer.models.families import family_of
-from whyformer.models.structure import labels_of, layers_of, main_input, unwrapped
+from whyformer.models.structure import config_of, labels_of, layers_of, main_input, unwrapped
 from whyformer.propagation.mode import Backward, PropagationMode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
+from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, find_blocks, way_back
 from whyformer.tracing.checks import check_model, check_records
 from whyformer.tracing.flow import Step
 from whyformer.tracing.gradients import HiddenGradient, gradients_or_none, last_gradient
@@ -24,8 +25,8 @@ from whyformer.tracing.graph import Graph, ends_of
 from whyformer.tracing.question import Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.record import AttentionRecord, Gradient
-from whyformer.tracing.recorder import Recorder
+from whyformer.tracing.record import AttentionRecord, GradientSource
+from whyformer.tracing.recorder import KEPT, Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 from whyformer.tracing.streams import places, reaching, steps_of
 from whyformer.tracing.tags import Tap
@@ -44,6 +45,7 @@ def trace(
     inputs_at_once: int | None = None,
     labels: Mapping[int, str] | None = None,
     backward: Backward = "gradient",
+    checkpoint: bool | None = None,
 ) -> Trace:
     """Run a model once on its inputs, keeping what is to be read of that.
 
@@ -58,6 +60,8 @@ def trace(
         inputs_at_once: How many inputs run at once when a method repeats them; as many as fit unless given.
         labels: Names of the labels that the model does not carry itself.
         backward: "gradient", or "libra" for LibraGrad's rules.
+        checkpoint: Go back block by block, running each again, so that only one block's activations are ever there;
+            by default where a map is too large to keep.
 
     Returns:
         The trace.
@@ -78,20 +82,48 @@ def trace(
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
         batch = len(main_input(inputs)[1])
         question = Question(model, inputs, family_of(model, inputs), _no_score, batch, backward)
-        recorder, mode = _recorder(question, reads)
-        output, leaves = _run(question, recorder, with_leaves=reads.inputs != "none")
+        blocks = _blocks(question, reads, checkpoint)
+        question = replace(question, by_blocks=blocks is not None)
+        recorder, mode = _recorder(question, reads, by_blocks=blocks is not None)
+        output, leaves = _run(question, recorder, mode, blocks, with_leaves=reads.inputs != "none")
         resolved = resolve_target(target, output, labels_of(model) if labels is None else labels, model, inputs)
         question = replace(question, score=resolved.score)
         steps = _steps(question, recorder)
-        graph = _graph(question, recorder, output, leaves, mode) if reads.has_relevance or leaves else None
-        if reads.has_graph and reads.inputs == "none":
+        graph = _graph(question, recorder, output, leaves, mode, blocks) if reads.has_relevance or leaves else None
+        if blocks is not None:
+            score = question.score(output)
+            way = way_back("gradient" if reads.has_relevance else backward)
+            blocks.begin([score], [torch.ones_like(score)], mode, way)
+            steps = _with_blocks(steps, blocks, main_input(inputs)[1].device)
+        elif reads.has_graph and reads.inputs == "none":
             with using_backward(mode, backward):
                 steps = _with_gradients(question, steps, recorder, output, reads)
         steps, readouts, masks = find_readouts(question, steps, readout)
     return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph)
 
 
-def _recorder(question: Question, reads: Reads) -> tuple[Recorder, PropagationMode | None]:
+def _blocks(question: Question, reads: Reads, checkpoint: bool | None) -> BlockPass | None:
+    """The pass that goes back block by block, where that is wanted and the model is a stack of blocks."""
+    is_one_stack = not question.family.attention and not reads.is_last and reads.relevances == "none"
+    blocks = find_blocks(question.model) if is_one_stack and reads.has_graph else ()
+    if not blocks or checkpoint is False:
+        return None
+    tokens = main_input(question.inputs)[1].shape[-1] if "input_ids" in question.inputs else 0
+    heads = getattr(config_of(question.model), "num_attention_heads", None) or 1
+    return BlockPass(question, blocks) if checkpoint or heads * tokens**2 > KEPT else None
+
+
+def _with_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device) -> tuple[Step, ...]:
+    """The steps with maps and gradients that are made when the way back has come to them."""
+
+    def lazy(record: AttentionRecord) -> AttentionRecord:
+        source = BlockMap(record.source.shape, record.source.dtype, device, blocks, record.operation)
+        return replace(record, source=source, gradient_source=BlockGradient(blocks, record.operation))
+
+    return tuple(tuple(lazy(record) for record in step) for step in steps)
+
+
+def _recorder(question: Question, reads: Reads, *, by_blocks: bool) -> tuple[Recorder, PropagationMode | None]:
     """What records the forward pass, and the mode that can take it back by other rules, where one is needed."""
     model, batch = question.model, question.batch
     # What reads the last map alone lets the blocks before it run on the fused kernels.
@@ -107,26 +139,40 @@ def _recorder(question: Question, reads: Reads) -> tuple[Recorder, PropagationMo
         states=reads.states,
         mode=mode,
         keep_maps=reads.has_relevance,  # which goes back through the map itself
+        shapes_only=by_blocks,
     )
     return recorder, mode
 
 
-def _run(question: Question, recorder: Recorder, *, with_leaves: bool) -> tuple[Any, dict[str, Leaf]]:
+def _run(
+    question: Question,
+    recorder: Recorder,
+    mode: PropagationMode | None,
+    blocks: BlockPass | None,
+    *,
+    with_leaves: bool,
+) -> tuple[Any, dict[str, Leaf]]:
     """The model's output, recorded; with the inputs as leaves of the graph if asked for."""
     leaves: dict[str, Leaf] = {}
     streams = [stream.name for stream in question.family.streams]
     as_they_are = scaled_inputs(question, streams, torch.ones(1), "zero", leaves)
     with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
-        output = recorder.run(question.model, **inputs)
+        output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
     check_records(question.model, recorder, question.batch)
     return output, leaves
 
 
 def _graph(
-    question: Question, recorder: Recorder, output: Any, leaves: dict[str, Leaf], mode: PropagationMode | None
+    question: Question,
+    recorder: Recorder,
+    output: Any,
+    leaves: dict[str, Leaf],
+    mode: PropagationMode | None,
+    blocks: BlockPass | None,
 ) -> Graph:
     taps = dict(enumerate(recorder.taps, recorder.seen - len(recorder.taps)))
-    return Graph(question.score(output), ends_of(question.score, output), taps, leaves, question.batch, mode)
+    ends = ends_of(question.score, output)
+    return Graph(question.score(output), ends, taps, leaves, question.batch, mode, blocks)
 
 
 def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
@@ -172,7 +218,7 @@ def _with_gradients(
     """
     score, first = question.score(output), recorder.seen - len(recorder.taps)
     records = [record for step in steps for record in step]
-    by_number: list[Gradient | None]
+    by_number: list[GradientSource | None]
     if reads.is_last and not question.family.attention:
         by_number = last_gradient(score, recorder.taps, question.batch, keep=reads.has_relevance)
     else:

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 from torch import Tensor
 
-from whyformer.axes import Mixing, Rows, TokenScores, head_mean
+from whyformer.axes import Rows, TokenScores, head_mean
 from whyformer.errors import UnsupportedModel
 from whyformer.models.readout import ReadOut
-from whyformer.tracing.flow import Step, flow
+from whyformer.tracing.flow import Mix, Step, flow
 from whyformer.tracing.path import Quadrature, integrated_map_gradients, nodes_and_weights
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.scaling import Baseline
@@ -27,9 +26,7 @@ class Reading:
     queries: ReadOut
 
 
-def perceive(
-    trace: Trace, steps: list[Step], mixing: Callable[[AttentionRecord], Mixing]
-) -> list[tuple[Reading, Rows]]:
+def perceive(trace: Trace, steps: list[Step], mixing: Mix) -> list[tuple[Reading, Rows]]:
     """For each stream the last attention that reads it, with the rows of P, one for each query that counts.
 
     P starts at the queries of that attention; how much each of them counts is what flows on from it to the answer.
@@ -52,9 +49,7 @@ def perceive(
     return readings
 
 
-def _weight_of_queries(
-    trace: Trace, record: AttentionRecord, later: list[Step], mixing: Callable[[AttentionRecord], Mixing]
-) -> TokenScores:
+def _weight_of_queries(trace: Trace, record: AttentionRecord, later: list[Step], mixing: Mix) -> TokenScores:
     """What flows back from the answer, through the steps after a record, to its queries."""
     start = trace.start()
     moved = flow(later, mixing, start)[record.query_stream]

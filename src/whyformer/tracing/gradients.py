@@ -10,7 +10,7 @@ from torch.utils.checkpoint import CheckpointError
 
 from whyformer.axes import ExampleScores
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.tracing.record import Gradient
+from whyformer.tracing.record import GradientSource, gradient_source
 from whyformer.tracing.tags import Tap
 
 
@@ -25,7 +25,7 @@ class HiddenGradient(WhyformerError):
         )
 
 
-def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[Gradient]:
+def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[GradientSource]:
     """The gradient of each example's score with respect to each of its maps."""
     by_map = gradients_or_none(scores, taps, batch)
     if any(gradient is None for gradient in by_map):
@@ -35,20 +35,20 @@ def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[Gr
 
 def gradients_or_none(
     scores: ExampleScores, taps: Sequence[Tap], batch: int, *, keep: bool = False
-) -> list[Gradient | None]:
+) -> list[GradientSource | None]:
     """As `gradients`, with None for maps that the scores do not depend on. `keep` keeps the graph for another pass."""
     of_probes = _backward(scores, taps, retain_graph=keep)
-    return [None if x is None else tap.gradient(x, batch) for tap, x in zip(taps, of_probes, strict=True)]
+    return [None if x is None else gradient_source(tap.map, x, batch) for tap, x in zip(taps, of_probes, strict=True)]
 
 
 def last_gradient(
     scores: ExampleScores, taps: Sequence[Tap], batch: int, *, keep: bool = False
-) -> list[Gradient | None]:
+) -> list[GradientSource | None]:
     """The gradient of the last map that the scores depend on, and None for those before it."""
     for count in range(len(taps), 0, -1):
         (of_probe,) = _backward(scores, taps[count - 1 : count], retain_graph=keep or count > 1)
         if of_probe is not None:
-            return [None] * (count - 1) + [taps[count - 1].gradient(of_probe, batch)]
+            return [None] * (count - 1) + [gradient_source(taps[count - 1].map, of_probe, batch)]
     raise HiddenGradient
 
 

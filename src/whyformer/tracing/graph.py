@@ -15,6 +15,7 @@ from whyformer.propagation.mode import Backward, PropagationMode, using_backward
 from whyformer.propagation.rules import RULES, Rules, balanced_sum
 from whyformer.targets.scores import Score
 from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.blocks import BlockPass, WayBack
 from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.path import sum_channels
 from whyformer.tracing.record import AttentionRecord
@@ -87,6 +88,7 @@ class Graph:
     leaves: Mapping[str, Leaf]
     batch: int
     mode: PropagationMode | None = None
+    blocks: BlockPass | None = None  # where the way back goes block by block
 
     def map_relevances(self, rules: Rules, *, strict: bool = True) -> MapRelevances:
         """The relevance of each map that the score depends on; the graph is used up."""
@@ -108,7 +110,11 @@ class Graph:
         """Each input times its gradient, summed over channels; by LibraGrad's rules they add up to the score."""
         leaves = [leaf.value for leaf in self.leaves.values()]
         with using_backward(self.mode, backward):
-            gradients = torch.autograd.grad(self.score.sum(), leaves, allow_unused=True)
+            gradients = (
+                torch.autograd.grad(self.score.sum(), leaves, allow_unused=True)
+                if self.blocks is None
+                else self.blocks.before(leaves)
+            )
         parts = [None if part is None else part * x for part, x in zip(gradients, leaves, strict=True)]
         scores = self._by_stream(parts)
         adds_up = backward == "libra" and "pixels" not in scores
@@ -148,6 +154,12 @@ class Graph:
     ) -> list[Tensor | None]:
         assert self.mode is not None
         ends = [end.value for end in self.ends]
+        if self.blocks is not None:
+            self.blocks.begin(ends, starts, self.mode, WayBack(RULES[rules], precise=True, strict=strict))
+            with self.mode.using(RULES[rules], strict=strict):
+                relevances = self.blocks.before(wanted)
+            self.mode.without_rule |= self.blocks.without_rule
+            return list(relevances)
         with self.mode.using(RULES[rules], strict=strict, keep=keep):
             return list(torch.autograd.grad(ends, wanted, starts, retain_graph=keep, allow_unused=True))
 

@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from whyformer.axes import AttentionMap, Values
+from whyformer.axes import AttentionMap, Positions, Values
 from whyformer.errors import UnsupportedModel
 
 
@@ -22,15 +22,17 @@ def attention_map(
     dropout_p: float = 0.0,
     is_causal: bool = False,
     scale: float | None = None,
+    first: int = 0,
 ) -> AttentionMap:
     """softmax(q kᵀ · scale + mask), with the arguments of `F.scaled_dot_product_attention`.
 
+    `first` is the number of the first query among all, where only some are given: it matters to `is_causal`.
     A query whose keys are all masked attends to nothing, as in the fused kernels. Its scores are made finite before
     the softmax: a NaN there would reach every gradient of the example.
     """
     scores = (query * (query.shape[-1] ** -0.5 if scale is None else scale)) @ key.transpose(-2, -1)
     if is_causal:
-        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril()
+        causal = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).tril(diagonal=first)
         attn_mask = causal if attn_mask is None else _both(attn_mask, causal)
     if attn_mask is None:
         weights = scores.softmax(dim=-1)  # which sums in float32 whatever its dtype
@@ -72,6 +74,7 @@ class Attention:
     is_causal: bool = False
     scale: float | None = None
     enable_gqa: bool = False
+    first: int = 0  # the number of its first query, where it is a part of a call
     version: int = field(init=False)
 
     def __post_init__(self) -> None:
@@ -80,7 +83,25 @@ class Attention:
     def __call__(self) -> AttentionMap:
         self._check_unchanged()
         key = _by_query_head(self.key, self.query) if self.enable_gqa else self.key
-        return attention_map(self.query, key, self.attn_mask, self.dropout_p, self.is_causal, self.scale)
+        return attention_map(self.query, key, self.attn_mask, self.dropout_p, self.is_causal, self.scale, self.first)
+
+    def pick(self, rows: slice | Positions) -> Attention:
+        """The same call for some of its queries alone: a run of them, or for each example those at some positions."""
+        self._check_unchanged()
+        mask = self.attn_mask
+        if isinstance(rows, slice):
+            has_rows = mask is not None and mask.dim() > 1 and mask.shape[-2] > 1
+            mask = mask[..., rows, :] if has_rows and mask is not None else mask
+            return replace(self, query=self.query[:, :, rows], attn_mask=mask, first=self.first + (rows.start or 0))
+        index = rows[:, None, :, None]
+        if mask is not None and mask.dim() > 1 and mask.shape[-2] > 1:
+            mask = mask.expand(len(rows), *mask.shape[1:]) if mask.dim() == 4 else mask[None, None]
+            mask = mask.expand(len(rows), *mask.shape[1:]).take_along_dim(index, dim=-2)
+        if self.is_causal:
+            kept = torch.arange(self.key.shape[-2], device=rows.device) <= self.first + index
+            mask = kept if mask is None else _both(mask, kept)
+        query = self.query.take_along_dim(index, dim=-2)
+        return replace(self, query=query, attn_mask=mask, is_causal=False, first=0)
 
     @property
     def shape(self) -> torch.Size:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
+from dataclasses import replace
 from typing import Literal
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.axes import QUERY, AttentionMap, ExampleScores, Positions, StreamScores, TokenScores, at_least_float32
+from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores, TokenScores, at_least_float32
 from whyformer.errors import WhyformerError
 from whyformer.models.modalities import channel_axis
 from whyformer.propagation.mode import PropagationMode, using_backward
+from whyformer.tracing.blocks import BlockPass, find_blocks, way_back
 from whyformer.tracing.copies import split_output
+from whyformer.tracing.frozen import Frozen
 from whyformer.tracing.gradients import gradients
 from whyformer.tracing.question import Question
-from whyformer.tracing.recorder import Frozen, Recorder
+from whyformer.tracing.record import GradientSource
+from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
@@ -59,8 +63,8 @@ def integrated_map_gradients(
     for scales, share in zip(nodes.split(copies), weights.split(copies), strict=True):
         by_operation = gradients_at(question, list(rows), streams, scales, baseline)
         for (operation, positions), gradient in zip(rows.items(), by_operation, strict=True):
-            chosen = gradient.take_along_dim(positions.repeat(len(scales), 1)[:, None, :, None], dim=QUERY)
-            stacked = at_least_float32(chosen).unflatten(0, (len(scales), question.batch))
+            picked = gradient.pick(positions.repeat(len(scales), 1))()
+            stacked = at_least_float32(picked).unflatten(0, (len(scales), question.batch))
             part = torch.tensordot(share.to(stacked), stacked, dims=1)
             sums[operation] = sums[operation] + part if operation in sums else part
     return sums
@@ -72,7 +76,7 @@ def gradients_at(
     streams: Sequence[str] = (),
     scales: Tensor | None = None,
     baseline: str | Tensor = "zero",
-) -> list[AttentionMap]:
+) -> list[GradientSource]:
     """The gradients of these operations' maps at each scale of the streams, scale by scale along the batch.
 
     Without scales, of the inputs as they are. What runs before the first of them does so on the model's own fused
@@ -90,7 +94,7 @@ def gradients_at(
             raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
         with using_backward(mode, question.backward):
             taps = [recorder.taps[operation - start] for operation in operations]
-            return [gradient() for gradient in gradients(torch.cat(scores), taps, batch)]
+            return gradients(torch.cat(scores), taps, batch)
 
 
 def inputs_at_once(tokens: int, device: str) -> int:
@@ -110,10 +114,14 @@ def integrated_inputs(
     sums: StreamScores = {}
     for scales, share in zip(nodes.split(copies), weights.split(copies), strict=True):
         leaves: dict[str, Leaf] = {}
-        scores, mode = _scores_at(question, streams, scales, baseline, leaves)
+        scores, mode, blocks = _scores_at(question, streams, scales, baseline, leaves)
+        score, values = torch.cat(scores), [leaf.value for leaf in leaves.values()]
+        if blocks is not None:
+            blocks.begin([score], [torch.ones_like(score)], mode, way_back(question.backward))
         with using_backward(mode, question.backward):
-            values = [leaf.value for leaf in leaves.values()]
-            by_leaf = torch.autograd.grad(torch.cat(scores).sum(), values, allow_unused=True)
+            by_leaf = (
+                torch.autograd.grad(score.sum(), values, allow_unused=True) if blocks is None else blocks.before(values)
+            )
         for (stream, leaf), gradient in zip(leaves.items(), by_leaf, strict=True):
             if gradient is not None:
                 parts = sum_channels(stream, gradient * leaf.difference).unflatten(0, (len(scales), question.batch))
@@ -131,14 +139,18 @@ def sum_channels(stream: str, x: Tensor) -> TokenScores:
 
 def _scores_at(
     question: Question, streams: Sequence[str], scales: Tensor, baseline: str | Tensor, leaves: dict[str, Leaf]
-) -> tuple[list[ExampleScores], PropagationMode | None]:
+) -> tuple[list[ExampleScores], PropagationMode | None, BlockPass | None]:
     """The scores at each scale. No map is asked for: plain gradients go back through the model's own kernels."""
     batch = question.batch * len(scales)
     mode = PropagationMode(question.model, batch, precise=False) if question.backward == "libra" else None
     with torch.inference_mode(False), scaled_inputs(question, streams, scales, baseline, leaves) as inputs:
-        if mode is None:
+        blocks = None
+        if question.by_blocks:
+            blocks = BlockPass(replace(question, batch=batch), find_blocks(question.model))
+            output = blocks.run(Recorder(batch, graph=True, mode=mode, shapes_only=True), mode, inputs)
+        elif mode is None:
             with torch.enable_grad(), Frozen():
                 output = question.model(**inputs)
         else:
             output = Recorder(batch, graph=True, mode=mode).run(question.model, **inputs)
-        return [question.score(part) for part in split_output(output, question.batch, len(scales))], mode
+        return [question.score(part) for part in split_output(output, question.batch, len(scales))], mode, blocks

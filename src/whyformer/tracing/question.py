@@ -14,7 +14,10 @@ from whyformer.targets.scores import Score
 
 @dataclass(frozen=True)
 class Question:
-    """A model, its inputs, and the score that is asked about; `backward` is how its gradients are taken."""
+    """A model, its inputs, and the score that is asked about; `backward` is how its gradients are taken.
+
+    `by_blocks` has them taken block by block, each run again, where the graph of all would take too much memory.
+    """
 
     model: nn.Module
     inputs: Inputs
@@ -22,3 +25,4 @@ class Question:
     score: Score
     batch: int
     backward: Backward = "gradient"
+    by_blocks: bool = False

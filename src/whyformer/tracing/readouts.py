@@ -7,8 +7,8 @@ from contextlib import suppress
 import torch
 from torch import Tensor
 
-from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, TokenMask, TokenScores
-from whyformer.models.readout import ReadOut, read_out_seen, read_out_weights
+from whyformer.axes import KEY, TokenMask, TokenScores
+from whyformer.models.readout import ReadOut, read_out_reached, read_out_weights
 from whyformer.models.structure import prefix_length
 from whyformer.tracing.flow import Step
 from whyformer.tracing.gradients import HiddenGradient
@@ -25,7 +25,7 @@ def find_readouts(
     `chosen` is the caller's own read-out, for the first stream that is read; else the family's row tells, or, where
     that does not, the gradient of the last map.
     """
-    gradients: dict[str, AttentionMap] = {}
+    reached: dict[str, TokenMask] = {}
     kinds: dict[str, str | int | Tensor] = {}
     for number, stream in enumerate(stream for stream in question.family.streams if stream.is_read):
         kind = stream.readout if chosen is None or number else chosen
@@ -34,28 +34,27 @@ def find_readouts(
             kinds[stream.name] = kind
             continue
         own = [r for step in steps for r in step if r.query_stream == stream.name]
-        operation, gradients[stream.name] = _last_with_gradient(question, own)
+        operation, reached[stream.name] = _last_reached(question, own)
         if not question.family.attention:
             steps = tuple(step for step in steps if step[0].operation <= operation)
     masks = _masks(question, steps)
     dtype = torch.promote_types(steps[-1][-1].source.dtype, torch.float32)
-    weights = {name: read_out_seen(gradient) for name, gradient in gradients.items()}
+    weights = {name: read_out_reached(queries) for name, queries in reached.items()}
     weights |= {name: _weights(kind, question, masks[name]) for name, kind in kinds.items()}
     return steps, tuple(ReadOut(name, values.to(dtype)) for name, values in weights.items()), masks
 
 
-def _last_with_gradient(question: Question, records: list[AttentionRecord]) -> tuple[int, AttentionMap]:
-    """The last operation that the answer depends on, with the gradient of its map.
+def _last_reached(question: Question, records: list[AttentionRecord]) -> tuple[int, TokenMask]:
+    """The last operation that the answer depends on, and the queries of it that it depends on.
 
     Where the trace has no gradients, a pass of its own finds it.
     """
     for record in reversed(records):
-        gradient = record.gradient
-        if gradient is not None:
-            return record.operation, gradient
+        if record.gradient_source is not None:
+            return record.operation, record.gradient_source.reached
         with suppress(HiddenGradient):
             (gradient,) = gradients_at(question, [record.operation])
-            return record.operation, gradient
+            return record.operation, gradient.reached
     raise HiddenGradient
 
 
@@ -72,7 +71,7 @@ def _real(question: Question, record: AttentionRecord) -> TokenMask:
     mask = question.inputs.get(names.get(record.key_stream) or "")
     if isinstance(mask, Tensor) and mask.shape == (record.source.shape[0], record.source.shape[KEY]):
         return mask.bool()
-    return record.map.sum(dim=(HEAD, QUERY)) > 0
+    return record.is_attended
 
 
 def _all(record: AttentionRecord) -> TokenMask:

@@ -1,16 +1,92 @@
-"""One attention operation, as far as a method may want to know it."""
+"""One attention operation, as far as a method may want to know it: its map and gradient, whole or a part at a time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Protocol
 
+import torch
 from torch import Tensor
 
-from whyformer.axes import AttentionMap, State, TokenScores, Values
+from whyformer.axes import HEAD, QUERY, AttentionMap, Positions, State, TokenMask, TokenScores, Values, by_head
+from whyformer.errors import WhyformerError
 from whyformer.tracing.kernels import Attention
 
-Gradient = Callable[[], AttentionMap]  # called, it makes the gradient of a map: one at a time is large enough
+# The entries of a map, of all examples and heads, that are made at once where it is not kept.
+TILE = 2**27
+
+
+class MapSource(Protocol):
+    """What makes a map when it is called, or the rows of some queries; it has the map's shape, dtype and device."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+    def __call__(self) -> AttentionMap: ...
+    def pick(self, rows: slice | Positions) -> MapSource: ...
+
+
+class GradientSource(Protocol):
+    """What makes the gradient of a map when it is called, or of some queries' rows."""
+
+    def __call__(self) -> AttentionMap: ...
+    def pick(self, rows: slice | Positions) -> GradientSource: ...
+
+    @property
+    def reached(self) -> TokenMask:
+        """Which queries the score depends on."""
+        ...
+
+
+@dataclass(frozen=True)
+class KeptGradient:
+    """The gradient of a map that was kept."""
+
+    values: AttentionMap
+
+    def __call__(self) -> AttentionMap:
+        return self.values
+
+    def pick(self, rows: slice | Positions) -> KeptGradient:
+        return KeptGradient(pick_rows(self.values, rows))
+
+    @property
+    def reached(self) -> TokenMask:
+        return self.values.abs().amax(dim=(1, 3)) > 0
+
+
+@dataclass(frozen=True)
+class FoldedGradient:
+    """The gradient of a map that was not kept, made from that of the values it mixed."""
+
+    attention: Attention
+    of_mixed: Values
+
+    def __call__(self) -> AttentionMap:
+        return self.attention.gradient(self.of_mixed)
+
+    def pick(self, rows: slice | Positions) -> FoldedGradient:
+        return FoldedGradient(self.attention.pick(rows), pick_rows(self.of_mixed, rows))
+
+    @property
+    def reached(self) -> TokenMask:
+        return self.of_mixed.abs().amax(dim=(1, 3)) > 0
+
+
+def gradient_source(source: Tensor | Attention, of_probe: Tensor, batch: int) -> GradientSource:
+    """The gradient of a map, from that of itself or of the values it mixed."""
+    if isinstance(source, Attention):
+        return FoldedGradient(source, of_probe)
+    return KeptGradient(by_head(of_probe, batch))
+
+
+def pick_rows(x: Tensor, rows: slice | Positions) -> Tensor:
+    """The rows of some queries, of a tensor [example, head, query, …]."""
+    return x[:, :, rows] if isinstance(rows, slice) else x.take_along_dim(rows[:, None, :, None], dim=QUERY)
 
 
 @dataclass(frozen=True)
@@ -22,7 +98,7 @@ class AttentionRecord:
         block: Its block, counted from 0 in the stream of its queries.
         query_stream: The stream whose tokens read.
         key_stream: The stream whose tokens are read.
-        source: The map [example, head, query, key], or the attention call that makes it anew whenever it is read.
+        source: The map [example, head, query, key], or what makes it anew whenever it is read.
         gradient_source: What makes the gradient of the map; None where it was not asked for.
         value: The values of the keys, where states were asked for, as all that follows.
         value_weight: W_v.
@@ -36,8 +112,8 @@ class AttentionRecord:
     block: int
     query_stream: str
     key_stream: str
-    source: AttentionMap | Attention
-    gradient_source: Gradient | None = None
+    source: AttentionMap | MapSource
+    gradient_source: GradientSource | None = None
     value: Values | None = None
     value_weight: Tensor | None = None
     output_weight: Tensor | None = None
@@ -47,10 +123,38 @@ class AttentionRecord:
 
     @property
     def map(self) -> AttentionMap:
-        """The attention map; a large one is made each time it is read, so read it once."""
-        return self.source() if isinstance(self.source, Attention) else self.source
+        """The attention map; a large one is made each time it is read, so read it once, or by `tiles`."""
+        return self.source if isinstance(self.source, Tensor) else self.source()
 
     @property
-    def gradient(self) -> AttentionMap | None:
+    def gradient(self) -> AttentionMap:
         """The gradient of the score with respect to the map, made each time it is read."""
-        return None if self.gradient_source is None else self.gradient_source()
+        if self.gradient_source is None:
+            raise WhyformerError('This trace has no gradients: build it with reads=Reads(maps="all", gradients="all").')
+        return self.gradient_source()
+
+    def pick(self, rows: slice | Positions) -> AttentionRecord:
+        """The record of some queries alone: their rows of the map and of its gradient."""
+        source = pick_rows(self.source, rows) if isinstance(self.source, Tensor) else self.source.pick(rows)
+        gradient = None if self.gradient_source is None else self.gradient_source.pick(rows)
+        scale = self.output_scale
+        if scale is not None:
+            scale = scale[:, rows] if isinstance(rows, slice) else scale.take_along_dim(rows, dim=1)
+        return replace(self, source=source, gradient_source=gradient, output_scale=scale)
+
+    def tiles(self) -> Iterator[tuple[slice, AttentionRecord]]:
+        """The record in runs of queries, as many at a time as memory should hold; at once where the map is kept."""
+        if isinstance(self.source, Tensor):
+            yield slice(None), self
+            return
+        batch, heads, queries, keys = self.source.shape
+        height = max(1, TILE // max(1, batch * heads * keys))
+        for start in range(0, queries, height):
+            rows = slice(start, min(start + height, queries))
+            yield rows, self.pick(rows)
+
+    @property
+    def is_attended(self) -> TokenMask:
+        """Which keys any query attends to."""
+        parts = [tile.map.sum(dim=(HEAD, QUERY)) for _, tile in self.tiles()]
+        return torch.stack(parts).sum(dim=0) > 0

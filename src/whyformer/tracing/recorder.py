@@ -17,6 +17,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.weights import is_lending_weights, module_here, plain_weight
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
+from whyformer.tracing.frozen import plain, plain_values
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
@@ -50,7 +51,8 @@ class Recorder(TorchFunctionMode):
     Earlier ones run on the model's own fused kernels without a graph. With `graph`, every map is in the graph of
     what follows it, also in a frozen model; parameters never are, so that no gradient of theirs can be computed.
     `mode` is entered beneath this one: it sees what this one lets run, and can take it back by other rules than the
-    gradient's. `keep_maps` keeps every map, however large.
+    gradient's. `keep_maps` keeps every map, however large, `fold` none that can be made again; `shapes_only` notes
+    what maps there are, and lets everything run as it is.
     """
 
     def __init__(
@@ -63,6 +65,8 @@ class Recorder(TorchFunctionMode):
         states: bool = False,
         mode: AbstractContextManager[Any] | None = None,
         keep_maps: bool = False,
+        fold: bool = False,
+        shapes_only: bool = False,
     ):
         super().__init__()
         self.taps: list[Tap] = []
@@ -70,7 +74,7 @@ class Recorder(TorchFunctionMode):
         self._batch, self._graph, self._start = batch, graph, start
         self._merge_heads, self._states = merge_heads, states
         self._mode = nullcontext() if mode is None else mode
-        self._keep_maps = keep_maps
+        self._keep_maps, self._fold, self._shapes_only = keep_maps, fold, shapes_only
         self._tags = WeakIdKeyDictionary()
 
     def __enter__(self) -> Self:
@@ -100,17 +104,17 @@ class Recorder(TorchFunctionMode):
         handler = HANDLERS.get(name)
         if handler is not None:
             return handler(self, func, args, kwargs)
-        plain = _plain(args)
+        constants = plain(args)
         tag = self._tag(args[0]) if args else None
-        result = func(*plain, **_plain_values(kwargs))
+        result = func(*constants, **plain_values(kwargs))
         if name in KEEPING:
             is_cast = self._states and tag is None and isinstance(result, Tensor) and result is not args[0]
             self._carry(Cast(args[0]) if is_cast else tag, result)
         elif name in MOVING:
-            self._carry(moved(tag, name), result, lambda x: func(x, *plain[1:], **kwargs))
-        elif name == "cat" and (part := only_part(plain[0])) is not None:  # a cache was empty
+            self._carry(moved(tag, name), result, lambda x: func(x, *constants[1:], **kwargs))
+        elif name == "cat" and (part := only_part(constants[0])) is not None:  # a cache was empty
             self._carry(self._tag(part), result)
-        elif name == "rsqrt" or (name == "pow" and type(plain[1]) is float and plain[1] < 0):
+        elif name == "rsqrt" or (name == "pow" and type(constants[1]) is float and constants[1] < 0):
             self._set(result, Spread())
         else:
             self._set(result, Scores() if name == "baddbmm" else self._scores(args))
@@ -144,17 +148,17 @@ class Recorder(TorchFunctionMode):
                 self._carry(tag, part, part_of(move, number))
 
     def _softmax(self, func: Function, args: Any, kwargs: Any) -> Any:
-        result = func(*_plain(args), **kwargs)
+        result = func(*plain(args), **kwargs)
         axis = args[1] if len(args) > 1 else kwargs.get("dim")
         over_keys = axis in (-1, result.dim() - 1)
         self._set(result, Weights() if over_keys and isinstance(self._tag(args[0]), Scores) else None)
         return result
 
     def _product(self, func: Function, args: Any, kwargs: Any) -> Any:
-        operands = list(_plain(args))
+        operands = list(plain(args))
         at = 1 if func.__name__ == "einsum" else 0
         if len(operands) < at + 2 or not isinstance(self._tag(operands[at]), Weights) or not mixes(operands):
-            result = func(*operands, **_plain_values(kwargs))
+            result = func(*operands, **plain_values(kwargs))
             factor = self._tag(args[1]) if len(args) > 1 else None
             if isinstance(factor, Transposed) and at == 0:  # a linear layer, as Falcon writes it
                 self._project(args[0], factor.parameter, plain_weight(factor.parameter), result)
@@ -168,13 +172,17 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _fused(self, func: Function, args: Any, kwargs: Any) -> Any:
-        args, kwargs = _plain(args), _plain_values(kwargs)
+        args, kwargs = plain(args), plain_values(kwargs)
         if self.seen < self._start:
             self.seen += 1
             return func(*args, **kwargs)
         attention = Attention(*args, **kwargs)
-        is_large = attention.can_be_repeated and attention.shape.numel() > KEPT * self._batch
-        if self._graph and is_large and not self._keep_maps:
+        if self._shapes_only:
+            result = func(*args, **kwargs)
+            self._record(attention, attention.value, result, probe=result)
+            return result
+        is_large = attention.can_be_repeated and (self._fold or attention.shape.numel() > KEPT * self._batch)
+        if is_large and not self._keep_maps:
             return self._run_fused(attention)
         tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
@@ -195,9 +203,13 @@ class Recorder(TorchFunctionMode):
 
     def _run_fused(self, attention: Attention) -> Tensor:
         """Attention left to the fused kernels: its map and gradient, too large to keep, are made when they are read."""
+        tag = self._tag(attention.value)
+        repeats = attention.query.shape[-3] // attention.value.shape[-3]
+        if isinstance(tag, Projection) and repeats > 1:  # each value head is read by several query heads
+            tag = replace(tag, moves=(*tag.moves, lambda x: x.repeat_interleave(repeats, dim=-3)))
         mixed = self._with_probe(attention.mixed())
-        result = mixed.clone()  # the model may change it in place
-        self._record(attention.detached(), attention.value, result, probe=mixed)
+        result = mixed.clone() if self._graph else mixed  # the model may change it in place
+        self._record(attention.detached(), attention.value, result, probe=mixed, value_tag=tag)
         return result
 
     def _packed(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -213,13 +225,21 @@ class Recorder(TorchFunctionMode):
 
     def _with_probe(self, x: Tensor) -> Tensor:
         """A map, or the values it mixed, as a tensor whose gradient can be taken."""
-        if not self._graph or self.seen < self._start:
+        if not self._graph or self.seen < self._start or self._shapes_only:
             return x
         if self._start:
             torch.set_grad_enabled(True)
         return x if x.requires_grad else x.detach().requires_grad_()
 
-    def _record(self, weights: Tensor | Attention, value: Tensor, mixed: Tensor, *, probe: Tensor) -> None:
+    def _record(
+        self,
+        weights: Tensor | Attention,
+        value: Tensor,
+        mixed: Tensor,
+        *,
+        probe: Tensor,
+        value_tag: Tag | None = None,
+    ) -> None:
         self.seen += 1
         if self.seen <= self._start:
             return
@@ -231,16 +251,18 @@ class Recorder(TorchFunctionMode):
         if isinstance(weights, Tensor) and self._merge_heads:
             precise = torch.promote_types(weights.dtype, torch.float32)
             weights = by_head(weights, self._batch).mean(HEAD, keepdim=True, dtype=precise)
-        tap = Tap(weights, is_folded, probe if self._graph else None)
+        if self._shapes_only:
+            weights = torch.empty(weights.shape, dtype=weights.dtype, device="meta")
+        tap = Tap(weights, is_folded, probe if self._graph and not self._shapes_only else None)
         if self._states:
-            source = self._tag(value)
+            source = self._tag(value) if value_tag is None else value_tag
             tap.value, tap.value_source = value, source if isinstance(source, Projection) else None
         self.taps.append(tap)
         keeps = (self._states or is_folded) and mixed.dim() in (3, 4)
         self._set(mixed, Mixed(tap, by_head(mixed.detach(), self._batch) if keeps else None))
 
     def _linear(self, func: Function, args: Any, kwargs: Any) -> Any:
-        result = func(*_plain(args), **_plain_values(kwargs))
+        result = func(*plain(args), **plain_values(kwargs))
         if func.__name__ == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
             source, parameter = args[1:3]
             weight = plain_weight(parameter).t()
@@ -273,7 +295,7 @@ class Recorder(TorchFunctionMode):
             self._set(result, Projection(weight, source, norm, result.shape, before=before))
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
-        result = func(*_plain(args), **_plain_values(kwargs))
+        result = func(*plain(args), **plain_values(kwargs))
         centres, x = func.__name__ == "layer_norm", args[0]
         tag = normed(self._tag(x), x, args, kwargs, centres=centres, batch=self._batch) if self._states else None
         self._set(result, tag or (Normed(x) if self._states else None))
@@ -290,23 +312,16 @@ class Recorder(TorchFunctionMode):
         for written, other in pairs if self._states else ():
             origin = self._tag(written)
             if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
-                if self._is_residual(other, origin.tap):
+                if origin.tap.is_residual(other, self._tag(other)):
                     origin.tap.query_state = (kept if other is first else other).detach()
                     origin.tap.state_is_swapped, tag = origin.is_swapped, None
                     break
                 # Another branch (a parallel MLP, an adapter): the residual is still to come.
                 tag = replace(origin, is_joined=True)
             tag = tag or biased(origin, written, other)
-        result = func(*_plain(args), **_plain_values(kwargs))
+        result = func(*plain(args), **plain_values(kwargs))
         self._set(result, tag)
         return result
-
-    def _is_residual(self, other: Tensor, tap: Tap) -> bool:
-        """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
-        if tap.query_state is not None:
-            return False
-        known = None if tap.value_source is None else tap.value_source.reads(other)
-        return not isinstance(self._tag(other), (Projection, Written, Branch)) if known is None else known
 
     def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:
         tag: Tag | None = self._scores(args)
@@ -314,7 +329,7 @@ class Recorder(TorchFunctionMode):
             own = self._tag(tensor)
             if own is not None:
                 tag = scaled(own, tensor, factor, self._tag(factor), self._batch) or tag
-        result = func(*_plain(args), **_plain_values(kwargs))
+        result = func(*plain(args), **plain_values(kwargs))
         self._set(result, tag)
         return result
 
@@ -332,26 +347,3 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)
     | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"], Recorder._scale)
 )
-
-
-class Frozen(TorchFunctionMode):
-    """While inside, parameters are constants: whether they are being trained changes no gradient, nor its rounding."""
-
-    def __torch_function__(
-        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if is_lending_weights():
-            return func(*args, **(kwargs or {}))
-        return func(*_plain(args), **_plain_values(kwargs or {}))
-
-
-def _plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The arguments with parameters cut off from the graph: their gradients are never wanted."""
-    return tuple(
-        x.detach() if isinstance(x, nn.Parameter) else type(x)(_plain(tuple(x))) if type(x) in (tuple, list) else x
-        for x in args
-    )
-
-
-def _plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
-    return dict(zip(kwargs, _plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any
 
 import torch
@@ -38,12 +37,6 @@ class Tap:
     def attention(self, batch: int) -> AttentionMap | Attention:
         """The map with its own head axis, or what makes it."""
         return self.map if isinstance(self.map, Attention) else by_head(self.map.detach(), batch)
-
-    def gradient(self, of_probe: Tensor, batch: int) -> Callable[[], AttentionMap]:
-        """What makes the gradient of the map."""
-        if isinstance(self.map, Attention):
-            return partial(self.map.gradient, of_probe)
-        return partial(by_head, of_probe, batch)
 
     def compare_order(self, values: Values, rows: Tensor) -> None:
         """Whether heads lie side by side in W_o's input, and tokens before examples; nobody waits for it here."""
@@ -88,6 +81,13 @@ class Tap:
         if self.value_source is None:
             return None
         return self.value_source.rows(batch, None if self.query_state is None else self.query_state.shape[-1])
+
+    def is_residual(self, state: Tensor, tag: Tag | None) -> bool:
+        """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
+        if self.query_state is not None:
+            return False
+        known = None if self.value_source is None else self.value_source.reads(state)
+        return not isinstance(tag, (Projection, Written, Branch)) if known is None else known
 
     def projection(self) -> Tensor | None:
         """W_o, if it is the one reader of the mixed values and finds their heads side by side."""

@@ -1,0 +1,257 @@
+"""A forward pass that keeps only what enters each block, and goes back through them one by one, as they are read.
+
+This is gradient checkpointing driven by the reader: flow reads blocks from the last to the first, which is the order in
+which gradients come. Of a block only its own activations are ever there, for as long as it is being read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass, field
+from threading import get_ident
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
+
+from whyformer.axes import AttentionMap, Positions, TokenMask
+from whyformer.errors import UnsupportedModel
+from whyformer.models.structure import config_of, dtype_of, layers_of
+from whyformer.propagation.mode import Backward, PropagationMode
+from whyformer.propagation.rules import LIBRA, Rule
+from whyformer.tracing.gradients import HiddenGradient
+from whyformer.tracing.kernels import Attention
+from whyformer.tracing.question import Question
+from whyformer.tracing.record import FoldedGradient
+from whyformer.tracing.recorder import Recorder
+from whyformer.tracing.tags import Tap
+
+
+@dataclass(frozen=True)
+class WayBack:
+    """How something is taken back through blocks: by rules, or as a gradient where there are none."""
+
+    rules: Mapping[str, Rule] | None = None
+    precise: bool = False
+    strict: bool = False
+
+
+def way_back(backward: Backward) -> WayBack:
+    """Gradients as they are, or by LibraGrad's rules."""
+    return WayBack(LIBRA) if backward == "libra" else WayBack()
+
+
+def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
+    """The blocks of a model that is a stack of them, in their order; none where that cannot be told."""
+    if getattr(config_of(model), "_attn_implementation", None) != "sdpa":
+        return ()
+    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
+    return next((tuple(stack) for stack in stacks if len(stack) == layers_of(model)), ())
+
+
+@dataclass(frozen=True, eq=False)
+class BlockCall:
+    """A block, what it was called with, its output as a leaf of what follows, and the attention operations in it."""
+
+    block: nn.Module
+    arguments: tuple[tuple[Any, ...], dict[str, Any]]
+    state: Tensor
+    output: Tensor
+    operations: range
+
+
+@dataclass(eq=False)
+class BlockPass:
+    """A forward pass by blocks, and the way back, which remembers the block it has come to."""
+
+    question: Question
+    blocks: Sequence[nn.Module]
+    calls: list[BlockCall] = field(default_factory=list)
+    without_rule: set[str] = field(default_factory=set)  # operations that a rule set has no rule for
+    _way: WayBack = field(default_factory=WayBack)
+    _end: Tensor | None = None
+    _place: int = 0
+    _gradient: Tensor | None = None
+    _taps: dict[int, tuple[Tap, Tensor | None]] = field(default_factory=dict)
+
+    def run(self, recorder: Recorder, mode: PropagationMode | None, inputs: dict[str, Any]) -> Any:
+        """The model's output; `recorder` notes the shapes of maps, `mode` sees what comes before and after blocks."""
+        with self._intercepted(recorder, mode):
+            return recorder.run(self.question.model, **inputs)
+
+    def begin(
+        self, ends: Sequence[Tensor], starts: Sequence[Tensor], mode: PropagationMode | None, way: WayBack
+    ) -> None:
+        """Take what starts at these ends of the graph back to the last block's output, where the blocks begin."""
+        if not any(end.requires_grad for end in ends):
+            raise HiddenGradient
+        with _using(mode, way):
+            (self._end,) = torch.autograd.grad(
+                ends, self.calls[-1].output, starts, retain_graph=True, allow_unused=True
+            )
+        if self._end is None:
+            raise HiddenGradient
+        self._way = way
+        self._restart()
+
+    def attention(self, operation: int) -> Attention:
+        """The attention call of an operation."""
+        self._go_to(operation)
+        source = self._taps[operation][0].map
+        assert isinstance(source, Attention)
+        return source
+
+    def gradient(self, operation: int) -> FoldedGradient:
+        """The gradient of an operation's map."""
+        attention = self.attention(operation)
+        of_mixed = self._taps[operation][1]
+        if of_mixed is None:
+            raise HiddenGradient
+        return FoldedGradient(attention, of_mixed)
+
+    def before(self, wanted: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
+        """What comes back through all blocks, taken on to tensors that lie before them."""
+        while self._place > 0:
+            self._step_back()
+        state = self.calls[0].state
+        if not state.requires_grad or self._gradient is None:
+            return (None,) * len(wanted)
+        return torch.autograd.grad(state, wanted, self._gradient.to(state.dtype), retain_graph=True, allow_unused=True)
+
+    def _restart(self) -> None:
+        self._place, self._gradient, self._taps = len(self.calls), self._end, {}
+
+    def _go_to(self, operation: int) -> None:
+        if operation in self._taps:
+            return
+        number = next(n for n, call in enumerate(self.calls) if operation in call.operations)
+        if number >= self._place:
+            self._restart()
+        while self._place > number:
+            self._step_back()
+
+    def _step_back(self) -> None:
+        """Run one block again, with a graph, and take the gradient back through it."""
+        self._place -= 1
+        call = self.calls[self._place]
+        model, batch, way = self.question.model, self.question.batch, self._way
+        mode = None if way.rules is None else PropagationMode(model, batch, precise=way.precise)
+        recorder = Recorder(batch, graph=True, mode=mode, fold=not way.precise, keep_maps=way.precise)
+        state = call.state.detach().requires_grad_()
+        args, kwargs = _with_state(call, state)
+        if not way.precise:
+            with torch.enable_grad():
+                args, kwargs = _in_own_dtype(call.block, (args, kwargs))
+        output = _tensor(recorder.run(call.block, *args, **kwargs))
+        probes = [tap.probe for tap in recorder.taps if tap.probe is not None]
+        with _using(mode, way):
+            start = self._gradient if self._gradient is None else self._gradient.to(output.dtype)
+            wanted = torch.autograd.grad(output, [state, *probes], start, allow_unused=True)
+        self.without_rule |= set() if mode is None else mode.without_rule
+        self._gradient = wanted[0]
+        self._taps = {n: (tap, x) for n, tap, x in zip(call.operations, recorder.taps, wanted[1:], strict=True)}
+
+    @contextmanager
+    def _intercepted(self, recorder: Recorder, mode: PropagationMode | None) -> Iterator[None]:
+        """While inside, the blocks of the model run without a graph, and what they were called with is kept."""
+        originals = [block.forward for block in self.blocks]
+        thread = get_ident()
+
+        def make(block: nn.Module, original: Any) -> Any:
+            def forward(*args: Any, **kwargs: Any) -> Any:
+                if get_ident() != thread:
+                    return original(*args, **kwargs)
+                first = recorder.seen
+                with torch.no_grad(), _paused(mode):
+                    result = original(*args, **kwargs)
+                output = _tensor(result).detach().requires_grad_()
+                state = self._state(args, kwargs)
+                arguments = (args, kwargs)
+                self.calls.append(BlockCall(block, arguments, state, output, range(first, recorder.seen)))
+                return output if isinstance(result, Tensor) else (output, *result[1:])
+
+            return forward
+
+        try:
+            for block, original in zip(self.blocks, originals, strict=True):
+                block.forward = make(block, original)
+            yield
+        finally:
+            for block in self.blocks:
+                del block.forward  # the class's own again
+
+    def _state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        """The state that enters a block: what the block before it gave, or its first tensor."""
+        leaves, _ = tree_flatten((args, kwargs))
+        tensors = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+        before = self.calls[-1].output if self.calls else tensors[0]
+        if not any(x is before for x in tensors) or any(x.requires_grad and x is not before for x in tensors):
+            raise UnsupportedModel("The blocks of this model do not hand on one state: it cannot go block by block.")
+        return before
+
+
+@dataclass(frozen=True)
+class BlockMap:
+    """The map of an operation, made when the way back has come to its block."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+    blocks: BlockPass
+    operation: int
+
+    def __call__(self) -> AttentionMap:
+        return self.blocks.attention(self.operation)()
+
+    def pick(self, rows: slice | Positions) -> Attention:
+        return self.blocks.attention(self.operation).pick(rows)
+
+
+@dataclass(frozen=True)
+class BlockGradient:
+    """The gradient of the map of an operation, made when the way back has come to its block."""
+
+    blocks: BlockPass
+    operation: int
+
+    def __call__(self) -> AttentionMap:
+        return self.blocks.gradient(self.operation)()
+
+    def pick(self, rows: slice | Positions) -> FoldedGradient:
+        return self.blocks.gradient(self.operation).pick(rows)
+
+    @property
+    def reached(self) -> TokenMask:
+        return self.blocks.gradient(self.operation).reached
+
+
+def _with_state(call: BlockCall, state: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    leaves, shape = tree_flatten(call.arguments)
+    both: tuple[tuple[Any, ...], dict[str, Any]] = tree_unflatten(
+        [state if x is call.state else x for x in leaves], shape
+    )
+    return both
+
+
+def _in_own_dtype(block: nn.Module, arguments: Any) -> Any:
+    """What a mode has widened on the way to a block, as the block takes it."""
+    dtype = dtype_of(block)
+    return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, arguments)
+
+
+def _tensor(output: Any) -> Tensor:
+    tensor: Tensor = output if isinstance(output, Tensor) else output[0]
+    return tensor
+
+
+def _using(mode: PropagationMode | None, way: WayBack) -> AbstractContextManager[None]:
+    if mode is None or way.rules is None:
+        return nullcontext()
+    return mode.using(way.rules, strict=way.strict, keep=True)
+
+
+def _paused(mode: PropagationMode | None) -> AbstractContextManager[None]:
+    """Without a graph there is nothing for a mode to see; but relevance wants states in float32, which it makes."""
+    return nullcontext() if mode is None or mode.precise else mode.paused()

@@ -1,0 +1,36 @@
+"""Parameters as constants: their gradients are never wanted, and whether they are being trained changes nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from torch import nn
+from torch.overrides import TorchFunctionMode
+
+from whyformer.models.weights import is_lending_weights
+
+Function = Callable[..., Any]
+
+
+class Frozen(TorchFunctionMode):
+    """While inside, parameters are constants: whether they are being trained changes no gradient, nor its rounding."""
+
+    def __torch_function__(
+        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        if is_lending_weights():
+            return func(*args, **(kwargs or {}))
+        return func(*plain(args), **plain_values(kwargs or {}))
+
+
+def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with parameters cut off from the graph: their gradients are never wanted."""
+    return tuple(
+        x.detach() if isinstance(x, nn.Parameter) else type(x)(plain(tuple(x))) if type(x) in (tuple, list) else x
+        for x in args
+    )
+
+
+def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return dict(zip(kwargs, plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs

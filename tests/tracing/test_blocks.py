@@ -1,0 +1,74 @@
+"""Going back block by block gives what the whole graph gives, and leaves the model as it was."""
+
+import copy
+
+import pytest
+import torch
+
+from tiny_models import FAMILIES, built, inputs_of
+from whyformer import METHODS, attribute
+from whyformer.tracing.blocks import find_blocks
+
+STACKS = [name for name in FAMILIES if find_blocks(FAMILIES[name]())]
+WAYS = [
+    ("generic_attention", {}),
+    ("generic_attention", {"backward": "libra"}),
+    ("generic_attention", {"clamp": "after"}),
+    ("attention_gradient", {}),
+    ("bi_head", {"steps": 2}),
+    ("input_x_gradient", {}),
+    ("input_x_gradient", {"backward": "libra"}),
+    ("integrated_gradients", {"steps": 3}),
+    ("integrated_gradients", {"steps": 3, "backward": "libra"}),
+    ("lrp", {"rules": "attn_lrp"}),
+    ("lrp", {"rules": "z_plus"}),
+    ("lrp", {"rules": "dtd"}),
+]
+
+
+def double(inputs):
+    return {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
+
+
+def test_most_families_are_stacks_of_blocks():
+    assert {"bert", "vit", "dinov2"} <= set(STACKS)
+
+
+@pytest.mark.parametrize("family", STACKS)
+@pytest.mark.parametrize(("method", "options"), WAYS, ids=lambda x: x if isinstance(x, str) else " ".join(map(str, x)))
+def test_going_block_by_block_gives_what_the_whole_graph_gives(method, options, family):
+    model, inputs = FAMILIES[family]().double(), double(inputs_of(family))
+    expected = attribute(model, inputs, 1, method, checkpoint=False, **options)
+    forwards = [vars(block).get("forward") for block in find_blocks(model)]
+    scores = attribute(model, inputs, 1, method, checkpoint=True, **options)
+    assert [vars(block).get("forward") for block in find_blocks(model)] == forwards == [None] * len(forwards)
+    for stream, values in expected.items():
+        torch.testing.assert_close(scores[stream], values, rtol=1e-7, atol=1e-8 * float(values.abs().max()) + 1e-15)
+
+
+@pytest.mark.parametrize(("method", "options"), WAYS, ids=lambda x: x if isinstance(x, str) else " ".join(map(str, x)))
+def test_a_decoder_of_half_precision_goes_block_by_block(method, options):
+    config = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
+    model = built("LlamaForCausalLM", "LlamaConfig", vocab_size=60, num_key_value_heads=2, **config).bfloat16()
+    inputs = {"input_ids": torch.arange(3, 21)[None], "logits_to_keep": 1}
+    (expected,) = attribute(copy.deepcopy(model).float(), inputs, 1, method, checkpoint=False, **options).values()
+    (scores,) = attribute(model, inputs, 1, method, checkpoint=True, **options).values()
+    assert scores.dtype == torch.float32
+    assert float((scores - expected).norm() / expected.norm()) < 0.08
+
+
+def test_blocks_are_as_they_were_after_an_error():
+    model = FAMILIES["bert"]()
+    with pytest.raises(IndexError):
+        attribute(
+            model, inputs_of("bert") | {"input_ids": torch.full((3, 9), 1000)}, 1, "generic_attention", checkpoint=True
+        )
+    assert all("forward" not in vars(block) for block in find_blocks(model))
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_whatever_reads_nothing_of_blocks_takes_the_switch_too(method):
+    model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
+    expected = attribute(model, inputs, 1, method)
+    scores = attribute(model, inputs, 1, method, checkpoint=True)
+    torch.testing.assert_close(dict(scores), dict(expected), rtol=1e-7, atol=1e-9)
