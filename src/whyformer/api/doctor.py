@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from whyformer.api.attribution import attribute
+from whyformer.api.attribution import DEFAULT_METHOD, attribute
 from whyformer.api.checkup import Checkup
 from whyformer.axes import Inputs, Logits
 from whyformer.errors import UnsupportedModel, WhyformerError, reason_of
@@ -96,7 +96,11 @@ def checkup(loaded_model: LoadedModel) -> Checkup:
         methods=methods,
         completeness=completeness,
         problems=(*_logit_problems(difference, largest, plain), *failures),
-        notes=(*_record_notes(recorder, model), *_collapse_notes(first_content, len(content))),
+        notes=(
+            *_record_notes(recorder, model),
+            *_collapse_notes(first_content, len(content)),
+            *_default_notes(model, inputs, methods),
+        ),
     )
 
 
@@ -181,6 +185,17 @@ def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
     return (
         f"raw_attention puts {share:.0%} of its score on the first of {count} content tokens: prefer another method.",
     )
+
+
+def _default_notes(model: nn.Module, inputs: Inputs, methods: Mapping[str, str | None]) -> tuple[str, ...]:
+    """What is computed where no method is named, if it is not the default."""
+    if methods.get(DEFAULT_METHOD) is None:
+        return ()
+    try:
+        remarks = attribute(model, inputs).remarks
+    except WhyformerError:
+        return ()
+    return tuple(f"Where no method is named: {remark}" for remark in remarks if DEFAULT_METHOD in remark)
 
 
 def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:
