@@ -98,7 +98,7 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "ConvBERT": encoder("ConvBert", **ENCODER, embedding_size=32),
     "BigBird": encoder("BigBird", **ENCODER, attention_type="original_full"),
     "BigBird in blocks": encoder(
-        "BigBird", **ENCODER, attention_type="block_sparse", block_size=2, num_random_blocks=1
+        "BigBird", **ENCODER, attention_type="block_sparse", block_size=1, num_random_blocks=1
     ),
     "Longformer": encoder("Longformer", **ENCODER, attention_window=4),
     "Mamba": decoder("Mamba", **ENDS, vocab_size=60, hidden_size=32, num_hidden_layers=2, state_size=4),

@@ -31,7 +31,7 @@ def _scale_output(tag: Written, tensor: Tensor, factor: Any) -> Written | None:
     tap = tag.tap
     if not isinstance(factor, Tensor) or factor.dim() == 0 or factor.shape == tensor.shape[-1:]:
         if tap.output_weight is not None:  # LayerScale, or the weights of a norm, belong to W_o
-            tap.output_weight = (tap.output_weight.T * factor).T.detach()
+            tap.output_weight = (tap.output_weight.T * factor).T.detach().to(tap.output_weight.dtype)
         return tag
     if tag.is_joined or not _is_by_token(factor, tensor):
         return None
