@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tiny_decoders import DECODERS, OTHERS
+from tiny_architectures import DECODERS, OTHERS
 from tiny_models import FAMILIES, image_inputs, text_inputs
 from whyformer import attribute
 from whyformer.tracing.build import trace

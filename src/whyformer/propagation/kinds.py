@@ -43,7 +43,8 @@ PICKING = frozenset(
     "cat concat concatenate stack hstack vstack gather index_select take_along_dim where roll flip pad tril triu "
     "__setitem__ masked_select max_pool2d max_pool1d amax detach requires_grad_ item numpy cpu cuda unfold "
     "alpha_dropout feature_dropout dropout1d dropout2d masked_scatter index_put one_hot topk sort max min maximum "
-    "minimum as_strided diagonal copy_ scatter scatter_ index_copy index_copy_ index_put_ masked_scatter_ fill_ zero_".split()
+    "minimum as_strided diagonal unsqueeze_ squeeze_ transpose_ t_ copy_ scatter scatter_ index_copy index_copy_ "
+    "index_put_ masked_scatter_ fill_ zero_".split()
 )
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
 SWITCHES = frozenset(name for name, kind in KINDS.items() if kind == "denominator") | {

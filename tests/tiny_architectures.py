@@ -1,13 +1,16 @@
-"""Small random decoders, one of each architecture that people explain, built from the stock classes."""
+"""Small random models, one of each architecture that people explain, built from the stock classes."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any
 
 from torch import nn
 
 from tiny_models import built
+from whyformer import Attribution, attribute
+from whyformer.axes import Inputs
 
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 DECODER = ENDS | {
@@ -103,3 +106,27 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
     "Longformer": encoder("Longformer", **ENCODER, attention_window=4),
     "Mamba": decoder("Mamba", **ENDS, vocab_size=60, hidden_size=32, num_hidden_layers=2, state_size=4),
 }
+
+# What is computed of each: the name of a method, and its options.
+METHODS: dict[str, tuple[str | None, dict[str, Any]]] = {
+    "no method named": (None, {"steps": 2}),
+    "rollout": ("rollout", {}),
+    "generic_attention": ("generic_attention", {}),
+    "input_x_gradient": ("input_x_gradient", {}),
+    "input_x_gradient by libra": ("input_x_gradient", {"backward": "libra"}),
+    "lrp by attn_lrp": ("lrp", {"rules": "attn_lrp"}),
+    "integrated_gradients": ("integrated_gradients", {"steps": 2}),
+}
+READ_INPUTS = "input_x_gradient, integrated_gradients and lrp read inputs alone."
+
+
+def attribution_of(model: nn.Module, inputs: Inputs, method: str) -> Attribution:
+    name, options = METHODS[method]
+    return attribute(model, positioned(model, inputs), 1, name, **options)
+
+
+def positioned(model: nn.Module, inputs: Inputs) -> Inputs:
+    """With the positions that a text has without its padding, for models that do not count real tokens themselves."""
+    if "position_ids" not in inspect.signature(model.forward).parameters:
+        return inputs
+    return {**inputs, "position_ids": (inputs["attention_mask"].cumsum(dim=1) - 1).clamp(min=0)}
