@@ -135,6 +135,24 @@ def third_party() -> str:
     return table(["model", "logits differ by", "maps", "with W_v, W_o and state", "methods"], rows)
 
 
+def architectures() -> str:
+    """Which methods work on which architectures, and why others cannot."""
+    rows, reasons = [], []
+    for row in json.loads((RESULTS / "architectures.json").read_text())["architectures"]:
+        cells = []
+        for result in row["methods"].values():
+            reason = result.get("refused")
+            if reason is not None and reason not in reasons:
+                reasons.append(reason)
+            remark = next((text for text in result.get("remarks", ()) if " instead." in text), None)
+            name = "" if remark is None else remark.rpartition("): ")[2].partition(" instead.")[0]
+            cells.append(f"✗ {reasons.index(reason) + 1}" if reason is not None else name or "✓")
+        rows.append([row["architecture"], *cells])
+        methods = list(row["methods"])
+    notes = "\n".join(f"{number}. {reason}" for number, reason in enumerate(reasons, 1))
+    return f"{table(['architecture', *methods], rows)}\n\n{notes}"
+
+
 def card(name: str) -> str:
     """What a bundled model reached on data it was not trained on."""
     return table(["measured on held-out data", ""], card_rows(name))
@@ -340,6 +358,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "agreement": agreement,
     "quadrature": quadrature,
     "third-party": third_party,
+    "architectures": architectures,
     "bundled": bundled,
     "one-sense": one_sense,
     "scenes-speed": scenes_speed,

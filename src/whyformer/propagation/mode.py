@@ -128,7 +128,7 @@ class PropagationMode(TorchFunctionMode):
                 self._facts.carry("transpose", args, value)
             return value
         args, kwargs = self._wide((args, kwargs or {}))
-        if _is_in_place(name) and (maker := self._facts.maker(args[0])) is not None:
+        if _is_in_place(name) and (maker := self._facts.maker(next(iter((*args, *kwargs.values())), None))) is not None:
             maker.keep_output()
         if name in MOVING or name in KEEPING or name in PICKING or not _in_graph(args, kwargs):
             result = func(*args, **kwargs)
