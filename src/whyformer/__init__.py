@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from whyformer.api.continuation import continuation
     from whyformer.api.doctor import doctor
     from whyformer.api.explain import explain, explain_batch
+    from whyformer.api.memory import estimate_memory
     from whyformer.axes import head_mean
     from whyformer.benchmark.evaluation import Evaluation, evaluate
     from whyformer.data.registry import READERS, reader
@@ -61,6 +62,7 @@ _HOMES = {
     "contrast": "targets.scores",
     "detection": "targets.scores",
     "doctor": "api.doctor",
+    "estimate_memory": "api.memory",
     "evaluate": "benchmark.evaluation",
     "explain": "api.explain",
     "explain_batch": "api.explain",
@@ -102,6 +104,7 @@ __all__ = [
     "contrast",
     "detection",
     "doctor",
+    "estimate_memory",
     "evaluate",
     "explain",
     "explain_batch",

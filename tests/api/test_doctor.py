@@ -204,7 +204,7 @@ def test_json_says_the_same(vit):
 @pytest.mark.parametrize("flags", [[], ["--json"]])
 def test_the_exit_code_says_that_something_is_wrong(vit, monkeypatch, flags):
     unwell = checkup(drifting(vit))
-    monkeypatch.setattr(doctor_module, "checkup", lambda _: unwell)
+    monkeypatch.setattr(doctor_module, "checkup", lambda _, tokens=None: unwell)
     result = CliRunner().invoke(app, ["doctor", str(vit), *flags])
     assert result.exit_code == 1
     assert "the logits differ by" in " ".join(result.stdout.split())

@@ -266,14 +266,16 @@ class Adapted(nn.Module):
 
 
 @pytest.mark.parametrize("projection", ["o_proj", "v_proj"])
-def test_bi_token_refuses_adapters_and_says_why(projection):
-    model = FAMILIES["vit"]()
+def test_bi_token_reads_an_adapter_into_the_weight_it_adapts(projection):
+    model, merged = FAMILIES["vit"](), FAMILIES["vit"]()
     attention = model.vit.layers[1].attention
-    setattr(attention, projection, Adapted(getattr(attention, projection)))
-    missing = "W_o" if projection == "o_proj" else "W_v"
-    with pytest.raises(UnsupportedModel, match=rf"bi_token needs {missing}.* of block 1 .*LoRA"):
-        attribute(model.eval(), image_inputs(), 0, "bi_token")
-    assert torch.isfinite(attribute(model, image_inputs(), 0, "bi_head")["image"]).all()
+    adapted = Adapted(getattr(attention, projection))
+    setattr(attention, projection, adapted)
+    with torch.no_grad():
+        weight = getattr(merged.vit.layers[1].attention, projection).weight
+        weight += adapted.up.weight @ adapted.down.weight * 0.5
+    scores = (attribute(one.eval(), image_inputs(), 0, "bi_token")["image"] for one in (model, merged))
+    torch.testing.assert_close(*scores, rtol=1e-4, atol=1e-6)
 
 
 def test_a_model_in_training_mode_is_refused():

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from html import escape
 
 from whyformer.render.text import readable
+
+GIB = 2**30
 
 
 @dataclass(frozen=True, repr=False)
@@ -17,6 +19,8 @@ class Checkup:
     of tokens; `stream` is the one it is read in, or the first of two. Shares are of raw_attention there: the first
     token's of all tokens, the first content token's of the content. A method that applies has None, any other the
     reason why not. Completeness is how far a method's scores are from adding up, as a share of what they should.
+    Where memory was asked about: how many tokens for, the bytes that each method takes, None for one that ran out of
+    it while it was measured, and the bytes that the device has.
 
     Example:
         >>> checkup = whyformer.doctor("mini-bert")
@@ -49,6 +53,9 @@ class Checkup:
     completeness: Mapping[str, float]
     problems: tuple[str, ...]
     notes: tuple[str, ...]
+    memory_tokens: int | None = None
+    memory: Mapping[str, int | None] = field(default_factory=dict)
+    memory_available: int = 0
 
     @property
     def is_healthy(self) -> bool:
@@ -83,8 +90,20 @@ class Checkup:
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """For each method that it applies, or why not."""
-        return {name: "applies" if reason is None else reason for name, reason in self.methods.items()}
+        """For each method that it applies, or why not; and what it takes, where that was asked about."""
+        return {
+            name: f"applies{self._memory_of(name)}" if reason is None else reason
+            for name, reason in self.methods.items()
+        }
+
+    def _memory_of(self, method: str) -> str:
+        if method not in self.memory:
+            return ""
+        size, available = self.memory[method], self.memory_available
+        if size is None:
+            return f"; {self.memory_tokens:,} tokens do not fit: memory ran out at fewer"
+        verdict = "fits" if size <= available else "does not fit"
+        return f"; {self.memory_tokens:,} tokens take {size / GIB:.2f} GiB of {available / GIB:.1f}: {verdict}"
 
     @property
     def remarks(self) -> list[str]:

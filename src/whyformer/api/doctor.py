@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from whyformer.api.attribution import DEFAULT_METHOD, attribute
 from whyformer.api.checkup import Checkup
+from whyformer.api.memory import OutOfMemory, available_bytes, check_tokens, estimate_memory
 from whyformer.axes import Inputs, Logits
 from whyformer.errors import UnsupportedModel, WhyformerError, reason_of
 from whyformer.inputs.collate import model_inputs
@@ -35,12 +36,13 @@ INFINITE = "gives scores that are not finite."
 COLLAPSE = 0.5  # of the score on one token hides all others
 
 
-def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> Checkup:
+def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None, *, tokens: int | None = None) -> Checkup:
     """Look a model over: whether it is recorded truly, how its tokens are laid out, and which methods apply.
 
     Args:
         model: The name of a bundled model, a folder, a Hugging Face id, a torch module, or what `load` returns.
         processor: The tokenizer or image processor of a module that does not say where its own is.
+        tokens: For a model that reads texts: also estimate what memory each method takes for one of so many tokens.
 
     Returns:
         A Checkup: print it, or read its fields; `is_healthy` says whether anything is wrong.
@@ -53,12 +55,14 @@ def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -
         >>> whyformer.doctor("mini-vit").is_healthy
         True
     """
-    return checkup(resolve_model(model, processor))
+    return checkup(resolve_model(model, processor), tokens=tokens)
 
 
-def checkup(loaded_model: LoadedModel) -> Checkup:
+def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
     """Put one neutral example through the model, plain and recorded, and through every method."""
     model, one = loaded_model.model, _neutral(loaded_model)
+    if tokens is not None:
+        check_tokens(model, tokens)
     inputs = model_inputs(loaded_model, [one])
     probe = trace(model, inputs, reads=Reads(maps="last"))
     with torch.no_grad():
@@ -101,7 +105,21 @@ def checkup(loaded_model: LoadedModel) -> Checkup:
             *_collapse_notes(first_content, len(content)),
             *_default_notes(model, inputs, methods),
         ),
+        memory_tokens=tokens,
+        memory={} if tokens is None else _memory(model, tokens, [name for name in methods if methods[name] is None]),
+        memory_available=0 if tokens is None else available_bytes(model),
     )
+
+
+def _memory(model: nn.Module, tokens: int, methods: Sequence[str]) -> dict[str, int | None]:
+    """What each method takes; None for one that ran out of memory while it was measured."""
+    sizes: dict[str, int | None] = {}
+    for name in methods:
+        try:
+            sizes[name] = estimate_memory(model, tokens, name)
+        except OutOfMemory:
+            sizes[name] = None
+    return sizes
 
 
 def _neutral(loaded_model: LoadedModel) -> EncodedExample:

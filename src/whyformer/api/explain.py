@@ -13,6 +13,7 @@ from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, first_that_applies
+from whyformer.api.batches import MemoryLimit
 from whyformer.api.progress import track
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
@@ -164,11 +165,15 @@ def explain_encoded(
 
     def run(choice: Choice) -> list[Explanation]:
         by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
-        title = f"{choice.method.name} on {loaded_model.name}"
-        for batch in track(list(_batches(encoded, size)), title, progress=progress):
+        limit, doing = MemoryLimit(size), f"{choice.method.name} on {loaded_model.name}"
+
+        def answer(batch: Sequence[EncodedExample], checkpoint: bool | None) -> list[Answer]:
             each = [targets[one.example] for one in batch] if isinstance(targets, list) else targets
-            for one, answer in zip(batch, _answers(loaded_model, batch, each, choice, readout), strict=True):
-                by_example[one.example].append(answer)
+            return _answers(loaded_model, batch, each, choice, readout, checkpoint)
+
+        for batch in track(list(_batches(encoded, size)), doing, progress=progress):
+            for one, each_answer in zip(batch, limit.map_batches(batch, answer, doing), strict=True):
+                by_example[one.example].append(each_answer)
         way = {} if choice.backward == "gradient" else {"backward": choice.backward}
         explanations = [
             explanation_of(parts, loaded_model, choice.method, {**choice.options, **way}) for parts in by_example
@@ -184,7 +189,9 @@ def _answers(
     target: Any,
     choice: Choice,
     readout: str | int | Tensor | None,
+    checkpoint: bool | None,
 ) -> list[Answer]:
+    """What the method of the choice gives of a batch."""
     task = loaded_model.task
     trace = build.trace(
         loaded_model.model,
@@ -194,6 +201,7 @@ def _answers(
         readout=readout,
         backward=choice.backward,
         labels=Vocabulary(loaded_model.tokenizer) if task.writes else None,
+        checkpoint=checkpoint,
     )
     return list(answers(trace, choice.method, with_black_baseline(choice.options, loaded_model), batch, task))
 
@@ -223,13 +231,16 @@ def _settle_targets(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]
     parts = Counter(one.example for one in encoded)
     several = [one for one in encoded if each[one.example] == "predicted" and parts[one.example] > 1]
     logits: dict[int, list[Tensor]] = {}
-    for batch in _batches(several, batch_size):
-        with torch.no_grad():
-            output = logits_of(loaded_model.model(**model_inputs(loaded_model, batch)))
-        for one, row in zip(batch, output, strict=True):
-            logits.setdefault(one.example, []).append(row)
-    for example, rows in logits.items():
-        each[example] = int(torch.stack(rows).mean(dim=0).argmax())
+
+    @torch.no_grad()
+    def logits_of_batch(batch: Sequence[EncodedExample], checkpoint: bool | None) -> list[Tensor]:
+        return list(logits_of(loaded_model.model(**model_inputs(loaded_model, batch))))
+
+    rows = MemoryLimit(batch_size).map_batches(several, logits_of_batch, f"{loaded_model.name} alone")
+    for one, row in zip(several, rows, strict=True):
+        logits.setdefault(one.example, []).append(row)
+    for example, parts_of_it in logits.items():
+        each[example] = int(torch.stack(parts_of_it).mean(dim=0).argmax())
     return each
 
 

@@ -8,6 +8,8 @@ from typing import TypeVar
 
 import torch
 
+from whyformer.api.batches import is_out_of_memory
+
 Result = TypeVar("Result")
 
 
@@ -38,10 +40,3 @@ class BatchSize:
 def is_machine_error(error: Exception) -> bool:
     """Whether the accelerator or PyTorch's memory failed, and not the sample that was worked on."""
     return isinstance(error, RuntimeError) and (isinstance(error, torch.AcceleratorError) or is_out_of_memory(error))
-
-
-def is_out_of_memory(error: RuntimeError) -> bool:
-    """PyTorch has a class for it on accelerators, and only words on the CPU."""
-    return isinstance(error, torch.OutOfMemoryError) or any(
-        words in str(error).lower() for words in ("out of memory", "can't allocate memory", "cannot allocate memory")
-    )

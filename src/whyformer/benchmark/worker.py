@@ -46,7 +46,9 @@ class Worker:
 
 def make_worker(plan: Plan, device: str | None = None) -> Worker:
     """The worker with the plan's model, which is loaded unless it is already."""
-    loaded_model = plan.model if isinstance(plan.model, LoadedModel) else load(plan.model, device=device)
+    if isinstance(plan.model, LoadedModel):
+        return Worker(plan, plan.model, BatchSize(plan.suite.batch))
+    loaded_model = load(plan.model, device=device, dtype="float32")  # whatever the machine: runs are compared
     return Worker(plan, loaded_model, BatchSize(plan.suite.batch))
 
 

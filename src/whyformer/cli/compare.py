@@ -94,7 +94,7 @@ def compare(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     device: options.DeviceName = None,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
 ) -> None:
     """Put methods side by side, for one or more labels and models; the default comes first."""
     from whyformer.cli.output import check_file

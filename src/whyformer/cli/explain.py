@@ -41,7 +41,7 @@ def explain(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     device: options.DeviceName = None,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     batch_size: options.BatchSize = None,
 ) -> None:
     """Show which parts of an image or a text the answer rests on."""
@@ -112,7 +112,7 @@ def continue_(
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
     device: options.DeviceName = None,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
     batch_size: options.BatchSize = None,
 ) -> None:
     """Let a model write, and show which words before it each token rests on."""

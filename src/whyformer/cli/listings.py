@@ -54,13 +54,16 @@ def doctor(
     plugin: options.Plugins = None,
     as_json: options.AsJson = False,
     device: options.DeviceName = None,
-    dtype: options.Dtype = "float32",
+    dtype: options.Dtype = None,
+    tokens: Annotated[
+        int | None, typer.Option(help="Also say what memory each method takes for a text of so many tokens.")
+    ] = None,
 ) -> None:
     """Check a model before its explanations are trusted; exit code 1 if something is wrong."""
     from whyformer.api.doctor import checkup
 
     load_plugins(plugin or ())
-    result = checkup(load_model(model, device=device, dtype=dtype, quiet=as_json))
+    result = checkup(load_model(model, device=device, dtype=dtype, quiet=as_json), tokens=tokens)
     typer.echo(json.dumps({"is_healthy": result.is_healthy, **asdict(result)}, indent=1) if as_json else result)
     raise typer.Exit(0 if result.is_healthy else 1)
 

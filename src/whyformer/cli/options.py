@@ -106,9 +106,10 @@ DeviceName = Annotated[
     typer.Option(help="cpu, cuda, cuda:1, mps …; the GPU if there is one and none is named.", rich_help_panel=MACHINE),
 ]
 Dtype = Annotated[
-    DtypeName,
+    DtypeName | None,
     typer.Option(
-        help="The precision to compute in; auto: the one that the model's weights are stored in.",
+        help="The precision to compute in; auto: the one that the model was saved in. If not given, auto on a GPU, "
+        "float32 on a CPU.",
         rich_help_panel=MACHINE,
     ),
 ]

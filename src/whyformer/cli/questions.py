@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, cast, get_args, get_type_hints
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
 
 import typer
 
@@ -76,30 +76,14 @@ def _value(method: Method, name: str, text: str) -> Any:
     return text
 
 
-def load_model(name: str, *, device: str | None = None, dtype: DtypeName = "float32", quiet: bool) -> LoadedModel:
+def load_model(name: str, *, device: str | None = None, dtype: DtypeName | None = None, quiet: bool) -> LoadedModel:
     """The model by its name, on this device and in this precision."""
-    import torch
-
     from whyformer.models.loading import load
+    from whyformer.models.placement import check_device
 
-    precision = "auto" if dtype == "auto" else getattr(torch, dtype)
-    if device is not None:
-        _check_device(device)
+    place = None if device is None else check_device(device, "--device ")
     with spinner(f"Loading {safe(name)}", quiet=quiet):
-        return load(name, device=device, dtype=cast(Any, precision))
-
-
-def _check_device(name: str) -> None:
-    """Refuse a device that this machine does not have."""
-    import torch
-
-    try:
-        if torch.empty(0, device=name).is_meta:
-            raise RuntimeError("it holds no values")
-    except (RuntimeError, AssertionError, NotImplementedError) as error:
-        counts = {"cpu": 1, "cuda": torch.cuda.device_count(), "mps": int(torch.backends.mps.is_available())}
-        known = [kind if count == 1 else f"{kind}:0 to {kind}:{count - 1}" for kind, count in counts.items() if count]
-        raise WhyformerError(f"--device {name!r}: this machine has {', '.join(known)}.") from error
+        return load(name, device=place, dtype=dtype)
 
 
 def target_of(text: str, model: LoadedModel) -> str | int:

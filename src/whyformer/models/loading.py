@@ -21,6 +21,8 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 from torch import nn
 
 from whyformer.errors import WhyformerError, nearest, with_article
+from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
+from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, task_of
 from whyformer.models.zoo import bundled, bundled_folder
 
@@ -83,7 +85,11 @@ class _Source:
 
 
 def load(
-    name: str | Path, *, device: str | torch.device | None = None, dtype: torch.dtype = torch.float32
+    name: str | Path,
+    *,
+    device: str | torch.device | None = None,
+    dtype: Dtype | None = None,
+    device_map: DeviceMap | None = None,
 ) -> LoadedModel:
     """Load a model with its processor, ready to be explained.
 
@@ -92,30 +98,35 @@ def load(
     Args:
         name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, or a hub id.
         device: Where it is to compute; a GPU where there is one, unless given.
-        dtype: What it is to compute in.
+        dtype: What it is to compute in: a torch dtype or its name, or "auto" for what the checkpoint is meant to be
+            computed in. Unless given, "auto" on a GPU and float32 on a CPU.
+        device_map: Instead of a device, how the model is spread over several, as transformers takes it: "auto", or a
+            device, "cpu" or "disk" by module name. Needs accelerate.
 
     Returns:
         The LoadedModel.
 
     Raises:
-        WhyformerError: If there is no such model, its files are damaged, or it answers in no way that can be explained.
+        WhyformerError: If there is no such model, its files are damaged, or it answers in no way that can be explained,
+            or the device, the dtype or the device map cannot be used here.
 
     Example:
         >>> whyformer.load("mini-vit", device="cpu").name
         'mini-vit'
     """
-    text = str(name)
+    text, placement = str(name), placement_of(device, dtype, device_map)
     with quiet():
         source = _source(text)
         with _reading("configuration", text):
             config = transformers.AutoConfig.from_pretrained(source.place, **source.how)
-        model = _model(source, config, text, dtype)
+        model = _model(source, config, text, placement)
         with _reading("processor", text):
             processor = _processor(source, model)
     _check_vocabulary(model, processor, text)
-    place = device or ("cuda" if torch.cuda.is_available() else "cpu")
+    if placement.device is not None:
+        model = model.to(placement.device)
     is_folder = os.path.isdir(source.place)
-    return LoadedModel(model.to(place).eval(), processor, Path(source.place).resolve().name if is_folder else text)
+    return LoadedModel(model.eval(), processor, Path(source.place).resolve().name if is_folder else text)
 
 
 def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> LoadedModel:
@@ -131,6 +142,7 @@ def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = 
             "A model is a name, a folder, a Hugging Face id, or a torch.nn.Module you have loaded, not "
             f"{model!r:.40}.{_bundled_names('')}"
         )
+    model = unwrapped(model)
     place = getattr(getattr(model, "config", None), "_name_or_path", "")
     is_folder = os.path.isdir(place)
     if processor is None and (is_folder or _is_hub_id(place)):
@@ -246,17 +258,17 @@ def _reading(part: str, name: str) -> Iterator[None]:
         raise WhyformerError(f"Cannot load {name!r}: {reason}") from error
 
 
-def _model(source: _Source, config: Any, name: str, dtype: torch.dtype) -> nn.Module:
+def _model(source: _Source, config: Any, name: str, placement: Placement) -> nn.Module:
     """The model with its weights, all of them: transformers would make up those it does not find."""
     model_class = _model_class(config, name)
     with _reading("weights file", name):
         model, report = model_class.from_pretrained(
             source.place,
             config=config,
-            dtype=dtype,
             use_safetensors=True,
             ignore_mismatched_sizes=True,
             output_loading_info=True,
+            **placement.arguments,
             **source.how,
         )
     if report["mismatched_keys"]:

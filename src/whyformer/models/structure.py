@@ -22,14 +22,22 @@ def unwrapped(model: nn.Module) -> nn.Module:
     A prompt that was learned is put before the input by PEFT's wrapper itself, so that one stays.
     """
     model = getattr(model, "_orig_mod", model)
-    if not hasattr(model, "peft_config") or not hasattr(model, "get_base_model"):
-        return model
+    inside: Any = getattr(model, "get_base_model", None) if hasattr(model, "peft_config") else None
     learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
-    return model if learned_prompt else cast(nn.Module, model.get_base_model())
+    return model if inside is None or learned_prompt else cast(nn.Module, inside())
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model computes: the device of its first parameter that has data, or of a buffer."""
+    """Where the model takes its inputs: the device of its first parameter that has data, or of a buffer.
+
+    Spread over several devices it takes them where its embeddings run, which need not be where they are kept.
+    """
+    if hasattr(model, "hf_device_map"):
+        embeddings = (module for module in model.modules() if isinstance(module, (nn.Embedding, nn.Conv2d)))
+        places = (getattr(getattr(module, "_hf_hook", None), "execution_device", None) for module in embeddings)
+        place = next((place for place in places if place is not None), None)
+        if place is not None:
+            return torch.device(f"cuda:{place}" if isinstance(place, int) else place)
     tensors = (tensor for part in (model.parameters(), model.buffers()) for tensor in part)
     return next((tensor.device for tensor in tensors if not tensor.is_meta), torch.device("cpu"))
 

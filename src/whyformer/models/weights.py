@@ -1,13 +1,25 @@
-"""Weights as they are kept: brought to the device when a module runs, or stored in fewer bits."""
+"""Weights as they are kept: brought to the device when a module runs, stored in fewer bits, hidden in a kernel."""
 
 from __future__ import annotations
 
 import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, cast
+from weakref import WeakKeyDictionary
 
+import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 # Where accelerate puts weights that it keeps elsewhere into a module before it runs, and takes them out again.
 LENDING = ("accelerate.utils.modeling", "accelerate.utils.offload")
+
+_LOCK = threading.RLock()
+_READERS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how often a model's weights are being read
+_THREAD = threading.local()  # in which of them
 
 
 def is_lending_weights() -> bool:
@@ -16,13 +28,21 @@ def is_lending_weights() -> bool:
     Call it from `__torch_function__`. Such a weight must stay the Parameter it is, in its own dtype: what a mode makes
     of it would stay in the model.
     """
-    return sys._getframe(2).f_globals.get("__name__") in LENDING
+    frame = sys._getframe(2)
+    # A mode above may have let it through, and nn.Parameter makes one.
+    while frame.f_back is not None and frame.f_code.co_name in ("__torch_function__", "__new__"):
+        frame = frame.f_back
+    return frame.f_globals.get("__name__") in LENDING
+
+
+def is_packed(weight: Tensor) -> bool:
+    """Whether a tensor stands for values that it stores in fewer bits, as those of torchao and quanto do."""
+    return type(weight) not in (Tensor, nn.Parameter) and is_traceable_wrapper_subclass(weight)
 
 
 def plain_weight(weight: Tensor) -> Tensor:
     """The weight's values outside the graph, whatever it is stored in."""
-    values = weight.detach()
-    return values if type(values) is Tensor else values.dequantize()
+    return weight.detach().dequantize() if is_packed(weight) else weight.detach()
 
 
 def module_here() -> nn.Module | None:
@@ -34,3 +54,79 @@ def module_here() -> nn.Module | None:
             return owner
         frame = frame.f_back  # type: ignore[assignment]
     return None
+
+
+def opaque_layers(model: nn.Module) -> list[nn.Module]:
+    """Linear layers that multiply in a kernel of their own, and can say what their weight is: bitsandbytes, HQQ."""
+    return [module for module in model.modules() if _is_bitsandbytes(module) or _dequantises(module)]
+
+
+@contextmanager
+def readable_weights(model: nn.Module) -> Iterator[None]:
+    """While inside, and in this thread, opaque layers are linear operations with their dequantised weights.
+
+    A mode can see those, and a rule go back through them. Their values stay those of the model's own kernel.
+    """
+    layers = opaque_layers(model)
+    if not layers:
+        yield
+        return
+    with _LOCK:
+        _READERS[model] = _READERS.get(model, 0) + 1
+        if _READERS[model] == 1:
+            for layer in layers:
+                # accelerate's hooks call the forward pass they have put by
+                name = "_old_forward" if "_old_forward" in vars(layer) else "forward"
+                vars(layer)["_whyformer_own"] = (name, vars(layer).get(name))
+                vars(layer)[name] = _readable_forward(layer, getattr(layer, name))
+    before, _THREAD.is_reading = getattr(_THREAD, "is_reading", False), True
+    try:
+        yield
+    finally:
+        _THREAD.is_reading = before
+        with _LOCK:
+            _READERS[model] -= 1
+            if not _READERS[model]:
+                for layer in layers:
+                    name, own = vars(layer).pop("_whyformer_own")
+                    del vars(layer)[name]
+                    vars(layer).update({} if own is None else {name: own})
+
+
+def _is_bitsandbytes(module: nn.Module) -> bool:
+    return isinstance(module, nn.Linear) and type(module).__module__.startswith("bitsandbytes.")
+
+
+def _dequantises(module: nn.Module) -> bool:
+    is_layer = not isinstance(module, nn.Linear) and not any(True for _ in module.children())
+    return is_layer and hasattr(module, "in_features") and callable(getattr(module, "dequantize", None))
+
+
+def _readable_forward(layer: Any, own: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]:
+    def forward(x: Tensor) -> Tensor:
+        if not getattr(_THREAD, "is_reading", False):
+            return own(x)
+        is_exact = type(layer).__name__ == "Linear4bit"  # which dequantises itself, and multiplies plainly
+        with torch.no_grad(), torch._C.DisableTorchFunction():
+            values = None if is_exact else own(x.detach())
+            weight = _dequantised(layer, own)
+        dtype = (getattr(layer, "compute_dtype", None) if is_exact else None) or x.dtype
+        bias = None if layer.bias is None else layer.bias.detach().to(dtype)
+        result = F.linear(x.to(dtype), weight.to(dtype), bias).to(x.dtype)
+        if values is not None:
+            with torch._C.DisableTorchFunction():
+                result.data.copy_(values)
+        return result
+
+    return forward
+
+
+def _dequantised(layer: Any, own: Callable[[Tensor], Tensor]) -> Tensor:
+    if not _is_bitsandbytes(layer):
+        return cast(Tensor, layer.dequantize())
+    if getattr(getattr(layer.weight, "quant_state", None), "packing_format_for_cpu", False):
+        basis = torch.eye(layer.in_features, device=layer.weight.device)  # the packed form can only be multiplied with
+        return (own(basis) - (0.0 if layer.bias is None else layer.bias)).t()
+    from transformers.integrations.bitsandbytes import dequantize_bnb_weight
+
+    return cast(Tensor, dequantize_bnb_weight(layer.weight, getattr(layer, "state", None)))

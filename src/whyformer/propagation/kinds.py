@@ -9,6 +9,7 @@ from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer.errors import UnsupportedModel
+from whyformer.models.weights import is_packed, plain_weight
 from whyformer.propagation.operation import Operation, linear_form
 
 # What each function is to the rules. What only moves entries, or picks some, hands back by its gradient.
@@ -59,7 +60,8 @@ class TensorFacts:
     """What has been seen of the tensors of a forward pass, as far as it says what operations on them are."""
 
     def __init__(self, model: nn.Module):
-        self._weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+        plain = (parameter for parameter in model.parameters() if not is_packed(parameter))
+        self._weights = {parameter.untyped_storage().data_ptr() for parameter in plain}
         self._widened = WeakIdKeyDictionary()  # weights of half precision as they are computed with
         self._scales = WeakIdKeyDictionary()  # tensors that say how much something else counts
         self._maps = WeakIdKeyDictionary()  # what a softmax gave
@@ -83,6 +85,12 @@ class TensorFacts:
         if self._is_of_the_model(x):
             self._widened[wide] = True
         return wide
+
+    def unpack(self, x: Tensor) -> Tensor:
+        """The values that a weight stores in fewer bits."""
+        weight = plain_weight(x)
+        self._widened[weight] = True
+        return weight
 
     def carry(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         """What is moved or picked stays what it was."""

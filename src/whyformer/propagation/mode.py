@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.structure import device_of
-from whyformer.models.weights import is_lending_weights
+from whyformer.models.weights import is_lending_weights, is_packed
 from whyformer.propagation.composed import COMPOSED, is_rotation
 from whyformer.propagation.kinds import KEEPING, KINDS, MOVING, PICKING, TensorFacts
 from whyformer.propagation.operation import Function, Operation
@@ -49,6 +49,7 @@ class PropagationMode(TorchFunctionMode):
         self._example: int | None = None
         self._is_paused = False
         self._facts = TensorFacts(model)
+        self._unpacks = any(is_packed(parameter) for parameter in model.parameters())
         self._paths = {id(module): path for path, module in model.named_modules()}
         if precise and torch.backends.cuda.matmul.allow_tf32 and device.type == "cuda":
             raise WhyformerError(
@@ -149,6 +150,8 @@ class PropagationMode(TorchFunctionMode):
         return self.__torch_function__(function, (), args, kwargs)
 
     def _wide(self, values: Any) -> Any:
+        if self._unpacks:
+            values = tree_map(lambda x: self._facts.unpack(x) if isinstance(x, Tensor) and is_packed(x) else x, values)
         if not self.precise:
             return values
         return tree_map(lambda x: self._facts.widen(x) if isinstance(x, Tensor) and x.dtype in HALF else x, values)

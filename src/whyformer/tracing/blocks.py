@@ -157,6 +157,7 @@ class BlockPass:
     def _intercepted(self, recorder: Recorder, mode: PropagationMode | None) -> Iterator[None]:
         """While inside, the blocks of the model run without a graph, and what they were called with is kept."""
         originals = [block.forward for block in self.blocks]
+        before = [vars(block).get("forward") for block in self.blocks]
         thread = get_ident()
 
         def make(block: nn.Module, original: Any) -> Any:
@@ -179,8 +180,9 @@ class BlockPass:
                 block.forward = make(block, original)
             yield
         finally:
-            for block in self.blocks:
-                del block.forward  # the class's own again
+            for block, own in zip(self.blocks, before, strict=True):
+                del block.forward  # the class's own again, or what accelerate has put in its place
+                vars(block).update({} if own is None else {"forward": own})
 
     def _state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """The state that enters a block: what the block before it gave, or its first tensor."""

@@ -14,6 +14,7 @@ from torch import Tensor
 from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores, TokenScores, at_least_float32
 from whyformer.errors import WhyformerError
 from whyformer.models.modalities import channel_axis
+from whyformer.models.weights import readable_weights
 from whyformer.propagation.mode import PropagationMode, using_backward
 from whyformer.tracing.blocks import BlockPass, find_blocks, way_back
 from whyformer.tracing.copies import split_output
@@ -149,7 +150,7 @@ def _scores_at(
             blocks = BlockPass(replace(question, batch=batch), find_blocks(question.model))
             output = blocks.run(Recorder(batch, graph=True, mode=mode, shapes_only=True), mode, inputs)
         elif mode is None:
-            with torch.enable_grad(), Frozen():
+            with torch.enable_grad(), readable_weights(question.model), Frozen():
                 output = question.model(**inputs)
         else:
             output = Recorder(batch, graph=True, mode=mode).run(question.model, **inputs)

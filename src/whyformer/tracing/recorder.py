@@ -14,7 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer.axes import HEAD, by_head
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.models.weights import is_lending_weights, module_here, plain_weight
+from whyformer.models.weights import is_lending_weights, module_here, plain_weight, readable_weights
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
 from whyformer.tracing.frozen import plain, plain_values
@@ -85,7 +85,9 @@ class Recorder(TorchFunctionMode):
 
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
-        with torch.inference_mode(False), torch.set_grad_enabled(self._graph and self._start == 0), self._mode, self:
+        has_graph = self._graph and self._start == 0
+        weights = readable_weights(model)
+        with torch.inference_mode(False), torch.set_grad_enabled(has_graph), weights, self._mode, self:
             return model(*args, **kwargs)
 
     def __torch_function__(
@@ -296,9 +298,9 @@ class Recorder(TorchFunctionMode):
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
         result = func(*plain(args), **plain_values(kwargs))
-        centres, x = func.__name__ == "layer_norm", args[0]
-        tag = normed(self._tag(x), x, args, kwargs, centres=centres, batch=self._batch) if self._states else None
-        self._set(result, tag or (Normed(x) if self._states else None))
+        if self._states:
+            tag = normed(self._tag(args[0]), args, kwargs, centres=func.__name__ == "layer_norm", batch=self._batch)
+            self._set(result, tag or Normed(args[0]))
         return result
 
     def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -326,9 +328,7 @@ class Recorder(TorchFunctionMode):
     def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:
         tag: Tag | None = self._scores(args)
         for tensor, factor in (args[:2], args[1::-1]) if len(args) > 1 else ():
-            own = self._tag(tensor)
-            if own is not None:
-                tag = scaled(own, tensor, factor, self._tag(factor), self._batch) or tag
+            tag = scaled(self._tag(tensor), tensor, factor, self._tag(factor), self._batch) or tag
         result = func(*plain(args), **plain_values(kwargs))
         self._set(result, tag)
         return result

@@ -41,11 +41,12 @@ def _scale_output(tag: Written, tensor: Tensor, factor: Any) -> Written | None:
     return tag
 
 
-def normed(tag: Tag | None, x: Tensor, args: Any, kwargs: Any, *, centres: bool, batch: int) -> Tag | None:
+def normed(tag: Tag | None, args: Any, kwargs: Any, *, centres: bool, batch: int) -> Tag | None:
     """The tag of a normalised tensor that an attention block writes, or that is a latent of it; None for any other.
 
     The spread is a constant of each token, and the weights belong to those of the projection before.
     """
+    x: Tensor = args[0]
     shape, weight, _, eps = (kwargs.get(name, value) for name, value in _norm_arguments(args, centres).items())
     is_latent = isinstance(tag, Projection) and x.dim() == 3
     is_output = isinstance(tag, Written) and not tag.is_joined
