@@ -62,7 +62,7 @@ def rules() -> str:
     sets = {**RULES, '`backward="libra"`': LIBRA}
     rows = []
     for kind in dict.fromkeys(kind for found in sets.values() for kind in found):
-        names = (name for name, of in KINDS.items() if of == kind and not name.endswith("_") and "div" not in name)
+        names = (name for name, of in KINDS.items() if of == kind and name.strip("_") == name and "div" not in name)
         parts = [", ".join(f"`{name}`" for name in names), KIND_NOTES.get(kind, "")]
         cells = [f"`{found[kind].__name__}`" if kind in found else "gradient" for found in sets.values()]
         rows.append([kind, " ".join(filter(None, parts)), *cells])

@@ -62,6 +62,8 @@ def test_a_reading_that_does_not_exist_is_refused():
         ({"txt": torch.ones(3, 9)}, r"own gave scores of 'txt', which is no stream of this model. Did you mean 'text'"),
         ({"text": torch.ones(3, 8)}, r"own gave scores of shape \(3, 8\) for the stream 'text'.*\(3, 9\)"),
         ({"text": torch.ones(9)}, r"own gave scores of shape \(9,\)"),
+        (None, "own gave nothing: return scores by stream, {trace.readout.stream: scores}."),
+        (torch.ones(3, 9), "own gave a Tensor: return scores by stream"),
     ],
 )
 def test_scores_of_no_stream_or_of_another_shape_are_refused(scores, message):

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from PIL import Image
 from rich.console import Console
+from rich.text import Text
 
 from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.render import canvas, fonts, html, image, terminal
@@ -461,6 +462,18 @@ def test_a_long_text_is_shown_around_its_strongest_word():
     assert "here" in shown
     assert shown.count("word") < 600
     assert shown.count("…") == 2
+    assert "         1  here  (word 4001 of 5000)\n" in Text.from_ansi(shown).plain
+
+
+def test_the_strongest_words_of_a_long_text_come_with_their_position():
+    scores = np.zeros(60)
+    scores[[41, 6]] = 1, 0.5
+    text = " ".join(f"w{number}" for number in range(60))
+    lines = terminal.plain_explanation(written(text, scores=scores)).splitlines()
+    assert lines[1:3] == ["         1  w41  (word 42 of 60)", "       0.5  w6  (word 7 of 60)"]
+    pair = terminal.plain_explanation(written(text[: text.index("w30")], text[text.index("w30") :], scores=scores))
+    assert pair.splitlines()[1:3] == ["         1  w41  (word 12 of text 2)", "       0.5  w6  (word 7 of text 1)"]
+    assert "(word" not in terminal.plain_explanation(written("a short text"))
 
 
 class Terminal(io.StringIO):

@@ -223,6 +223,13 @@ def test_a_continuation_is_plotted_as_its_matrix():
     pyplot.close("all")
 
 
+def test_a_continuation_has_the_words_before_each_token():
+    words = [[(word.text, word.score) for word in row] for row in continuation().words()]
+    assert words == [[("a", 0.5)], [("a", 0.5), ("film", -1.0)]]
+    with pytest.raises(WhyformerError, match=r"No part named 'source'\. Known: text"):
+        continuation().words(part="source")
+
+
 def test_a_continuation_has_the_strongest_before_each_token():
     assert continuation().top(1) == [[TopItem("a", 0, 0.5, "text")], [TopItem("film", 1, -1.0, "text")]]
     with pytest.raises(WhyformerError, match=r"No part named 'source'\. Known: text"):

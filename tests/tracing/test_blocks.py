@@ -7,6 +7,7 @@ import torch
 
 from tiny_models import FAMILIES, built, inputs_of
 from whyformer import METHODS, attribute
+from whyformer.propagation import attention
 from whyformer.tracing.blocks import find_blocks
 
 STACKS = [name for name in FAMILIES if find_blocks(FAMILIES[name]())]
@@ -72,3 +73,20 @@ def test_whatever_reads_nothing_of_blocks_takes_the_switch_too(method):
     expected = attribute(model, inputs, 1, method)
     scores = attribute(model, inputs, 1, method, checkpoint=True)
     torch.testing.assert_close(dict(scores), dict(expected), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize("rules", ["attn_lrp", "cp_lrp"])
+@pytest.mark.parametrize("family", ["bert", "vit", "llama"])
+def test_relevance_goes_through_attention_tile_by_tile(rules, family, monkeypatch):
+    config = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
+    model = (
+        FAMILIES[family]()
+        if family in FAMILIES
+        else built("LlamaForCausalLM", "LlamaConfig", vocab_size=60, num_key_value_heads=2, **config)
+    )
+    inputs = double(inputs_of(family)) if family in FAMILIES else {"input_ids": torch.arange(3, 21)[None]}
+    expected = attribute(model.double(), inputs, 1, "lrp", rules=rules, checkpoint=False)
+    monkeypatch.setattr(attention, "TILE", 100)
+    scores = attribute(model, inputs, 1, "lrp", rules=rules, checkpoint=True)
+    for stream, values in expected.items():
+        torch.testing.assert_close(scores[stream], values, rtol=1e-7, atol=1e-8 * float(values.abs().max()))

@@ -9,15 +9,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.axes import Inputs, Mixing, StreamScores, head_mean
+from whyformer.axes import Inputs, StreamScores
 from whyformer.errors import WhyformerError
 from whyformer.methods.crossing import joined_by_the_last
 from whyformer.methods.registry import method
 from whyformer.models.modalities import MODALITIES
 from whyformer.models.structure import main_input
 from whyformer.tracing.flow import flow, fold
+from whyformer.tracing.mixing import HeadMean
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.streams import summed
 from whyformer.tracing.trace import Trace
 
@@ -26,7 +26,7 @@ from whyformer.tracing.trace import Trace
 def raw_attention(trace: Trace) -> StreamScores:
     """The read-out's row of the last block's attention, head mean."""
     start = trace.start()
-    rows = ((r.key_stream, fold(start[readout.stream], r, _head_mean)) for readout, r in trace.last_rows)
+    rows = ((r.key_stream, fold(start[readout.stream], r, HeadMean())) for readout, r in trace.last_rows)
     return summed((stream, row[:, 0]) for stream, row in rows)
 
 
@@ -41,14 +41,10 @@ def rollout(
     """
     steps = trace.steps_from(first_block)
     rows = {
-        "flow": lambda: flow(steps, _head_mean, trace.start(), normalise_rows=normalise_rows),
-        "last": lambda: joined_by_the_last(steps, _head_mean, trace, normalise_rows=normalise_rows),
+        "flow": lambda: flow(steps, HeadMean(), trace.start(), normalise_rows=normalise_rows),
+        "last": lambda: joined_by_the_last(steps, HeadMean(), trace, normalise_rows=normalise_rows),
     }[cross]()
     return {stream: row[:, 0] for stream, row in rows.items()}
-
-
-def _head_mean(record: AttentionRecord) -> Mixing:
-    return head_mean(record.map)
 
 
 @method("random", reads=Reads(maps="last"))

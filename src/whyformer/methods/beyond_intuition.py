@@ -11,6 +11,7 @@ from whyformer.axes import KEY, QUERY, Mixing, Rows, StreamScores, TokenScores, 
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import method
 from whyformer.tracing.feedback import Reading, integrated_feedback, perceive
+from whyformer.tracing.mixing import HeadMean
 from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -41,7 +42,7 @@ def bi_head(
         theta = thetas[tile.operation]
         return torch.einsum("bhqk,bh->bqk", tile.map.to(theta.dtype), theta)
 
-    mixing = by_importance if perception == "head" else lambda tile: head_mean(tile.map)
+    mixing = by_importance if perception == "head" else HeadMean()
     rows = perceive(trace, steps_followed, mixing)
     if perception in ("last", "none"):
         rows = [(reading, _last_rows(reading, perception)) for reading, _ in rows]
@@ -63,13 +64,7 @@ def bi_token(
 
     steps_followed = trace.steps_from(first_block)
     alphas = {record.operation: token_alpha(record, alpha) for step in steps_followed for record in step}
-
-    def by_token(tile: AttentionRecord) -> Mixing:
-        mixing = head_mean(tile.map) * alphas[tile.operation][:, None, :]
-        scale = tile.output_scale  # of a norm between W_o and the residual stream, a constant of each query
-        return mixing if scale is None else mixing * scale[:, :, None].to(mixing.dtype)
-
-    rows = perceive(trace, steps_followed, by_token)
+    rows = perceive(trace, steps_followed, HeadMean(key_scales=alphas))
     return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
 
 

@@ -10,7 +10,8 @@ import torch
 from whyformer.axes import Mixing, head_mean
 from whyformer.methods.registry import method
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.flow import Step, flow
+from whyformer.tracing.flow import Mix, Step, flow
+from whyformer.tracing.mixing import HeadMean
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.streams import summed
@@ -43,10 +44,11 @@ def generic_attention(
     relevances = trace.relevances("dtd", strict=True) if maps == "relevance" else None
     remarks = () if relevances is None else relevances.remarks
 
-    def weighted(record: AttentionRecord) -> Mixing:
-        product = record.gradient * (record.map if relevances is None else relevances[record])
-        return head_mean(product.clamp(min=0)) if clamp == "before" else head_mean(product).clamp(min=0)
+    def product(record: AttentionRecord) -> Mixing:
+        weighted = record.gradient * (record.map if relevances is None else relevances[record])
+        return head_mean(weighted.clamp(min=0)) if clamp == "before" else head_mean(weighted).clamp(min=0)
 
+    weighted: Mix = HeadMean(times_gradient=True) if clamp == "before" and relevances is None else product
     steps = trace.steps_from(first_block)
     if not trace.question.family.attention:
         rows = flow(steps, weighted, trace.start())

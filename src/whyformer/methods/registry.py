@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import StreamScores, at_least_float32
-from whyformer.errors import WhyformerError, nearest
+from whyformer.errors import WhyformerError, nearest, with_article
 from whyformer.models.modalities import MODALITIES
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.reads import Reads
@@ -48,6 +48,9 @@ class Method:
         """The scores of a trace, in float32 at least; whatever gradient mode the caller is in."""
         with torch.inference_mode(False):
             result = self.formula(trace, **options)
+        if not isinstance(result, Mapping):
+            kind = "nothing" if result is None else with_article(type(result).__name__)
+            raise WhyformerError(f"{self.name} gave {kind}: return scores by stream, {{trace.readout.stream: scores}}.")
         attribution = result if isinstance(result, Attribution) else Attribution(result)
         self._check_scores(attribution, trace)
         scores = {stream: at_least_float32(values.detach()) for stream, values in attribution.items()}

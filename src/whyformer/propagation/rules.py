@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from whyformer.propagation import libra
+from whyformer.propagation.attention import attention_epsilon, attention_values, away_from_zero
 from whyformer.propagation.operation import GradInputs, Operation
 
 Rule = Callable[[Tensor, Operation], GradInputs]
@@ -21,7 +22,6 @@ Rules = Literal["z_plus", "dtd", "lrp", "attn_lrp", "cp_lrp"]
 MapRules = Literal["z_plus", "dtd", "lrp", "attn_lrp"]  # CP-LRP hands attention maps nothing
 
 STABILISER = 1e-9  # the reference code's, added whatever the sign
-EPSILON = 1e-6  # of the ε-rule, away from zero
 
 
 def ratio(a: Tensor, b: Tensor) -> Tensor:
@@ -105,7 +105,7 @@ def z_box(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 def epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
     """The ε-rule: proportional shares, biases included, kept off a zero denominator on either side."""
-    return _times_input(_away_from_zero(grad_output, operation.output), operation)
+    return _times_input(away_from_zero(grad_output, operation.output), operation)
 
 
 def half_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -129,7 +129,7 @@ def values_only(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 def norm_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
     """A normalisation is linear, its denominator a constant: division by it is the identity (AttnLRP Prop. 3.4)."""
-    factor = _away_from_zero(grad_output, operation.output)
+    factor = away_from_zero(grad_output, operation.output)
     pulled = operation.gradient_of(libra.with_constant_denominator(operation.function), factor)
     return operation.to(operation.source, operation.inputs[operation.source] * pulled)
 
@@ -164,10 +164,6 @@ def _times_input(factor: Tensor, operation: Operation) -> GradInputs:
     return [None if part is None else x * part for x, part in zip(operation.inputs, pulled, strict=True)]
 
 
-def _away_from_zero(grad_output: Tensor, z: Tensor) -> Tensor:
-    return grad_output / (z + torch.where(z < 0, -EPSILON, EPSILON))
-
-
 _RELEVANCE: Mapping[str, Rule] = {
     "norm": identity,
     "activation": identity,
@@ -192,8 +188,8 @@ RULES: dict[str, Mapping[str, Rule]] = {
     "z_plus": {**_RELEVANCE, "linear": z_plus},
     "dtd": {**_RELEVANCE, "linear": alpha1_beta0, "add": balanced_sum},
     "lrp": {**_RELEVANCE, "linear": sign_by_sign},
-    "attn_lrp": {**_RELEVANCE, **_EPSILON, "softmax": softmax_expansion},
-    "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": zero, "mixing": values_only},
+    "attn_lrp": {**_RELEVANCE, **_EPSILON, "softmax": softmax_expansion, "attention": attention_epsilon},
+    "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": zero, "mixing": values_only, "attention": attention_values},
 }
 LIBRA: Mapping[str, Rule] = {
     "scale": constant_factor,

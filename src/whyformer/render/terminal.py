@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, assert_never
 
@@ -22,9 +23,11 @@ from whyformer.render.text import Units, captioned_parts, number, one_line, span
 if TYPE_CHECKING:
     from whyformer.results.continuation import Continuation
     from whyformer.results.explanation import Explanation
-    from whyformer.results.part import Part
+    from whyformer.results.part import Part, Word
 
 PICTURE_WIDTH, MOST_CHARACTERS, MOST_WORDS, MOST_TOKENS = 64, 2400, 10, 4
+# Of a text with more words than these, a reader needs to be told where a word stands.
+LONG_TEXT = 40
 # Parts stand side by side on a screen this wide.
 WIDE, GUTTER = 80, 3
 # Fainter backgrounds say nothing and are blots on a terminal with a light ground.
@@ -150,20 +153,35 @@ def _coloured_part(part: Part, width: int, units: Units) -> list[Text]:
             return [*half_blocks(part, min(width, PICTURE_WIDTH)), *map(Text, region_list(part)), _range_line(part)]
         case WordPieces():
             texts = [_coloured_text(part, segment, units) for segment in range(len(part.layout.texts))]
-            return [*texts, _range_line(part)]
+            is_cut = any(len(text) > MOST_CHARACTERS for text in part.layout.texts)
+            return [*texts, *(map(Text, _word_lines(part)) if is_cut else ()), _range_line(part)]
         case unknown:
             assert_never(unknown)
 
 
 def _word_lines(part: Part) -> list[str]:
-    """Words with the highest scores and, where some are negative, those with the lowest."""
-    words = sorted(part.words(), key=lambda word: -word.score)
-    lines = [f"{number(word.score):>10}  {one_line(word.text)}" for word in words]
+    """Words with the highest scores and, where some are negative, those with the lowest; of long texts where they are.
+
+    A word's number is counted from 1, in its own text where there are two.
+    """
+    words = part.words()
+    counts = Counter(word.segment for word in words)
+    places = [place for segment in sorted(counts) for place in range(1, counts[segment] + 1)]
+    ranking = sorted(zip(words, places, strict=True), key=lambda item: -item[0].score)
+    lines = [f"{number(word.score):>10}  {one_line(word.text)}{_place(word, place, counts)}" for word, place in ranking]
     if not score_scale(part.scores).is_diverging:
         return lines[:MOST_WORDS]
     rising = sum(word.score >= 0 for word in words)
     against = lines[rising:][: -MOST_WORDS - 1 : -1]
     return [*lines[:rising][:MOST_WORDS], *["   against"] * bool(against), *against]
+
+
+def _place(word: Word, place: int, counts: Mapping[int, int]) -> str:
+    """Where a word of a long text stands: `  (word 212 of 530)`."""
+    if sum(counts.values()) <= LONG_TEXT:
+        return ""
+    text = f" of text {word.segment + 1}" if len(counts) > 1 else f" of {counts[word.segment]}"
+    return f"  (word {place}{text})"
 
 
 def _coloured_text(part: Part, segment: int, units: Units) -> Text:

@@ -15,7 +15,7 @@ from whyformer.render.plot import plot_matrix
 from whyformer.render.show import Where, show
 from whyformer.render.text import Units, visible
 from whyformer.results.explanation import Explanation
-from whyformer.results.part import By, TopItem
+from whyformer.results.part import Aggregate, By, TopItem, Word
 
 
 @dataclass(frozen=True)
@@ -77,6 +77,28 @@ class Continuation:
         rows = [x.parts[name].scores if name in x.parts else np.zeros(0, dtype=np.float32) for x in self.explanations]
         widest = max(map(len, rows))
         return np.stack([np.pad(row, (0, widest - len(row))) for row in rows])
+
+    def words(self, aggregate: Aggregate = "max", *, part: str | None = None) -> list[list[Word]]:
+        """For each token written, the words before it with their scores, in the order of the text.
+
+        Args:
+            aggregate: "max" gives a word the score of its token furthest from 0, with its sign; "sum" adds them up.
+            part: The stream, where there are two: "source" or "target". If None, the first.
+
+        Returns:
+            A list for each token written, of a `Word` (text, segment, start, end, score) for each word before it.
+
+        Raises:
+            WhyformerError: If `aggregate` has another value, or no part has that name.
+
+        Example:
+            >>> import whyformer
+            >>> [word.text for word in whyformer.continuation("The film was", tokens=2).words()[0]]
+            ['The', 'film', 'was']
+        """
+        name = self._part_name(part)
+        # Before its first token, a decoder has written nothing.
+        return [x.parts[name].words(aggregate) if name in x.parts else [] for x in self.explanations]
 
     def top(self, k: int = 10, by: By | None = None, *, part: str | None = None) -> list[list[TopItem]]:
         """For each token written, the strongest words or tokens before it, by the size of their scores.

@@ -37,6 +37,11 @@ class WayBack:
     precise: bool = False
     strict: bool = False
 
+    @property
+    def can_fold(self) -> bool:
+        """Whether attention can be one operation on the way: as a gradient, or by a rule for it as a whole."""
+        return self.rules is None or "attention" in self.rules
+
 
 def way_back(backward: Backward) -> WayBack:
     """Gradients as they are, or by LibraGrad's rules."""
@@ -134,11 +139,12 @@ class BlockPass:
 
     def _step_back(self) -> None:
         """Run one block again, with a graph, and take the gradient back through it."""
+        self._taps = {}  # of the block before, which can go
         self._place -= 1
         call = self.calls[self._place]
         model, batch, way = self.question.model, self.question.batch, self._way
         mode = None if way.rules is None else PropagationMode(model, batch, precise=way.precise)
-        recorder = Recorder(batch, graph=True, mode=mode, fold=not way.precise, keep_maps=way.precise)
+        recorder = Recorder(batch, graph=True, mode=mode, fold=way.can_fold, keep_maps=not way.can_fold)
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)
         if not way.precise:
@@ -146,12 +152,14 @@ class BlockPass:
                 args, kwargs = _in_own_dtype(call.block, (args, kwargs))
         output = _tensor(recorder.run(call.block, *args, **kwargs))
         probes = [tap.probe for tap in recorder.taps if tap.probe is not None]
-        with _using(mode, way):
+        with _using(mode, way, keep=False):
             start = self._gradient if self._gradient is None else self._gradient.to(output.dtype)
             wanted = torch.autograd.grad(output, [state, *probes], start, allow_unused=True)
         self.without_rule |= set() if mode is None else mode.without_rule
         self._gradient = wanted[0]
         self._taps = {n: (tap, x) for n, tap, x in zip(call.operations, recorder.taps, wanted[1:], strict=True)}
+        for tap in recorder.taps:
+            tap.probe = None  # which holds the graph
 
     @contextmanager
     def _intercepted(self, recorder: Recorder, mode: PropagationMode | None) -> Iterator[None]:
@@ -204,8 +212,12 @@ class BlockMap:
     blocks: BlockPass
     operation: int
 
+    def call(self) -> Attention:
+        """The attention call that makes it."""
+        return self.blocks.attention(self.operation)
+
     def __call__(self) -> AttentionMap:
-        return self.blocks.attention(self.operation)()
+        return self.call()()
 
     def pick(self, rows: slice | Positions) -> Attention:
         return self.blocks.attention(self.operation).pick(rows)
@@ -218,8 +230,12 @@ class BlockGradient:
     blocks: BlockPass
     operation: int
 
+    def folded(self) -> FoldedGradient:
+        """The gradient of the values it mixed."""
+        return self.blocks.gradient(self.operation)
+
     def __call__(self) -> AttentionMap:
-        return self.blocks.gradient(self.operation)()
+        return self.folded()()
 
     def pick(self, rows: slice | Positions) -> FoldedGradient:
         return self.blocks.gradient(self.operation).pick(rows)
@@ -248,10 +264,10 @@ def _tensor(output: Any) -> Tensor:
     return tensor
 
 
-def _using(mode: PropagationMode | None, way: WayBack) -> AbstractContextManager[None]:
+def _using(mode: PropagationMode | None, way: WayBack, *, keep: bool = True) -> AbstractContextManager[None]:
     if mode is None or way.rules is None:
         return nullcontext()
-    return mode.using(way.rules, strict=way.strict, keep=True)
+    return mode.using(way.rules, strict=way.strict, keep=keep)
 
 
 def _paused(mode: PropagationMode | None) -> AbstractContextManager[None]:

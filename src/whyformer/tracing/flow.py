@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 import torch
 
 from whyformer.axes import Mixing, Rows
+from whyformer.tracing.fused import fold_on_chip
 from whyformer.tracing.record import AttentionRecord
 
 Step = tuple[AttentionRecord, ...]
@@ -45,7 +46,10 @@ def flow(
 
 
 def fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
-    """rows @ mixing(record), tile by tile: a map that is not kept is never whole."""
+    """rows @ mixing(record), tile by tile, or on chip: a map that is not kept is never whole."""
+    folded = fold_on_chip(rows, record, mixing)
+    if folded is not None:
+        return folded
     sums: Rows | None = None
     for part, tile in record.tiles():
         weights = rows[..., part]

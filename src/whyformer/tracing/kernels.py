@@ -132,6 +132,13 @@ class Attention:
         mixed = F.scaled_dot_product_attention(*arguments, scale=self.scale, enable_gqa=self.enable_gqa)
         return mixed if blind is None else mixed.masked_fill(blind, 0.0)
 
+    def with_own_keys(self) -> Attention:
+        """The same call with keys and values for every query head: without, PyTorch has no fused kernel in float32."""
+        if not self.enable_gqa:
+            return self
+        key, value = (_by_query_head(x, self.query) for x in (self.key, self.value))
+        return replace(self, key=key, value=value, enable_gqa=False)
+
     def gradient(self, of_mixed: Values) -> AttentionMap:
         """The gradient of its map, from that of the mixed values."""
         self._check_unchanged()

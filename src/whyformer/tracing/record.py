@@ -133,6 +133,19 @@ class AttentionRecord:
             raise WhyformerError('This trace has no gradients: build it with reads=Reads(maps="all", gradients="all").')
         return self.gradient_source()
 
+    @property
+    def call(self) -> Attention | None:
+        """The attention call behind a map that is not kept."""
+        resolve = getattr(self.source, "call", None)
+        return self.source if isinstance(self.source, Attention) else None if resolve is None else resolve()
+
+    @property
+    def folded_gradient(self) -> FoldedGradient | None:
+        """The gradient of the values that a map which is not kept has mixed, with the call."""
+        resolve = getattr(self.gradient_source, "folded", None)
+        gradient = self.gradient_source if resolve is None else resolve()
+        return gradient if isinstance(gradient, FoldedGradient) else None
+
     def pick(self, rows: slice | Positions) -> AttentionRecord:
         """The record of some queries alone: their rows of the map and of its gradient."""
         source = pick_rows(self.source, rows) if isinstance(self.source, Tensor) else self.source.pick(rows)

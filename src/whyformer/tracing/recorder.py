@@ -179,8 +179,10 @@ class Recorder(TorchFunctionMode):
             self.seen += 1
             return func(*args, **kwargs)
         attention = Attention(*args, **kwargs)
+        if (self._fold or self._shapes_only) and attention.dtype in (torch.float32, torch.float64):
+            attention = attention.with_own_keys()
         if self._shapes_only:
-            result = func(*args, **kwargs)
+            result = attention.mixed()
             self._record(attention, attention.value, result, probe=result)
             return result
         is_large = attention.can_be_repeated and (self._fold or attention.shape.numel() > KEPT * self._batch)
@@ -318,8 +320,7 @@ class Recorder(TorchFunctionMode):
                     origin.tap.query_state = (kept if other is first else other).detach()
                     origin.tap.state_is_swapped, tag = origin.is_swapped, None
                     break
-                # Another branch (a parallel MLP, an adapter): the residual is still to come.
-                tag = replace(origin, is_joined=True)
+                tag = replace(origin, is_joined=True)  # by a parallel MLP, an adapter: the residual is still to come
             tag = tag or biased(origin, written, other)
         result = func(*plain(args), **plain_values(kwargs))
         self._set(result, tag)

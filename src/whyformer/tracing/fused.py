@@ -1,0 +1,69 @@
+"""Folds on a GPU: r @ M of a whole map, made and used up on chip, by a Triton kernel. Without Triton the tiles run."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import Rows
+from whyformer.tracing.kernels import Attention
+from whyformer.tracing.mixing import HeadMean
+from whyformer.tracing.record import AttentionRecord, FoldedGradient
+
+WIDTHS = (32, 64, 128, 256)  # of a head, which the kernel has in one piece
+MOST_ROWS = 4  # that are folded one after the other; of more, tiles fold all at once
+
+
+def fold_on_chip(rows: Rows, record: AttentionRecord, mixing: Any) -> Rows | None:
+    """rows @ mixing(record) by the kernel, or None where it does not apply."""
+    kernels = _kernels() if rows.is_cuda and isinstance(mixing, HeadMean) and rows.shape[1] <= MOST_ROWS else None
+    call = None if kernels is None or isinstance(record.source, Tensor) else record.call
+    if kernels is None or call is None or not _is_plain(call):
+        return None
+    gradient: FoldedGradient | None = record.folded_gradient if mixing.times_gradient else None
+    if mixing.times_gradient and gradient is None:
+        return None
+    scales, query_scale = mixing.key_scales, record.output_scale
+    weights = rows if scales is None or query_scale is None else rows * query_scale[:, None, :].to(rows.dtype)
+    folded = torch.stack([_fold(kernels, row, call, gradient) for row in weights.unbind(dim=1)], dim=1)
+    return (folded if scales is None else folded * scales[record.operation][:, None, :]).to(rows.dtype)
+
+
+def _is_plain(call: Attention) -> bool:
+    """Whether the call has no mask of its own, no dropout, and heads the kernel can hold."""
+    query, key = call.query, call.key
+    is_square = query.shape[-2] == key.shape[-2] or not call.is_causal
+    return call.attn_mask is None and not call.dropout_p and call.first == 0 and is_square and query.shape[-1] in WIDTHS
+
+
+def _fold(kernels: Any, row: Tensor, call: Attention, gradient: FoldedGradient | None) -> Tensor:
+    """Σ_h Σ_i r_i M_hij / H for each key j."""
+    query, key, value = (x.contiguous() for x in (call.query, call.key, call.value))
+    of_mixed = query if gradient is None else gradient.of_mixed.to(value.dtype).contiguous()
+    batch, heads, queries, width = query.shape
+    keys, groups = key.shape[-2], heads // key.shape[1]
+    scale = width**-0.5 if call.scale is None else call.scale
+    sums = torch.empty(batch, heads, queries, dtype=torch.float32, device=query.device)
+    result = torch.empty(batch, heads, keys, dtype=torch.float32, device=query.device)
+    shape = (heads, groups, queries, keys, scale)
+    constants = {"IS_CAUSAL": call.is_causal, "WIDTH": width, "QUERIES": 64, "KEYS": 64}
+    log_sums, fold = kernels
+    log_sums[(-(-queries // 64), batch * heads)](query, key, sums, *shape, **constants)
+    weights = row.float().contiguous()
+    fold[(-(-keys // 64), batch * heads)](
+        query, key, value, of_mixed, sums, weights, result, *shape, TIMES_GRADIENT=gradient is not None, **constants
+    )
+    return result.sum(dim=1) / heads
+
+
+@cache
+def _kernels() -> Any:
+    """The two kernels, compiled when first used; None where Triton is missing."""
+    try:
+        from whyformer.tracing import triton_kernels
+    except ImportError:
+        return None
+    return triton_kernels.log_sums, triton_kernels.fold
