@@ -62,7 +62,7 @@ def rules() -> str:
     sets = {**RULES, '`backward="libra"`': LIBRA}
     rows = []
     for kind in dict.fromkeys(kind for found in sets.values() for kind in found):
-        names = (name for name, of in KINDS.items() if of == kind and not name.endswith("_") and "div" not in name)
+        names = (name for name, of in KINDS.items() if of == kind and name.strip("_") == name and "div" not in name)
         parts = [", ".join(f"`{name}`" for name in names), KIND_NOTES.get(kind, "")]
         cells = [f"`{found[kind].__name__}`" if kind in found else "gradient" for found in sets.values()]
         rows.append([kind, " ".join(filter(None, parts)), *cells])
@@ -133,6 +133,24 @@ def third_party() -> str:
         for row in json.loads((RESULTS / "third_party.json").read_text())
     ]
     return table(["model", "logits differ by", "maps", "with W_v, W_o and state", "methods"], rows)
+
+
+def architectures() -> str:
+    """Which methods work on which architectures, and why others cannot."""
+    rows, reasons = [], []
+    for row in json.loads((RESULTS / "architectures.json").read_text())["architectures"]:
+        cells = []
+        for result in row["methods"].values():
+            reason = result.get("refused")
+            if reason is not None and reason not in reasons:
+                reasons.append(reason)
+            remark = next((text for text in result.get("remarks", ()) if " instead." in text), None)
+            name = "" if remark is None else remark.rpartition("): ")[2].partition(" instead.")[0]
+            cells.append(f"✗ {reasons.index(reason) + 1}" if reason is not None else name or "✓")
+        rows.append([row["architecture"], *cells])
+        methods = list(row["methods"])
+    notes = "\n".join(f"{number}. {reason}" for number, reason in enumerate(reasons, 1))
+    return f"{table(['architecture', *methods], rows)}\n\n{notes}"
 
 
 def card(name: str) -> str:
@@ -340,6 +358,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "agreement": agreement,
     "quadrature": quadrature,
     "third-party": third_party,
+    "architectures": architectures,
     "bundled": bundled,
     "one-sense": one_sense,
     "scenes-speed": scenes_speed,

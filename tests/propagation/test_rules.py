@@ -109,6 +109,11 @@ MASK = torch.zeros(3, 3, dtype=torch.float64).masked_fill(SHUT, -math.inf)
 SCORES = random(2, 2, 3, 3, seed=11)
 QUERY, KEY, VALUE = (random(2, 2, 3, 2, seed=seed) for seed in (12, 13, 14))
 ANGLES = random(1, 3, 4, seed=15)
+TURNS = torch.polar(torch.ones(3, 2, dtype=torch.float64), random(3, 2, seed=16))
+ALIBI = random(1, 2, 2, seed=17)
+PLACES = torch.tensor([2, 0, 2])
+TOKENS, EXPERTS = random(6, 4, seed=18), random(3, 4, 5, seed=19)
+ENDS, CHOSEN = torch.tensor([2, 2, 6], dtype=torch.int32), torch.tensor([0, 2, 2, 1, 0, 1])
 REAL = torch.tensor([[1.0, 1.0, 1.0], [1.0, 1.0, 0.0]], dtype=torch.float64)[:, :, None]
 
 
@@ -204,6 +209,35 @@ def masked_mean(twins: Twins, arrived: Tensor, x: Tensor) -> list[Tensor]:
     return twins["scale"](to_kept, lambda y: y * REAL, x)
 
 
+def with_a_bias(twins: Twins, arrived: Tensor, u: Tensor, v: Tensor) -> Sequence[Tensor]:
+    product = 2.0 * (u @ v)
+    (to_product, _) = twins["add"](arrived, torch.add, product, 0.5 * ALIBI)
+    (to_plain,) = twins["scale"](to_product, lambda x: 2.0 * x, u @ v)
+    return twins["product"](to_plain, torch.matmul, u, v)
+
+
+def added_twice(twins: Twins, arrived: Tensor, x: Tensor, y: Tensor) -> list[Tensor]:
+    first = torch.index_add(torch.zeros_like(x), 1, PLACES, x)
+    to_first, to_y = twins["rotation"](arrived, lambda a, b: torch.index_add(a, 1, PLACES.flip(0), b), first, y)
+    return [twins["share"](to_first, lambda b: torch.index_add(torch.zeros_like(x), 1, PLACES, b), x)[0], to_y]
+
+
+def gated_half(twins: Twins, arrived: Tensor, x: Tensor) -> list[Tensor]:
+    """The gate only scales: all that arrives is for the half that is gated."""
+    (to_value,) = twins["scale"](arrived, lambda value: value * x[..., 2:].sigmoid(), x[..., :2])
+    return [torch.cat([to_value, torch.zeros_like(to_value)], dim=-1)]
+
+
+def routed(twins: Twins, arrived: Tensor, x: Tensor) -> list[Tensor]:
+    """So does the router's weight."""
+    weight = F.linear(x, W).softmax(-1).amax(-1, keepdim=True)
+    return twins["scale"](arrived, lambda y: y * weight, x)
+
+
+def decayed(twins: Twins, arrived: Tensor, x: Tensor) -> list[Tensor]:
+    return twins["scale"](arrived, lambda y: y * torch.exp(X.mean() - x.mean(-1, keepdim=True)), x)
+
+
 ROWS: dict[str, Row] = {
     # Linear
     "linear": Row(F.linear, (X,), "linear", (W, BIAS)),
@@ -227,6 +261,20 @@ ROWS: dict[str, Row] = {
     "conv1d": Row(
         lambda x, w, b: F.conv1d(x, w, b, 2, 1), (X,), "linear", (random(2, 3, 2, seed=2), random(2, seed=3))
     ),
+    "grouped_mm": Row(
+        lambda x, w: torch.ops.transformers.grouped_mm_fallback(x, w, ENDS),  # PyTorch's own has no float64
+        (TOKENS,),
+        "linear",
+        (EXPERTS,),
+        plain=lambda x, w: torch.cat([x[:2] @ w[0], x[2:] @ w[2]]),
+    ),
+    "the weights of the chosen experts": Row(
+        lambda x, w: torch.bmm(w[CHOSEN].mT, x[:, :, None])[:, :, 0],
+        (TOKENS,),
+        "linear",
+        (EXPERTS,),
+        plain=lambda x, w: torch.stack([row @ w[n] for row, n in zip(x, CHOSEN, strict=True)]),
+    ),
     # Products
     "matmul": Row(torch.matmul, (U, V), "product"),
     "@": Row(lambda u, v: u @ v, (U, V), "product"),
@@ -246,6 +294,21 @@ ROWS: dict[str, Row] = {
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, SCORES),
         (QUERY, KEY, VALUE),
         twin=through_attention(SCORES),
+    ),
+    "baddbmm": Row(
+        lambda u, v: ALIBI.baddbmm(u, v, beta=0.5, alpha=2.0),
+        (U, V),
+        twin=with_a_bias,
+    ),
+    "a product of complex numbers": Row(
+        lambda x: torch.view_as_real(torch.view_as_complex(x.unflatten(-1, (2, 2))) * TURNS),
+        (X,),
+        "share",
+    ),
+    "a product of complex numbers, the constant first": Row(
+        lambda x: torch.view_as_real(TURNS * torch.view_as_complex(x.unflatten(-1, (2, 2)))),
+        (X,),
+        "share",
     ),
     # Sums
     "add": Row(torch.add, (X, Y), "add"),
@@ -277,6 +340,20 @@ ROWS: dict[str, Row] = {
     ),
     "add a number": Row(lambda x: 1.0 + x, (X,), "scale"),
     "less a number": Row(lambda x: x - 1.0, (X,), "scale"),
+    "index_add": Row(lambda x, y: torch.index_add(x, 1, PLACES, y), (X, Y), "rotation"),
+    "index_add_": Row(
+        in_place(lambda x, y: x.index_add_(1, PLACES, y)),
+        (X, Y),
+        "rotation",
+        plain=lambda x, y: torch.index_add(x, 1, PLACES, y),
+    ),
+    "index_add_ to nothing, twice": Row(
+        lambda x, y: torch.zeros_like(x).index_add_(1, PLACES, x).index_add_(1, PLACES.flip(0), y),
+        (X, Y),
+        twin=added_twice,
+    ),
+    "scatter_add": Row(lambda x, y: torch.scatter_add(x, 1, PLACES[None, :, None].expand_as(y), y), (X, Y), "rotation"),
+    "interpolate": Row(lambda x: F.interpolate(x, scale_factor=2, mode="bilinear"), (PIXELS,), "share"),
     # Scales
     "times a number": Row(lambda x: 0.5 * x, (X,), "scale"),
     "times a constant": Row(torch.mul, (X,), "scale", (GAMMA,)),
@@ -326,8 +403,19 @@ ROWS: dict[str, Row] = {
             "relu": F.relu,
             "silu": F.silu,
             "tanh": torch.tanh,
+            "hardtanh": F.hardtanh,
+            "clamp": lambda x: x.clamp(-0.5, 0.7),
+            "clamp from above": lambda x: torch.clamp(x, max=0.7),
         }.items()
     },
+    "relu_": Row(lambda x: x.clone().relu_(), (X,), "activation", plain=F.relu),
+    "hardtanh_": Row(lambda x: F.hardtanh_(x.clone()), (X,), "activation", plain=F.hardtanh),
+    "clamp_": Row(lambda x: x.clone().clamp_(min=-0.5), (X,), "activation", plain=lambda x: x.clamp(min=-0.5)),
+    "glu": Row(lambda x: F.glu(x, dim=-1), (X,), twin=gated_half),
+    "an expert weighed by its router": Row(
+        lambda x, w: x * torch.topk(torch.softmax(F.linear(x, w), -1), 1).values, (X,), weights=(W,), twin=routed
+    ),
+    "exp": Row(lambda x: x * torch.exp(X.mean() - x.mean(-1, keepdim=True)), (X,), twin=decayed),
     "sigmoid": Row(torch.sigmoid, (X,), "curve"),
     "gelu_new": Row(lambda x, gelu: gelu(x), (X,), "self-gate", parts=(NewGELUActivation(),)),
     "quick_gelu": Row(lambda x, gelu: gelu(x), (X,), "self-gate", parts=(QuickGELUActivation(),)),
@@ -401,6 +489,34 @@ def test_an_operation_goes_back_like_its_dense_twin(name, rules):
     for got, expected in zip(found, row.expected(TWINS[rules], arrived), strict=True):
         expected = expected.detach()
         assert (got - expected).abs().max() <= 1e-9 * max(1.0, float(expected.abs().max()))
+
+
+def test_pytorchs_own_grouped_product_goes_back_like_the_one_written_out():
+    tokens, experts = random(6, 8, seed=18).float(), nn.Parameter(random(3, 8, 8, seed=19).float())
+    spelled = [
+        lambda x, w: F.grouped_mm(x, w.transpose(-2, -1), offs=ENDS),
+        lambda x, w: torch.ops.transformers.grouped_mm_fallback(x, w.transpose(-2, -1), ENDS),
+    ]
+    for rules in SETS.values():
+        (_, found, _), (_, expected, _) = (handed(Model(one, (experts,)), (tokens,), rules) for one in spelled)
+        torch.testing.assert_close(found, expected)
+
+
+def test_what_has_no_rule_may_be_changed_in_place_afterwards():
+    def spelled(x: Tensor, y: Tensor) -> Tensor:
+        whole = x.cumsum(dim=1)
+        whole.add_(y)
+        whole[:, 0] = 0.0
+        return whole
+
+    _, found, mode = handed(Model(spelled), (X, Y), LIBRA, strict=False)
+    leaves = [X.clone().requires_grad_(), Y.clone().requires_grad_()]
+    output = spelled(*leaves)
+    expected = torch.autograd.grad(output, leaves, random(*output.shape, seed=9))
+    torch.testing.assert_close(found, list(expected))
+    assert mode.without_rule == {"cumsum in the model itself"}
+    with pytest.raises(NoRule, match="Relevance reached cumsum in the model itself, which has no rule"):
+        handed(Model(spelled), (X, Y), RULES["attn_lrp"])
 
 
 def test_every_rule_set_and_every_kind_of_operation_has_a_twin():
@@ -537,6 +653,8 @@ TOGETHER = {
     "add, broadcast over the examples",
     "attention, with a bias",
     "cat with a class token",
+    "grouped_mm",
+    "the weights of the chosen experts",
 }
 
 

@@ -2,22 +2,56 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, cast
 
 from torch import Tensor, nn
 
 from whyformer.axes import Inputs
-from whyformer.errors import WhyformerError, check_choice, with_article
+from whyformer.errors import UnsupportedModel, WhyformerError, check_choice, reason_of, with_article
 from whyformer.methods.registry import Method, check_options, method_named
 from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Target
 from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.checks import NoMaps
 
 # What is computed where nobody names a method: the best of those measured (docs/results.md).
 DEFAULT_METHOD = "bi_token"
 DEFAULT_BACKWARD: Backward = "libra"
+# What is computed instead where that does not apply to a model: the first of these that does. They are in the order of
+# their mean rank there, each by its better backward pass. Those that read inputs alone are for models without maps,
+# which are models of texts, and in the order of the figures on texts.
+FALLBACKS: tuple[tuple[str, Backward], ...] = (
+    ("generic_attention", "libra"),
+    ("bi_head", "libra"),
+    ("transformer_attribution", "gradient"),
+    ("attention_gradient", "gradient"),
+    ("partial_lrp", "gradient"),
+    ("rollout", "gradient"),
+    ("raw_attention", "gradient"),
+    ("grad_cam", "gradient"),
+    ("integrated_gradients", "gradient"),
+    ("input_x_gradient", "gradient"),
+)
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A method with its options and its way back, and what a reader must know of how it was chosen."""
+
+    method: Method
+    backward: Backward
+    options: Mapping[str, Any]
+    remarks: tuple[str, ...] = ()
+
+    @property
+    def name(self) -> str:
+        """How it is called in a sentence."""
+        return self.method.name if self.backward == "gradient" else f"{self.method.name} by {self.backward}"
 
 
 def attribute(
@@ -41,7 +75,8 @@ def attribute(
             "predicted", a contrast, a detection, or any function of the model's output that gives one number per
             example.
         method: The name of a method (`whyformer.METHODS`). Without one it is what docs/results.md found best, bi_token
-            with backward="libra"; a method that is named is its paper's, with backward="gradient".
+            with backward="libra", or where that does not apply to the model the best that does, which a remark says;
+            a method that is named is its paper's, with backward="gradient".
         readout: Where the answer is read if the model's family does not say: "first", "mean", "first+mean", "last", a
             position (negative ones count from the last real token), or a weight per position.
         inputs_at_once: Bounds how many inputs a method that repeats the batch runs at once; the batch itself is never
@@ -65,23 +100,60 @@ def attribute(
         >>> whyformer.attribute(vit.model, inputs, target="cat", method="rollout")["image"].shape[0]
         1
     """
-    chosen, backward = choose_method(method, backward)
-    check_options(chosen, options)
     if not isinstance(inputs, Mapping):
         raise WhyformerError(
             f"inputs are tensors by name, such as {{'pixel_values': …}}, not {with_article(type(inputs).__name__)}."
         )
-    trace = build.trace(
-        model,
-        inputs,
-        target,
-        reads=chosen.reads_with(options),
-        readout=readout,
-        inputs_at_once=inputs_at_once,
-        backward=backward,
-        checkpoint=checkpoint,
-    )
-    return chosen(trace, **options)
+
+    def run(choice: Choice) -> Attribution:
+        trace = build.trace(
+            model,
+            inputs,
+            target,
+            reads=choice.method.reads_with(choice.options),
+            readout=readout,
+            inputs_at_once=inputs_at_once,
+            backward=choice.backward,
+            checkpoint=checkpoint,
+        )
+        attribution = choice.method(trace, **choice.options)
+        return replace(attribution, remarks=(*choice.remarks, *attribution.remarks))
+
+    return first_that_applies(method, backward, options, run)
+
+
+def first_that_applies(
+    name: str | None, backward: str | None, options: Mapping[str, Any], run: Callable[[Choice], Result]
+) -> Result:
+    """What `run` gives of the method, or where none is named and the default does not apply, of the best that does."""
+    chosen, way = choose_method(name, backward)
+    check_options(chosen, options)
+    choice = Choice(chosen, way, options)
+    try:
+        return run(choice)
+    except UnsupportedModel as error:
+        if name is not None:
+            raise
+        for fallback in _fallbacks(choice, backward, error):
+            with suppress(UnsupportedModel):
+                return run(fallback)
+        raise
+
+
+def _fallbacks(default: Choice, backward: str | None, error: UnsupportedModel) -> Iterator[Choice]:
+    """What takes the default's place, the best first; without any that reads maps where there are none."""
+    reason = reason_of(error).split(". ")[0].removesuffix(".")
+    for name, way in FALLBACKS:
+        method = method_named(name)
+        if isinstance(error, NoMaps) and method.reads.maps != "none":
+            continue
+        options = {key: value for key, value in default.options.items() if key in method.options}
+        dropped = [key for key in default.options if key not in options]
+        chosen_way = default.backward if backward is not None and method.reads.takes_gradients else way
+        choice = Choice(method, chosen_way, options)
+        without = f" It has no option {' or '.join(dropped)}." if dropped else ""
+        remark = f"{default.method.name} does not apply here ({reason}): {choice.name} instead.{without}"
+        yield replace(choice, remarks=(remark,))
 
 
 def choose_method(name: str | None, backward: str | None = None) -> tuple[Method, Backward]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from whyformer.api.attribution import attribute
+from whyformer.api.attribution import DEFAULT_METHOD, attribute
 from whyformer.api.checkup import Checkup
 from whyformer.api.memory import OutOfMemory, available_bytes, check_tokens, estimate_memory
 from whyformer.axes import Inputs, Logits
@@ -100,7 +100,11 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
         methods=methods,
         completeness=completeness,
         problems=(*_logit_problems(difference, largest, plain), *failures),
-        notes=(*_record_notes(recorder, model), *_collapse_notes(first_content, len(content))),
+        notes=(
+            *_record_notes(recorder, model),
+            *_collapse_notes(first_content, len(content)),
+            *_default_notes(model, inputs, methods),
+        ),
         memory_tokens=tokens,
         memory={} if tokens is None else _memory(model, tokens, [name for name in methods if methods[name] is None]),
         memory_available=0 if tokens is None else available_bytes(model),
@@ -199,6 +203,17 @@ def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
     return (
         f"raw_attention puts {share:.0%} of its score on the first of {count} content tokens: prefer another method.",
     )
+
+
+def _default_notes(model: nn.Module, inputs: Inputs, methods: Mapping[str, str | None]) -> tuple[str, ...]:
+    """What is computed where no method is named, if it is not the default."""
+    if methods.get(DEFAULT_METHOD) is None:
+        return ()
+    try:
+        remarks = attribute(model, inputs).remarks
+    except WhyformerError:
+        return ()
+    return tuple(f"Where no method is named: {remark}" for remark in remarks if DEFAULT_METHOD in remark)
 
 
 def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:

@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, answers, explanation_of
-from whyformer.api.attribution import choose_method
+from whyformer.api.attribution import Choice, choose_method, first_that_applies
 from whyformer.api.batches import MemoryLimit
 from whyformer.api.progress import track
 from whyformer.errors import WhyformerError
@@ -54,7 +54,8 @@ def explain(
         target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, or any
             function of the model's output that gives one number per example.
         method: The name of a method (`whyformer methods`). Without one it is what docs/results.md found best: bi_token,
-            with gradients by LibraGrad's rules.
+            with gradients by LibraGrad's rules, or where that does not apply to the model the best that does, which a
+            note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
         readout: Where the answer is read, if the model's family does not say; as in `attribute`.
         truncate: Explain only the beginning of a text that is longer than the model's limit. Otherwise it is explained
@@ -159,35 +160,50 @@ def explain_encoded(
     **options: Any,
 ) -> list[Explanation]:
     """`explain_batch` of examples that are encoded already."""
-    chosen, backward = choose_method(method, backward)
-    check_options(chosen, options)
     size = _check_batch_size(batch_size) or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
-    task = loaded_model.task
     targets = _settle_targets(loaded_model, encoded, target, size)
-    values = with_black_baseline(options, loaded_model)
-    by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
-    limit = MemoryLimit(size)
-    doing = f"{chosen.name} on {loaded_model.name}"
 
-    def answer(batch: Sequence[EncodedExample], checkpoint: bool | None) -> list[Answer]:
-        each = [targets[one.example] for one in batch] if isinstance(targets, list) else targets
-        trace = build.trace(
-            loaded_model.model,
-            model_inputs(loaded_model, batch),
-            score_of(each, loaded_model) if task.compares and not callable(each) else each,
-            reads=chosen.reads_with(options),
-            readout=readout,
-            backward=backward,
-            labels=Vocabulary(loaded_model.tokenizer) if task.writes else None,
-            checkpoint=checkpoint,
-        )
-        return list(answers(trace, chosen, values, batch, task))
+    def run(choice: Choice) -> list[Explanation]:
+        by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
+        limit, doing = MemoryLimit(size), f"{choice.method.name} on {loaded_model.name}"
 
-    for batch in track(list(_batches(encoded, size)), doing, progress=progress):
-        for one, each_answer in zip(batch, limit.map_batches(batch, answer, doing), strict=True):
-            by_example[one.example].append(each_answer)
-    reported = options if backward == "gradient" else options | {"backward": backward}
-    return [explanation_of(parts, loaded_model, chosen, reported) for parts in by_example]
+        def answer(batch: Sequence[EncodedExample], checkpoint: bool | None) -> list[Answer]:
+            each = [targets[one.example] for one in batch] if isinstance(targets, list) else targets
+            return _answers(loaded_model, batch, each, choice, readout, checkpoint)
+
+        for batch in track(list(_batches(encoded, size)), doing, progress=progress):
+            for one, each_answer in zip(batch, limit.map_batches(batch, answer, doing), strict=True):
+                by_example[one.example].append(each_answer)
+        way = {} if choice.backward == "gradient" else {"backward": choice.backward}
+        explanations = [
+            explanation_of(parts, loaded_model, choice.method, {**choice.options, **way}) for parts in by_example
+        ]
+        return [replace(one, notes=(*choice.remarks, *one.notes)) for one in explanations]
+
+    return first_that_applies(method, backward, options, run)
+
+
+def _answers(
+    loaded_model: LoadedModel,
+    batch: Sequence[EncodedExample],
+    target: Any,
+    choice: Choice,
+    readout: str | int | Tensor | None,
+    checkpoint: bool | None,
+) -> list[Answer]:
+    """What the method of the choice gives of a batch."""
+    task = loaded_model.task
+    trace = build.trace(
+        loaded_model.model,
+        model_inputs(loaded_model, batch),
+        score_of(target, loaded_model) if task.compares and not callable(target) else target,
+        reads=choice.method.reads_with(choice.options),
+        readout=readout,
+        backward=choice.backward,
+        labels=Vocabulary(loaded_model.tokenizer) if task.writes else None,
+        checkpoint=checkpoint,
+    )
+    return list(answers(trace, choice.method, with_black_baseline(choice.options, loaded_model), batch, task))
 
 
 def _check_batch_size(batch_size: int | None) -> int | None:

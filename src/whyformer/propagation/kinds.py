@@ -14,33 +14,46 @@ from whyformer.propagation.operation import Operation, linear_form
 
 # What each function is to the rules. What only moves entries, or picks some, hands back by its gradient.
 KINDS: dict[str, str] = (
-    dict.fromkeys("linear addmm conv1d conv2d".split(), "linear")
+    dict.fromkeys("linear addmm conv1d conv2d grouped_mm _grouped_mm grouped_mm_fallback".split(), "linear")
     | dict.fromkeys("matmul __matmul__ bmm einsum".split(), "product")
     | dict.fromkeys("add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __rsub__ __isub__".split(), "add")
     | dict.fromkeys("mul mul_ __mul__ __rmul__ __imul__ div div_ __truediv__ __itruediv__ true_divide".split(), "gate")
+    | {"multiply": "gate", "divide": "gate", "subtract": "add"}
     | dict.fromkeys("neg __neg__ positive".split(), "scale")
     | dict.fromkeys("mean sum avg_pool2d adaptive_avg_pool2d avg_pool1d adaptive_avg_pool1d".split(), "share")
+    | dict.fromkeys("interpolate upsample index_add index_add_ scatter_add scatter_add_".split(), "share")
     | dict.fromkeys("layer_norm rms_norm group_norm batch_norm normalize".split(), "norm")
-    | dict.fromkeys("gelu relu silu tanh hardswish mish elu leaky_relu relu6 celu selu".split(), "activation")
-    | dict.fromkeys("sigmoid softplus".split(), "curve")  # which are not 0 at 0
-    | {"softmax": "softmax", "scaled_dot_product_attention": "attention"}
-    | dict.fromkeys("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm".split(), "denominator")
+    | dict.fromkeys(
+        "gelu relu silu tanh hardswish mish elu leaky_relu relu6 celu selu prelu softsign".split(), "activation"
+    )
+    | dict.fromkeys("hardtanh clamp clip clamp_min clamp_max threshold hardshrink softshrink".split(), "activation")
+    | dict.fromkeys("relu_ hardtanh_ clamp_ clamp_min_ clamp_max_ elu_ leaky_relu_ selu_ tanh_".split(), "activation")
+    | dict.fromkeys("sigmoid hardsigmoid sigmoid_ softplus logsigmoid".split(), "curve")  # which are not 0 at 0
+    | {"softmax": "softmax", "scaled_dot_product_attention": "attention", "turn_pairs": "rotation"}
+    # e^x, a state space's decay, says how much of the state stays, as a denominator how much its numerator counts.
+    | dict.fromkeys("rsqrt sqrt norm reciprocal __rdiv__ std var vector_norm exp exp_".split(), "denominator")
 )
 # Operations that only move entries about, that leave every entry in its place, and that pick some.
 MOVING = frozenset(
     "view view_as reshape reshape_as transpose permute flatten unflatten squeeze unsqueeze expand expand_as repeat "
     "repeat_interleave split tensor_split chunk unbind __getitem__ narrow select movedim swapaxes swapdims t "
-    "contiguous clone".split()
+    "contiguous clone view_as_complex view_as_real broadcast_to pixel_shuffle pixel_unshuffle".split()
 )
 KEEPING = frozenset("to type type_as float half bfloat16 double dropout dropout_ masked_fill masked_fill_".split())
 PICKING = frozenset(
     "cat concat concatenate stack hstack vstack gather index_select take_along_dim where roll flip pad tril triu "
     "__setitem__ masked_select max_pool2d max_pool1d amax detach requires_grad_ item numpy cpu cuda unfold "
-    "alpha_dropout feature_dropout dropout1d dropout2d masked_scatter index_put one_hot".split()
+    "alpha_dropout feature_dropout dropout1d dropout2d masked_scatter index_put one_hot topk sort max min maximum "
+    "minimum as_strided diagonal unsqueeze_ squeeze_ transpose_ t_ copy_ scatter scatter_ index_copy index_copy_ "
+    "index_put_ masked_scatter_ fill_ zero_".split()
 )
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
-SWITCHES = frozenset(name for name, kind in KINDS.items() if kind == "denominator") | {"sigmoid"}
-SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__".split(), (1.0, -1.0)) | {"__rsub__": (-1.0, 1.0)}
+SWITCHES = frozenset(name for name, kind in KINDS.items() if kind == "denominator") | {
+    "sigmoid",
+    "sigmoid_",
+    "hardsigmoid",
+}
+SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__ subtract".split(), (1.0, -1.0)) | {"__rsub__": (-1.0, 1.0)}
 
 
 class TensorFacts:
@@ -79,20 +92,25 @@ class TensorFacts:
         self._widened[weight] = True
         return weight
 
-    def carry(self, args: tuple[Any, ...], result: Any) -> None:
+    def carry(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         """What is moved or picked stays what it was."""
         given = [x for x in tree_flatten(args)[0] if isinstance(x, Tensor) and x.is_floating_point()]
         results = [x for x in tree_flatten(result)[0] if isinstance(x, Tensor)]
         origins = [self._origins.get(x, x) for x in given]
         if not given:
             return
+        source = next((x for x in given if x.requires_grad), given[0])  # others are what it is put into
+        # Copies are weights too, such as those of the experts that were chosen; what is computed from weights is none.
+        are_copies = name in MOVING or name in KEEPING or name in PICKING
+        are_weights = all(self._is_of_the_model(x) for x in given)
         for moved in results:
             for known in (self._scales, self._maps):
-                if given[0] in known:
+                if source in known:
                     known[moved] = True
-            for known in (self._widened, self._makers):  # what is computed from weights is none
-                if given[0] in known and _is_view(moved, given[0]):
-                    known[moved] = known[given[0]]
+            if given[0] in self._makers and _is_view(moved, given[0]):
+                self._makers[moved] = self._makers[given[0]]
+            if are_weights and (are_copies or _is_view(moved, given[0])):
+                self._widened[moved] = True
             if all(origin is origins[0] for origin in origins):
                 self._origins[moved] = origins[0]
 
@@ -113,7 +131,8 @@ class TensorFacts:
             return ("product", {}) if map_input is None else ("mixing", {"map": map_input})
         if kind == "linear":
             is_pixels = name == "conv2d" and given[0].shape[1] == 3
-            how = dict(zip(("stride", "padding", "dilation", "groups"), args[3:], strict=False)) | {
+            others = ("offs",) if "grouped" in name else ("stride", "padding", "dilation", "groups")
+            how = dict(zip(others, args[2 if "grouped" in name else 3 :], strict=False)) | {
                 key: value for key, value in kwargs.items() if key not in ("input", "weight", "bias")
             }
             return "pixels" if is_pixels else "linear", {"form": linear_form(name, given, 1, how)}
@@ -138,7 +157,8 @@ class TensorFacts:
             return "scale", {"source": 0}
         if len(given) == 1 or not all(x.requires_grad for x in given):
             return "scale", {"source": source}
-        scale = next((n for n, x in enumerate(given) if x in self._scales), None)
+        # What a softmax gave counts how much the other factor does: a router's weight of an expert.
+        scale = next((n for n, x in enumerate(given) if x in self._scales or x in self._maps), None)
         if scale is None:
             (first, first_is_linear), (second, second_is_linear) = (self._roots.get(x, (x, True)) for x in given)
             if first is second and first_is_linear != second_is_linear:

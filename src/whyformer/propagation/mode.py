@@ -9,12 +9,14 @@ from typing import Any, Literal, Self
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.structure import device_of
 from whyformer.models.weights import is_lending_weights, is_packed
+from whyformer.propagation.composed import COMPOSED, is_rotation
 from whyformer.propagation.kinds import KEEPING, KINDS, MOVING, PICKING, TensorFacts
 from whyformer.propagation.operation import Function, Operation
 from whyformer.propagation.rules import LIBRA, Rule, identity, zero
@@ -119,20 +121,33 @@ class PropagationMode(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if name == "__get__" or self._is_paused or is_lending_weights():
+        if is_lending_weights() or self._is_paused:
             return func(*args, **(kwargs or {}))
+        if name == "__get__":  # x.T, x.mT move entries; most others are no tensors
+            value = func(*args, **(kwargs or {}))
+            if isinstance(value, Tensor):
+                self._facts.carry("transpose", args, value)
+            return value
         args, kwargs = self._wide((args, kwargs or {}))
-        if _is_in_place(name) and (maker := self._facts.maker(args[0])) is not None:
+        if _is_in_place(name) and (maker := self._facts.maker(next(iter((*args, *kwargs.values())), None))) is not None:
             maker.keep_output()
         if name in MOVING or name in KEEPING or name in PICKING or not _in_graph(args, kwargs):
             result = func(*args, **kwargs)
             if name in KEEPING and self.precise and isinstance(result, Tensor) and result.dtype in HALF:
                 return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
-            self._facts.carry(args, result)
+            self._facts.carry(name, args, result)
             return self._wide(result)
+        if name in COMPOSED:
+            return COMPOSED[name](self._run, *args, **kwargs)
+        if KINDS.get(name) == "gate" and is_rotation(args):
+            return COMPOSED["complex product"](self._run, *args)
         if name in KINDS:
             return self._run_with_rule(name, func, args, kwargs)
         return self._run_without_rule(name, func(*args, **kwargs), args)
+
+    def _run(self, function: Function, *args: Any, **kwargs: Any) -> Any:
+        """A part of an operation, as if the model itself had called it."""
+        return self.__torch_function__(function, (), args, kwargs)
 
     def _wide(self, values: Any) -> Any:
         if self._unpacks:
@@ -171,13 +186,18 @@ class PropagationMode(TorchFunctionMode):
     def _run_without_rule(self, name: str, result: Any, args: tuple[Any, ...]) -> Any:
         """The result of an operation without a rule, which says so if anything but a gradient arrives at it."""
         where = f"{name} in {_module_here(self._paths)}"
-        watched = tree_map(
-            lambda x: _UnruledOperation.apply(self, where, x) if isinstance(x, Tensor) and x.requires_grad else x,
-            result,
-        )
-        if isinstance(watched, Tensor):
-            self._facts.note_unruled(name, args, watched)
-        return watched
+
+        def report(grad_output: Tensor | None) -> None:
+            if grad_output is not None:
+                self.report_missing_rule(where)
+
+        for x in tree_flatten(result)[0]:
+            if isinstance(x, Tensor) and x.requires_grad:
+                # A hook, and no operation of ours: the model may go on to change the result in place.
+                x.register_hook(report)
+        if isinstance(result, Tensor):
+            self._facts.note_unruled(name, args, result)
+        return result
 
 
 def using_backward(mode: PropagationMode | None, backward: Backward) -> AbstractContextManager[None]:
@@ -214,26 +234,14 @@ class _RuledOperation(torch.autograd.Function):
         return None, None, None, *grad_inputs
 
 
-class _UnruledOperation(torch.autograd.Function):
-    """Tells the mode when something arrives here."""
-
-    @staticmethod
-    def forward(ctx: Any, mode: PropagationMode, name: str, x: Tensor) -> Tensor:
-        ctx.set_materialize_grads(False)
-        ctx.mode, ctx.name = mode, name
-        return x.view_as(x)
-
-    @staticmethod
-    def backward(ctx: Any, grad_output: Tensor | None) -> Any:
-        if grad_output is not None:
-            ctx.mode.report_missing_rule(ctx.name)
-        return None, None, grad_output
-
-
 # What works in place, as a function that does not.
 _IN_PLACE: dict[str, Function] = {"add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div}
 _OUT_OF_PLACE: dict[str, Function] = {
     name: function for verb, function in _IN_PLACE.items() for name in (f"{verb}_", f"__i{verb}__", f"__itrue{verb}__")
+} | {
+    name: getattr(torch, name[:-1], None) or getattr(F, name[:-1])
+    for name in KINDS
+    if name.endswith("_") and not name.startswith("__") and name[:-1] not in _IN_PLACE
 }
 
 

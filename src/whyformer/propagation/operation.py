@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -171,6 +172,8 @@ def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[s
         return Linear(1, 2, torch.matmul, lambda s, w, _: s @ w.mT, 0)
     if name in ("conv1d", "conv2d"):
         return _convolution(name, len(inputs) > 2, kwargs)
+    if "grouped_mm" in name:
+        return _grouped(kwargs["offs"])
     if name == "einsum":
         return _einsum(weight, kwargs["equation"])
     if inputs[weight].dim() == 1:  # a vector has no transpose
@@ -188,6 +191,17 @@ def _convolution(name: str, is_biased: bool, how: dict[str, Any]) -> Linear:
         return z
 
     return Linear(0, 1, apply, _transposed_by_gradient(apply), 2 if is_biased else None, bias_axis=1)
+
+
+def _grouped(ends: Tensor) -> Linear:
+    """The rows in groups, each times a weight of its own: those of an expert's tokens, up to the `ends`."""
+    groups = list(pairwise([0, *ends.tolist()]))
+
+    def apply(x: Tensor, weight: Tensor) -> Tensor:
+        parts = [x[start:end] @ part for (start, end), part in zip(groups, weight, strict=True)]
+        return torch.cat([*parts, x.new_zeros(len(x) - groups[-1][1], weight.shape[-1])])
+
+    return Linear(0, 1, apply, lambda s, w, _: apply(s, w.mT))
 
 
 def _einsum(weight: int, equation: str) -> Linear:

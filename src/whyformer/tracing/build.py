@@ -18,7 +18,7 @@ from whyformer.propagation.mode import Backward, PropagationMode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
 from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, find_blocks, way_back
-from whyformer.tracing.checks import check_model, check_records
+from whyformer.tracing.checks import check_model, check_records, has_records
 from whyformer.tracing.flow import Step
 from whyformer.tracing.gradients import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.tracing.graph import Graph, ends_of
@@ -88,7 +88,7 @@ def trace(
         output, leaves = _run(question, recorder, mode, blocks, with_leaves=reads.inputs != "none")
         resolved = resolve_target(target, output, labels_of(model) if labels is None else labels, model, inputs)
         question = replace(question, score=resolved.score)
-        steps = _steps(question, recorder)
+        steps = _steps(question, recorder) if has_records(model, recorder, batch) else ()
         graph = _graph(question, recorder, output, leaves, mode, blocks) if reads.has_relevance or leaves else None
         if blocks is not None:
             score = question.score(output)
@@ -159,7 +159,8 @@ def _run(
     as_they_are = scaled_inputs(question, streams, torch.ones(1), "zero", leaves)
     with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
         output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
-    check_records(question.model, recorder, question.batch)
+    if not (with_leaves and "input_ids" in question.inputs):  # what reads a text itself needs no map of it
+        check_records(question.model, recorder, question.batch)
     return output, leaves
 
 
@@ -192,8 +193,9 @@ def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
             key_stream=place.key_stream,
             source=attention,
             value=None if tap.value is None else by_head(tap.value, question.batch),
-            value_weight=None if tap.value_source is None else tap.value_source.rows(question.batch),
+            value_weight=tap.value_weight(question.batch),
             output_weight=tap.projection(),
+            output_scale=tap.scale(question.batch, attention.shape[QUERY]),
             key_state=tap.state(question.batch, attention.shape[KEY if is_cross else QUERY], of_keys=is_cross),
             operation=first + number,
         )

@@ -12,6 +12,9 @@ from whyformer.models.weights import hidden_layer, passes_gradients
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
 
+# Attention whose maps are pieced together of windows: not what any token attends to, in rows and columns of tokens.
+WINDOWED = ("BlockSparseAttention", "LongformerSelfAttention", "LEDEncoderSelfAttention")
+
 
 def check_model(model: object, reads: Reads) -> None:
     """Refuse what no forward pass can be seen of, or nothing taken back through."""
@@ -55,17 +58,27 @@ def _is_offloaded(model: nn.Module) -> bool:
     return any(hasattr(module, "_hf_hook") for module in model.modules())
 
 
+class NoMaps(UnsupportedModel):
+    """Not every layer of the model has an attention map that can be recorded."""
+
+
 def check_records(model: nn.Module, recorder: Recorder, batch: int) -> None:
     """Refuse a forward pass whose attention was not all seen, or does not tell examples apart."""
     name = type(model).__name__
     layers = layers_of(model)
-    if recorder.seen and layers is not None and recorder.seen < layers:
-        raise UnsupportedModel(
-            f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: "
-            "the others run in kernels that cannot be recorded."
-        )
+    ways_out = "input_x_gradient, integrated_gradients and lrp read inputs alone."
     if not recorder.taps:
-        raise UnsupportedModel(f"{name} ran no attention operation that can be recorded: it has none, or hides it.")
+        raise NoMaps(f"{name} ran no attention operation that can be recorded: it has none, or hides it. {ways_out}")
+    windowed = next((type(m).__name__ for m in model.modules() if type(m).__name__.endswith(WINDOWED)), None)
+    if windowed is not None:
+        raise NoMaps(
+            f"{name} attends in blocks or windows ({windowed}), whose maps are no map of its tokens. {ways_out}"
+        )
+    if recorder.seen and layers is not None and recorder.seen < layers:
+        raise NoMaps(
+            f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: the others have no "
+            f"attention map (linear attention, state spaces), or run in kernels that cannot be recorded. {ways_out}"
+        )
     if any(tap.is_folded and (tap.heads_in_order is None or not bool(tap.heads_in_order)) for tap in recorder.taps):
         raise UnsupportedModel(
             f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
@@ -75,6 +88,15 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int) -> None:
         raise UnsupportedModel(
             f"The last map of {name} has {rows} rows for {batch} examples: its windows are no single stream."
         )
+
+
+def has_records(model: nn.Module, recorder: Recorder, batch: int) -> bool:
+    """Whether the recorded attention is that of the whole model, token by token."""
+    try:
+        check_records(model, recorder, batch)
+    except UnsupportedModel:
+        return False
+    return True
 
 
 def moved_tokens(model: nn.Module, windows: torch.Size) -> UnsupportedModel:

@@ -26,8 +26,9 @@ def fold_on_chip(rows: Rows, record: AttentionRecord, mixing: Any) -> Rows | Non
     gradient: FoldedGradient | None = record.folded_gradient if mixing.times_gradient else None
     if mixing.times_gradient and gradient is None:
         return None
-    folded = torch.stack([_fold(kernels, row, call, gradient) for row in rows.unbind(dim=1)], dim=1)
-    scales = mixing.key_scales
+    scales, query_scale = mixing.key_scales, record.output_scale
+    weights = rows if scales is None or query_scale is None else rows * query_scale[:, None, :].to(rows.dtype)
+    folded = torch.stack([_fold(kernels, row, call, gradient) for row in weights.unbind(dim=1)], dim=1)
     return (folded if scales is None else folded * scales[record.operation][:, None, :]).to(rows.dtype)
 
 

@@ -21,4 +21,8 @@ class HeadMean:
 
     def __call__(self, tile: AttentionRecord) -> Mixing:
         mixed = head_mean((tile.map * tile.gradient).clamp(min=0) if self.times_gradient else tile.map)
-        return mixed if self.key_scales is None else mixed * self.key_scales[tile.operation][:, None, :]
+        if self.key_scales is None:
+            return mixed
+        mixed = mixed * self.key_scales[tile.operation][:, None, :]
+        scale = tile.output_scale  # of a norm between W_o and the residual stream, a constant of each query
+        return mixed if scale is None else mixed * scale[:, :, None].to(mixed.dtype)

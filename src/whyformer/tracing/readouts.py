@@ -25,6 +25,8 @@ def find_readouts(
     `chosen` is the caller's own read-out, for the first stream that is read; else the family's row tells, or, where
     that does not, the gradient of the last map.
     """
+    if not steps:
+        return _without_records(question, chosen)
     reached: dict[str, TokenMask] = {}
     kinds: dict[str, str | int | Tensor] = {}
     for number, stream in enumerate(stream for stream in question.family.streams if stream.is_read):
@@ -42,6 +44,17 @@ def find_readouts(
     weights = {name: read_out_reached(queries) for name, queries in reached.items()}
     weights |= {name: _weights(kind, question, masks[name]) for name, kind in kinds.items()}
     return steps, tuple(ReadOut(name, values.to(dtype)) for name, values in weights.items()), masks
+
+
+def _without_records(
+    question: Question, chosen: str | int | Tensor | None
+) -> tuple[tuple[Step, ...], tuple[ReadOut, ...], dict[str, TokenMask]]:
+    """The same for a text whose model has no map to tell: read at every real token, unless the caller knows better."""
+    stream, ids = question.family.streams[0], question.inputs["input_ids"]
+    mask = question.inputs.get(stream.mask or "")
+    real = mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids).bool()
+    weights = read_out_weights("mean" if chosen is None else chosen, real, 0)
+    return (), (ReadOut(stream.name, weights),), {stream.name: real}
 
 
 def _last_reached(question: Question, records: list[AttentionRecord]) -> tuple[int, TokenMask]:

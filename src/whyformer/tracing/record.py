@@ -9,7 +9,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from whyformer.axes import HEAD, QUERY, AttentionMap, Positions, State, TokenMask, Values, by_head
+from whyformer.axes import HEAD, QUERY, AttentionMap, Positions, State, TokenMask, TokenScores, Values, by_head
 from whyformer.errors import WhyformerError
 from whyformer.tracing.kernels import Attention
 
@@ -102,7 +102,8 @@ class AttentionRecord:
         gradient_source: What makes the gradient of the map; None where it was not asked for.
         value: The values of the keys, where states were asked for, as all that follows.
         value_weight: W_v.
-        output_weight: W_o.
+        output_weight: W_o, with the weights of a norm between it and the residual stream.
+        output_scale: What such a norm multiplies with what each query token is given; None where there is none.
         key_state: The residual state of the key tokens.
         operation: Its number among all attention operations that ran.
     """
@@ -116,6 +117,7 @@ class AttentionRecord:
     value: Values | None = None
     value_weight: Tensor | None = None
     output_weight: Tensor | None = None
+    output_scale: TokenScores | None = None
     key_state: State | None = None
     operation: int = 0
 
@@ -148,7 +150,10 @@ class AttentionRecord:
         """The record of some queries alone: their rows of the map and of its gradient."""
         source = pick_rows(self.source, rows) if isinstance(self.source, Tensor) else self.source.pick(rows)
         gradient = None if self.gradient_source is None else self.gradient_source.pick(rows)
-        return replace(self, source=source, gradient_source=gradient)
+        scale = self.output_scale
+        if scale is not None:
+            scale = scale[:, rows] if isinstance(rows, slice) else scale.take_along_dim(rows, dim=1)
+        return replace(self, source=source, gradient_source=gradient, output_scale=scale)
 
     def tiles(self) -> Iterator[tuple[slice, AttentionRecord]]:
         """The record in runs of queries, as many at a time as memory should hold; at once where the map is kept."""

@@ -19,19 +19,24 @@ from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
 from whyformer.tracing.frozen import plain, plain_values
 from whyformer.tracing.kernels import Attention
+from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
     Branch,
     Cast,
     Mixed,
-    Move,
     Normed,
     Projection,
     Scores,
+    Spread,
     Tag,
     Tap,
+    Transposed,
     Weights,
     Written,
+    mixes,
     moved,
+    only_part,
+    part_of,
     with_adapter,
 )
 
@@ -94,7 +99,10 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         if name == "__get__":  # of a parameter, weight.T is as little in the graph as the weight
             value = func(*args, **kwargs)
-            return value.detach() if isinstance(value, Tensor) and isinstance(args[0], nn.Parameter) else value
+            if isinstance(value, Tensor) and isinstance(args[0], nn.Parameter):
+                value = value.detach()
+                self._set(value, Transposed.of(args[0], value))
+            return value
         handler = HANDLERS.get(name)
         if handler is not None:
             return handler(self, func, args, kwargs)
@@ -106,6 +114,10 @@ class Recorder(TorchFunctionMode):
             self._carry(Cast(args[0]) if is_cast else tag, result)
         elif name in MOVING:
             self._carry(moved(tag, name), result, lambda x: func(x, *constants[1:], **kwargs))
+        elif name == "cat" and (part := only_part(constants[0])) is not None:  # a cache was empty
+            self._carry(self._tag(part), result)
+        elif name == "rsqrt" or (name == "pow" and type(constants[1]) is float and constants[1] < 0):
+            self._set(result, Spread())
         else:
             self._set(result, Scores() if name == "baddbmm" else self._scores(args))
         return result
@@ -135,7 +147,7 @@ class Recorder(TorchFunctionMode):
             self._set(result, tag)
         elif tag is not None and isinstance(result, (tuple, list)) and move is not None:
             for number, part in enumerate(result):
-                self._carry(tag, part, _part(move, number))
+                self._carry(tag, part, part_of(move, number))
 
     def _softmax(self, func: Function, args: Any, kwargs: Any) -> Any:
         result = func(*plain(args), **kwargs)
@@ -147,11 +159,16 @@ class Recorder(TorchFunctionMode):
     def _product(self, func: Function, args: Any, kwargs: Any) -> Any:
         operands = list(plain(args))
         at = 1 if func.__name__ == "einsum" else 0
-        if len(operands) < at + 2 or not isinstance(self._tag(operands[at]), Weights) or not _mixes(operands):
+        if len(operands) < at + 2 or not isinstance(self._tag(operands[at]), Weights) or not mixes(operands):
             result = func(*operands, **plain_values(kwargs))
-            self._set(result, None if any(isinstance(x, nn.Parameter) for x in args) else Scores())
+            factor = self._tag(args[1]) if len(args) > 1 else None
+            if isinstance(factor, Transposed) and at == 0:  # a linear layer, as Falcon writes it
+                self._project(args[0], factor.parameter, plain_weight(factor.parameter), result)
+            else:
+                self._set(result, None if any(isinstance(x, nn.Parameter) for x in args) else Scores())
             return result
         operands[at] = self._with_probe(operands[at])
+        operands[at + 1] = self._for_each_head(operands[at + 1], operands[at])
         result = func(*operands, **kwargs)
         self._record(operands[at], operands[at + 1], result, probe=operands[at])
         return result
@@ -174,10 +191,19 @@ class Recorder(TorchFunctionMode):
         tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
         self._carry(tag, value, lambda x: x.repeat_interleave(value.shape[-3] // x.shape[-3], dim=-3))
+        value = self._for_each_head(value, weights)
         weights = self._with_probe(weights)
         result = weights @ value
         self._record(weights, value, result, probe=weights)
         return result
+
+    def _for_each_head(self, value: Any, weights: Tensor) -> Any:
+        """The values once for each head of the map, where all heads read the same ones (multi-query attention)."""
+        if not isinstance(value, Tensor) or value.dim() != 4 or value.shape[1] == weights.shape[1]:
+            return value
+        by_head = value.expand(-1, weights.shape[1], -1, -1)
+        self._carry(self._tag(value), by_head, lambda x: x.expand(-1, weights.shape[1], -1, -1))
+        return by_head
 
     def _run_fused(self, attention: Attention) -> Tensor:
         """Attention left to the fused kernels: its map and gradient, too large to keep, are made when they are read."""
@@ -247,6 +273,11 @@ class Recorder(TorchFunctionMode):
         else:
             source, parameter = (*args, *kwargs.values())[:2]
             weight = plain_weight(parameter)
+        self._project(source, parameter, weight, result)
+        return result
+
+    def _project(self, source: Tensor, parameter: Tensor, weight: Tensor, result: Any) -> None:
+        """The result is a linear projection of the source."""
         tag = self._tag(source)
         if isinstance(tag, Cast):
             source = tag.source
@@ -263,14 +294,15 @@ class Recorder(TorchFunctionMode):
         elif isinstance(tag, Branch):
             self._set(result, replace(tag, weight=weight @ tag.weight))
         elif self._states:
-            norm = tag.state if isinstance(tag, Normed) else None
-            before = tag if isinstance(tag, Projection) and not tag.moves else None
+            norm = tag.state if isinstance(tag, (Normed, Projection)) else None
+            before = tag if isinstance(tag, Projection) else None
             self._set(result, Projection(weight, source, norm, result.shape, before=before))
-        return result
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
         result = func(*plain(args), **plain_values(kwargs))
-        self._set(result, Normed(args[0]) if self._states else None)
+        if self._states:
+            tag = normed(self._tag(args[0]), args, kwargs, centres=func.__name__ == "layer_norm", batch=self._batch)
+            self._set(result, tag or Normed(args[0]))
         return result
 
     def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -284,36 +316,22 @@ class Recorder(TorchFunctionMode):
         for written, other in pairs if self._states else ():
             origin = self._tag(written)
             if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
-                if self._is_residual(other, origin.tap):
+                if origin.tap.is_residual(other, self._tag(other)):
                     origin.tap.query_state = (kept if other is first else other).detach()
                     origin.tap.state_is_swapped, tag = origin.is_swapped, None
                     break
-                tag = origin  # another branch (a parallel MLP, an adapter): the residual is still to come
+                tag = replace(origin, is_joined=True)  # by a parallel MLP, an adapter: the residual is still to come
+            tag = tag or biased(origin, written, other)
         result = func(*plain(args), **plain_values(kwargs))
         self._set(result, tag)
         return result
 
-    def _is_residual(self, other: Tensor, tap: Tap) -> bool:
-        """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
-        if tap.query_state is not None:
-            return False
-        known = None if tap.value_source is None else tap.value_source.reads(other)
-        return not isinstance(self._tag(other), (Projection, Written, Branch)) if known is None else known
-
     def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:
-        scaled: Tag | None = self._scores(args)
+        tag: Tag | None = self._scores(args)
         for tensor, factor in (args[:2], args[1::-1]) if len(args) > 1 else ():
-            tag = self._tag(tensor)
-            if isinstance(tag, Weights):
-                scaled = tag
-            elif isinstance(tag, Written) and _scales_channels(factor, tensor):
-                if tag.tap.output_weight is not None:  # LayerScale belongs to W_o
-                    tag.tap.output_weight = (tag.tap.output_weight.T * factor).T.detach()
-                scaled = tag
-            elif isinstance(tag, (Projection, Branch)) and not isinstance(factor, Tensor):
-                scaled = replace(tag, weight=tag.weight * factor)
+            tag = scaled(self._tag(tensor), tensor, factor, self._tag(factor), self._batch) or tag
         result = func(*plain(args), **plain_values(kwargs))
-        self._set(result, scaled)
+        self._set(result, tag)
         return result
 
 
@@ -328,22 +346,5 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
     | dict.fromkeys(["linear", "addmm"], Recorder._linear)
     | dict.fromkeys(["layer_norm", "rms_norm"], Recorder._norm)
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)
-    | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__"], Recorder._scale)
+    | dict.fromkeys(["mul", "mul_", "__mul__", "__rmul__", "__imul__", "multiply"], Recorder._scale)
 )
-
-
-def _mixes(operands: list[Any]) -> bool:
-    """Whether the product contracts the map's keys: always for a matrix product, by its letters for einsum."""
-    if not isinstance(operands[0], str):
-        return isinstance(operands[1], Tensor)
-    terms, _, result = operands[0].replace(" ", "").partition("->")
-    weights = terms.split(",")[0]
-    return len(weights) > 1 and weights[-2] in result and weights[-1] not in result
-
-
-def _part(move: Function, number: int) -> Move:
-    return lambda x: move(x)[number]
-
-
-def _scales_channels(factor: Any, tensor: Tensor) -> bool:
-    return not isinstance(factor, Tensor) or factor.dim() == 0 or factor.shape == tensor.shape[-1:]

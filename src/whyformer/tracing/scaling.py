@@ -64,12 +64,24 @@ def scaled_inputs(
     def change(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
         start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
         name = names[module].pop(0) if len(names[module]) > 1 else names[module][0]
-        return _point(name, start, output, by_example, leaves)
+        own = _own_tokens(question, args, kwargs)
+        if own is None:
+            return _point(name, start, output, by_example, leaves)
+        start = start[:, :own] if isinstance(start, Tensor) and start.dim() == 3 else start
+        return torch.cat([_point(name, start, output[:, :own], by_example, leaves), output[:, own:].detach()], dim=1)
 
     with ExitStack() as hooks:
         for module, path in paths.items():
             hooks.enter_context(_changed_output(question, module, path, len(by_example), change))
         yield inputs
+
+
+def _own_tokens(question: Question, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+    """How many of the tokens are the text's own, where the model pads it to a length that suits it (Longformer)."""
+    ids, given = kwargs.get("input_ids", args[0] if args else None), question.inputs.get("input_ids")
+    if question.family.attention or not isinstance(ids, Tensor) or not isinstance(given, Tensor):
+        return None
+    return given.shape[1] if ids.dim() == 2 and ids.shape[1] > given.shape[1] else None
 
 
 def _point(stream: str, start: Tensor | float, end: Tensor, scales: Tensor, leaves: dict[str, Leaf] | None) -> Tensor:

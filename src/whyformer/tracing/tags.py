@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import QUERY, AttentionMap, State, Values, by_head
+from whyformer.axes import QUERY, AttentionMap, State, TokenScores, Values, by_head
 from whyformer.tracing.kernels import Attention
 
 Move = Callable[[Tensor], Tensor]
@@ -29,6 +30,7 @@ class Tap:
     readers: int = 0
     heads_in_order: Tensor | None = None
     tokens_first: Tensor | None = None
+    output_scale: Tensor | None = None  # of each query token, by a norm between W_o and the residual stream
     query_state: Tensor | None = None
     state_is_swapped: bool = False
 
@@ -53,16 +55,39 @@ class Tap:
             state = None if self.value_source is None else self.value_source.source.detach()
             if state is not None and state.dim() == 2 and len(state) == batch * tokens:
                 state = state.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
-        if state is None or state.dim() != 3:
+        return (
+            None if state is None else self._examples_first(state, batch, tokens, self.state_is_swapped and not of_keys)
+        )
+
+    def scale(self, batch: int, tokens: int) -> TokenScores | None:
+        """What a norm multiplies with what each query token is given; None where there is none."""
+        scale = self.output_scale
+        scale = None if scale is None else self._examples_first(scale, batch, tokens, self.state_is_swapped)
+        return None if scale is None else scale[..., 0]
+
+    def _examples_first(self, x: Tensor, batch: int, tokens: int, is_swapped: bool) -> Tensor | None:
+        """A tensor of the residual stream as [example, token, channel]."""
+        if x.dim() != 3:
             return None
         if batch == tokens:
-            is_swapped = self.tokens_first is not None and bool(self.tokens_first) != (
-                self.state_is_swapped and not of_keys
-            )
+            tokens_first = self.tokens_first is not None and bool(self.tokens_first) != is_swapped
         else:
-            is_swapped = state.shape[:2] == (tokens, batch)
-        state = state.transpose(0, 1) if is_swapped else state
-        return state if state.shape[:2] == (batch, tokens) else None
+            tokens_first = x.shape[:2] == (tokens, batch)
+        x = x.transpose(0, 1) if tokens_first else x
+        return x if x.shape[:2] == (batch, tokens) else None
+
+    def value_weight(self, batch: int) -> Tensor | None:
+        """W_v, from the residual state where that is known."""
+        if self.value_source is None:
+            return None
+        return self.value_source.rows(batch, None if self.query_state is None else self.query_state.shape[-1])
+
+    def is_residual(self, state: Tensor, tag: Tag | None) -> bool:
+        """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
+        if self.query_state is not None:
+            return False
+        known = None if self.value_source is None else self.value_source.reads(state)
+        return not isinstance(tag, (Projection, Written, Branch)) if known is None else known
 
     def projection(self) -> Tensor | None:
         """W_o, if it is the one reader of the mixed values and finds their heads side by side."""
@@ -79,24 +104,40 @@ class Projection:
     source_norm: Tensor | None
     shape: torch.Size
     moves: tuple[Move, ...] = ()
-    before: Projection | None = None  # that of the source itself: the first half of a low-rank adapter
+    before: Projection | None = None  # that of the source itself: of a latent, or of a low-rank adapter
+    is_normed: bool = False  # its spread divided out, which the weight does not know of
+    state: Tensor | None = None  # the tensor as it was before its norm, where that is known
 
-    def rows(self, batch: int) -> Tensor | None:
-        """The rows of the weight behind each (head, feature) of the tensor, found by moving their numbers along."""
+    def rows(self, batch: int, width: int | None = None) -> Tensor | None:
+        """The rows of the weight behind each (head, feature) of the tensor, found by moving their numbers along.
+
+        Where they read a latent, itself projected from a state of `width` channels, those of both projections in one.
+        """
         numbers = self._moved_numbers()
         if numbers.dim() not in (3, 4):
             return None
         by_head = numbers.reshape(batch, -1, *numbers.shape[-2:])[0, :, 0, :].flatten()
         first, last = int(by_head[0]), int(by_head[-1]) + 1
-        if last - first == len(by_head) and bool((by_head.diff() == 1).all()):
-            return self.weight[first:last]
-        return self.weight[by_head]
+        is_run = last - first == len(by_head) and bool((by_head.diff() == 1).all())
+        rows = self.weight[first:last] if is_run else self.weight[by_head]
+        if self.before is None or width in (None, rows.shape[-1]):
+            return rows
+        latent = self.before.rows(batch, width)
+        return rows if latent is None or len(latent) != rows.shape[-1] else rows @ latent
+
+    def scaled(self, factor: Tensor, batch: int) -> Projection | None:
+        """The projection with each of its channels scaled."""
+        rows, shape = self.rows(batch), self._moved_numbers().shape
+        if rows is None or len(rows) != len(factor):
+            return None
+        return replace(self, weight=rows * factor[:, None].to(rows.dtype), shape=shape, moves=())
 
     def plus(self, other: Projection) -> Projection | None:
         """The sum of this and another projection of the same tensor, such as an adapter's; None if it is none."""
         adapter = other
-        if not self.projects_with(other) and other.before is not None and not other.moves:
-            adapter = replace(other.before, weight=other.weight @ other.before.weight)
+        first = other.before
+        if first is not None and not (self.projects_with(other) or other.moves or first.moves or first.is_normed):
+            adapter = replace(first, weight=other.weight @ first.weight)
         if not self.projects_with(adapter) or other.moves or len(self.weight) != len(adapter.weight):
             return None
         numbers = self._moved_numbers()  # a view may have split the tokens, and must have left the channels alone
@@ -165,6 +206,7 @@ class Written:
 
     tap: Tap
     is_swapped: bool = False
+    is_joined: bool = False  # by another branch, such as a parallel MLP
 
 
 @dataclass(frozen=True)
@@ -175,7 +217,25 @@ class Branch:
     weight: Tensor
 
 
-Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Cast
+@dataclass(frozen=True)
+class Spread:
+    """One over the spread of each token's channels: what a norm written in Python multiplies with."""
+
+
+@dataclass(frozen=True)
+class Transposed:
+    """The transpose of a weight."""
+
+    parameter: Tensor
+
+    @classmethod
+    def of(cls, parameter: Tensor, view: Tensor) -> Transposed | None:
+        """The tag of a view that is a weight's transpose."""
+        is_transpose = view.dim() == 2 and view.stride() == parameter.stride()[::-1]
+        return cls(parameter) if is_transpose else None
+
+
+Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Cast | Spread | Transposed
 
 
 def with_adapter(first: Tag | None, second: Tag | None) -> Tag | None:
@@ -203,3 +263,23 @@ def moved(tag: Tag | None, name: str) -> Tag | None:
     if isinstance(tag, Written):
         return replace(tag, is_swapped=not tag.is_swapped)
     return None if isinstance(tag, Weights) else tag
+
+
+def mixes(operands: list[Any]) -> bool:
+    """Whether the product contracts the map's keys: always for a matrix product, by its letters for einsum."""
+    if not isinstance(operands[0], str):
+        return isinstance(operands[1], Tensor)
+    terms, _, result = operands[0].replace(" ", "").partition("->")
+    weights = terms.split(",")[0]
+    return len(weights) > 1 and weights[-2] in result and weights[-1] not in result
+
+
+def part_of(move: Callable[..., Any], number: int) -> Move:
+    """A move of which only one of several results is taken."""
+    return lambda x: move(x)[number]
+
+
+def only_part(parts: Any) -> Tensor | None:
+    """The one of these tensors that is not empty."""
+    filled = [x for x in parts if isinstance(x, Tensor) and x.numel()]
+    return filled[0] if len(filled) == 1 else None

@@ -1,0 +1,158 @@
+"""What the methods must hold to on the decoders that people explain, and what is said where one cannot apply."""
+
+from __future__ import annotations
+
+import copy
+import re
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tiny_architectures import DECODERS, METHODS, OTHERS, READ_INPUTS, attribution_of
+from tiny_models import text_inputs
+from whyformer import UnsupportedModel, attribute
+from whyformer.axes import Inputs
+
+MODELS = DECODERS | {"Mamba": OTHERS["Mamba"]}
+HYBRID = (
+    "Qwen3NextForCausalLM has 2 layers but only 1 attention operations were seen: the others have no attention map "
+    f"(linear attention, state spaces), or run in kernels that cannot be recorded. {READ_INPUTS}"
+)
+NO_ATTENTION = (
+    f"MambaForCausalLM ran no attention operation that can be recorded: it has none, or hides it. {READ_INPUTS}"
+)
+REFUSED = {
+    ("Qwen3-Next", "rollout"): HYBRID,
+    ("Qwen3-Next", "generic_attention"): HYBRID,
+    ("Qwen3-Next", "lrp by attn_lrp"): (
+        "Relevance reached linalg_solve_triangular in model.layers.0.linear_attn, which has no rule."
+    ),
+    ("Mamba", "rollout"): NO_ATTENTION,
+    ("Mamba", "generic_attention"): NO_ATTENTION,
+}
+REPLACED = {"Qwen3-Next": "integrated_gradients", "Mamba": "integrated_gradients"}
+CASES = [(name, method) for name in MODELS for method in METHODS if (name, method) not in REFUSED]
+# BLOOM normalises its embeddings: what scales one changes nothing, and an embedding times its gradient is 0.
+ROUNDING = {("BLOOM", "input_x_gradient")}
+NEAR = 0.05  # of the logits of a model and its half-precision twin; further off, another expert was chosen
+
+
+@cache
+def model_of(name: str) -> nn.Module:
+    return MODELS[name]()
+
+
+@cache
+def twins_of(name: str) -> tuple[nn.Module, nn.Module]:
+    """The model in half precision, and the same weights in float32."""
+    half = copy.deepcopy(model_of(name)).bfloat16()
+    return half, copy.deepcopy(half).float()
+
+
+def scores_of(model: nn.Module, inputs: Inputs, method: str) -> Tensor:
+    return attribution_of(model, inputs, method)["text"]
+
+
+def lengths() -> list[int]:
+    return text_inputs()["attention_mask"].sum(dim=1).tolist()
+
+
+def padded_on_the_left() -> Inputs:
+    return {
+        name: torch.stack([row.roll(len(row) - length) for row, length in zip(value, lengths(), strict=True)])
+        for name, value in text_inputs().items()
+    }
+
+
+@cache
+def scores_one_by_one(name: str, method: str) -> list[Tensor]:
+    alone = (
+        {key: value[example : example + 1, :length] for key, value in text_inputs().items()}
+        for example, length in enumerate(lengths())
+    )
+    return [scores_of(model_of(name), inputs, method)[0] for inputs in alone]
+
+
+def assert_close(got: Tensor, expected: Tensor) -> None:
+    assert (got - expected).abs().max() <= 1e-4 * expected.abs().max()
+
+
+@pytest.mark.parametrize(("name", "method"), CASES)
+def test_a_batch_padded_on_either_side_is_explained_like_its_texts_one_by_one(name, method):
+    right = scores_of(model_of(name), text_inputs(), method)
+    left = scores_of(model_of(name), padded_on_the_left(), method)
+    assert torch.isfinite(right).all()
+    for row, moved, expected in zip(right, left, scores_one_by_one(name, method), strict=True):
+        length = len(expected)
+        assert expected.abs().max() > 0
+        assert_close(row[:length], expected)
+        assert_close(moved[-length:], expected)
+        assert not row[length:].any(), "padding got a score"
+        assert not moved[:-length].any(), "padding got a score"
+
+
+@pytest.mark.parametrize(("name", "method"), CASES)
+def test_the_model_is_left_as_it_was(name, method):
+    model = model_of(name)
+    weights = {key: value.clone() for key, value in model.state_dict().items()}
+    flags = [(p.requires_grad, p.grad) for p in model.parameters()]
+    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
+    with torch.no_grad():
+        before = model(**text_inputs()).logits
+    attribution_of(model, text_inputs(), method)
+    with torch.no_grad():
+        assert torch.equal(model(**text_inputs()).logits, before)
+    assert model.state_dict().keys() == weights.keys()
+    assert all(torch.equal(value, weights[key]) for key, value in model.state_dict().items())
+    assert [(p.requires_grad, p.grad) for p in model.parameters()] == flags
+    assert all(grad is None for _, grad in flags)
+    assert [
+        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()
+    ] == hooks
+    assert not any(module.training for module in model.modules())
+
+
+@pytest.mark.parametrize(("name", "method"), [case for case in CASES if case not in ROUNDING])
+def test_in_bfloat16_the_scores_are_about_those_in_float32(name, method):
+    half, single = twins_of(name)
+    inputs = text_inputs()
+    with torch.no_grad():
+        logits, expected_logits = (
+            model(**inputs).logits[range(3), [n - 1 for n in lengths()]] for model in (half, single)
+        )
+    off = (logits - expected_logits).norm(dim=1) / expected_logits.norm(dim=1)
+    scores, expected = (scores_of(model, inputs, method) for model in (half, single))
+    assert scores.dtype == torch.float32
+    is_near = off < NEAR
+    assert is_near.any()
+    assert (scores - expected)[is_near].norm() < 0.12 * expected[is_near].norm()
+
+
+@pytest.mark.parametrize(("name", "method"), REFUSED)
+def test_a_method_that_cannot_apply_says_why(name, method):
+    with pytest.raises(UnsupportedModel, match=re.escape(REFUSED[name, method])) as refusal:
+        attribution_of(model_of(name), text_inputs(), method)
+    assert "\n" not in str(refusal.value)
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_where_no_method_is_named_the_answer_is_the_default_or_says_what_took_its_place(name):
+    attribution = attribute(model_of(name), text_inputs(), 1)
+    if name not in REPLACED:
+        assert attribution.remarks == ()
+        expected = attribute(model_of(name), text_inputs(), 1, "bi_token", backward="libra")
+    else:
+        (remark,) = attribution.remarks
+        reason = {"Qwen3-Next": HYBRID, "Mamba": NO_ATTENTION}[name].split(". ")[0]
+        assert remark == f"bi_token does not apply here ({reason}): {REPLACED[name]} instead."
+        expected = attribute(model_of(name), text_inputs(), 1, REPLACED[name])
+    torch.testing.assert_close(attribution["text"], expected["text"])
+
+
+@pytest.mark.parametrize("name", ["Mixtral", "Qwen3-MoE", "DeepSeek-V3", "Llama 4"])
+def test_input_times_gradient_by_libra_adds_up_through_experts(name):
+    model = model_of(name)
+    attribution = attribute(model, text_inputs(), 1, "input_x_gradient", backward="libra")
+    assert (attribution.completeness < 1e-3).all()
