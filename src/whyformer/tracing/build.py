@@ -109,8 +109,9 @@ def _blocks(question: Question, reads: Reads, checkpoint: bool | None) -> BlockP
     if not blocks or checkpoint is False:
         return None
     tokens = main_input(question.inputs)[1].shape[-1] if "input_ids" in question.inputs else 0
-    heads = getattr(config_of(question.model), "num_attention_heads", None) or 1
-    return BlockPass(question, blocks) if checkpoint or heads * tokens**2 > KEPT else None
+    heads = getattr(config_of(question.model), "num_attention_heads", None)
+    is_large = isinstance(heads, int) and heads * tokens**2 > KEPT  # Swin has a number for each of its stages
+    return BlockPass(question, blocks) if checkpoint or is_large else None
 
 
 def _with_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device) -> tuple[Step, ...]:
