@@ -26,6 +26,7 @@ from naive import TWINS
 from tiny_models import FAMILIES, IMAGE, STREAM_FAMILIES, built, inputs_of
 from whyformer import METHODS, WhyformerError, attribute, contrast
 from whyformer.errors import UnsupportedModel
+from whyformer.propagation import attention
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.mode import NoRule, PropagationMode
 from whyformer.propagation.rules import LIBRA, RULES
@@ -85,12 +86,18 @@ class Row:
 
 
 def handed(
-    model: Model, inputs: Sequence[Tensor], rules: Any, arrived: Tensor | None = None, *, strict: bool = True
+    model: Model,
+    inputs: Sequence[Tensor],
+    rules: Any,
+    arrived: Tensor | None = None,
+    *,
+    strict: bool = True,
+    fold: bool = False,
 ) -> tuple[Tensor, list[Tensor], PropagationMode]:
     """The model's output, what arrives at its inputs by the rules, and the mode it ran in."""
     mode = PropagationMode(model, len(inputs[0]))
     leaves = [x.clone().requires_grad_() for x in inputs]
-    output = Recorder(len(inputs[0]), graph=True, mode=mode).run(model, *leaves)
+    output = Recorder(len(inputs[0]), graph=True, mode=mode, fold=fold).run(model, *leaves)
     arrived = random(*output.shape, seed=9) if arrived is None else arrived
     with mode.using(rules, strict=strict):
         found = torch.autograd.grad(output, leaves, arrived, allow_unused=True)
@@ -491,6 +498,17 @@ def test_an_operation_goes_back_like_its_dense_twin(name, rules):
         assert (got - expected).abs().max() <= 1e-9 * max(1.0, float(expected.abs().max()))
 
 
+@pytest.mark.parametrize("rules", ["attn_lrp", "cp_lrp"])
+@pytest.mark.parametrize("name", [name for name in ROWS if name.startswith("attention")])
+def test_attention_as_one_operation_goes_back_like_its_parts(name, rules, monkeypatch):
+    monkeypatch.setattr(attention, "TILE", 20)  # a query or two at a time
+    row = ROWS[name]
+    _, parts, _ = handed(row.model(), row.inputs, RULES[rules])
+    _, whole, _ = handed(row.model(), row.inputs, RULES[rules], fold=True)
+    for got, expected in zip(whole, parts, strict=True):
+        assert (got - expected).abs().max() <= 1e-9 * max(1.0, float(expected.abs().max()))
+
+
 def test_pytorchs_own_grouped_product_goes_back_like_the_one_written_out():
     tokens, experts = random(6, 8, seed=18).float(), nn.Parameter(random(3, 8, 8, seed=19).float())
     spelled = [
@@ -522,7 +540,7 @@ def test_what_has_no_rule_may_be_changed_in_place_afterwards():
 def test_every_rule_set_and_every_kind_of_operation_has_a_twin():
     assert set(TWINS) == set(SETS)
     for name, rules in RULES.items():
-        assert set(rules) <= set(TWINS[name])
+        assert set(rules) - {"attention"} <= set(TWINS[name])  # which has the twin of its parts
     never = {"denominator", "attention"}  # handed nothing; written out wherever relevance is asked for
     assert set(KINDS.values()) - never <= set(TWINS["dtd"])
 
