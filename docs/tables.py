@@ -257,6 +257,32 @@ def long_prompts() -> str:
     return table([f"{report['tokens']:,} tokens, {report['card']}", "peak GB, weights included", "seconds"], rows)
 
 
+def large() -> str:
+    """Seconds and memory of a decoder of 8 billion parameters, by the length of the prompt."""
+    report = result("large")
+    lengths = list(dict.fromkeys(row["tokens"] for row in report["rows"]))
+    cells: dict[str, dict[int, str]] = {}
+    for row in report["rows"]:
+        cell = row.get("error") or f"{row['seconds']:.2f} s · {row['gib']:.1f} GiB"
+        cells.setdefault(row["what"], {})[row["tokens"]] = cell
+    rows = [[what, *(by_length.get(length, "not run") for length in lengths)] for what, by_length in cells.items()]
+    return table([report["device"], *(f"{length:,} tokens" for length in lengths)], rows)
+
+
+def folded() -> str:
+    """The kernel that folds maps on chip beside plain tiles."""
+    rows = [
+        [
+            f"{row['tokens']:,}",
+            "(A ⊙ ∇A)⁺" if row["gradient"] else "A",
+            f"{row['chip_ms']:.1f}",
+            f"{row['tiles_ms']:.0f}",
+        ]
+        for row in result("fold")["speeds"]
+    ]
+    return table(["tokens", "what is folded", "on chip, ms", "by tiles, ms"], rows)
+
+
 def published(paper: str) -> str:
     """What a paper prints, and what the same row is called in the results of its suite."""
     found = tomllib.loads((ROOT / "benchmarks" / "published.toml").read_text())
@@ -355,6 +381,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "per-image": per_image,
     "memory": memory,
     "long-prompts": long_prompts,
+    "large": large,
+    "folded": folded,
     "agreement": agreement,
     "quadrature": quadrature,
     "third-party": third_party,
