@@ -105,3 +105,18 @@ def test_the_words_for_what_methods_read():
         "partial_lrp": "last relevance",
         "transformer_attribution": "relevances",
     }
+
+
+@pytest.mark.usefixtures("own")
+@pytest.mark.parametrize(
+    ("formula", "message"),
+    [
+        (lambda trace: trace.inputs_times_gradients(), r'build it with reads=Reads\(inputs="gradients"\)'),
+        (lambda trace: trace.input_relevances("dtd", strict=True), r'build it with reads=Reads\(inputs="relevances"\)'),
+        (lambda trace: {"text": trace.last.gradient.sum(dim=(1, 2))}, r"This trace has no gradients"),
+    ],
+)
+def test_a_method_that_reads_more_than_it_said_is_told_so(formula, message):
+    method("greedy", reads=Reads(maps="last"))(formula)
+    with pytest.raises(WhyformerError, match=message):
+        attribute(FAMILIES["bert"](), text_inputs(), 1, "greedy")

@@ -113,18 +113,20 @@ class Trace:
 
     def relevances(self, rules: Rules, *, strict: bool) -> MapRelevances:
         """The relevance of each map by these rules; `strict` refuses an operation that has none."""
-        assert self.graph is not None
-        return self.graph.map_relevances(rules, strict=strict)
+        return self._graph_for('relevances="all"').map_relevances(rules, strict=strict)
 
     def input_relevances(self, rules: Rules, *, strict: bool) -> Attribution:
         """The relevance of each input, pixels or embeddings, summed over channels."""
-        assert self.graph is not None
-        return self.graph.input_relevances(rules, strict=strict)
+        return self._graph_for('inputs="relevances"').input_relevances(rules, strict=strict)
 
     def inputs_times_gradients(self) -> Attribution:
         """Each input times its gradient, summed over channels."""
-        assert self.graph is not None
-        return self.graph.inputs_times_gradients(self.question.backward)
+        return self._graph_for('inputs="gradients"').inputs_times_gradients(self.question.backward)
+
+    def _graph_for(self, reads: str) -> Graph:
+        if self.graph is None:
+            raise WhyformerError(f"This trace does not have what is read of it: build it with reads=Reads({reads}).")
+        return self.graph
 
     def integrated_inputs(
         self, quadrature: Quadrature, steps: int | None, baseline: Baseline | Tensor | None
