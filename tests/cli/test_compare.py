@@ -62,7 +62,8 @@ def test_what_no_method_takes_is_refused(bert):
 def test_with_json_everything_else_goes_to_stderr(swin, photo, tmp_path):
     result = invoke("compare", photo, "--model", swin, "--json", "--out", tmp_path / "c.html")
     assert all(json.loads(line) for line in result.stdout.splitlines())
-    assert "Left out: default on tiny-swin: " in result.stderr
+    assert "Left out: rollout on tiny-swin: " in result.stderr
+    assert "Left out: default" not in result.stderr  # which takes the best method that applies
     assert result.stderr.endswith(f"Written to {tmp_path / 'c.html'}\n")
     assert run("compare", photo, "--model", swin, "--quiet", "--out", tmp_path / "c.html") == ""
 

@@ -105,7 +105,7 @@ def test_no_name_of_a_package_hides_a_module_of_it(package):
     for name in public:
         getattr(module, name)
     for _, name, _ in pkgutil.iter_modules(module.__path__):
-        if name != "__main__":
+        if name not in ("__main__", "triton_kernels"):  # which only a machine with Triton can import
             importlib.import_module(f"{package}.{name}")
             assert getattr(module, name) is sys.modules[f"{package}.{name}"], f"{package}.{name} is two things"
 
