@@ -18,11 +18,14 @@ from typing import Any
 
 from PIL import Image
 from rich.progress import track
+from torch import Tensor
 
 import whyformer
 from agreement import spearman
 from whyformer.methods.registry import METHODS
 from whyformer.tracing.build import trace
+from whyformer.tracing.feedback import Reading, integrated_feedback
+from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace
 
@@ -39,14 +42,20 @@ def photographs(folder: Path, count: int) -> list[Image.Image]:
         return [Image.open(io.BytesIO(archive.extractfile(name).read())).convert("RGB") for name in chosen]  # type: ignore[union-attr]
 
 
-def study(asked: Trace) -> list[dict[str, float | str | int]]:
-    perceived = METHODS["bi_token"](asked, feedback="none")["image"][:, 1:]
-    exact = asked.feedback("midpoint", REFERENCE, "zero")[:, 0, 1:]
+def study(trace: Trace) -> list[dict[str, float | str | int]]:
+    perceived = METHODS["bi_token"](trace, feedback="none")["image"][:, 1:]
+    last_map = [Reading(trace.readout.stream, trace.last, trace.readout)]
+
+    def feedback(rule: Quadrature, steps: int) -> Tensor:
+        (rows,) = integrated_feedback(trace, last_map, rule, steps, "zero").values()
+        return rows[:, 0, 1:]
+
+    exact = feedback("midpoint", REFERENCE)
     rows: list[dict[str, float | str | int]] = []
     for rule, steps in track([(rule, steps) for rule in RULES for steps in STEPS], "quadrature"):
-        found = asked.feedback(rule, steps, "zero")[:, 0, 1:]
-        error = (found - exact).norm(dim=1) / exact.norm(dim=1)
-        correlation = float(spearman(perceived * found, perceived * exact).mean())
+        approximated = feedback(rule, steps)
+        error = (approximated - exact).norm(dim=1) / exact.norm(dim=1)
+        correlation = float(spearman(perceived * approximated, perceived * exact).mean())
         rows.append(
             {"rule": rule, "steps": steps, "error": round(float(error.mean()), 4), "rank": round(correlation, 4)}
         )

@@ -1,0 +1,33 @@
+"""The scripts that measure can be started: what they import is there. One that needs a GPU's compiler is only parsed."""
+
+import ast
+import importlib
+from pathlib import Path
+
+import pytest
+
+SCRIPTS = sorted(path.stem for path in (Path(__file__).parents[2] / "benchmarks").glob("*.py"))
+WITH_TRITON = {"fold"}
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_benchmark_finds_what_it_imports(name):
+    path = Path(__file__).parents[2] / "benchmarks" / f"{name}.py"
+    if name not in WITH_TRITON:
+        assert importlib.import_module(name).__doc__
+        return
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("whyformer"):
+            module = importlib.import_module(node.module)
+            assert all(hasattr(module, alias.name) for alias in node.names)
+
+
+def test_the_study_of_quadratures_compares_them_on_a_trace():
+    quadrature = importlib.import_module("quadrature")
+    models = importlib.import_module("tiny_models")
+    build = importlib.import_module("whyformer.tracing.build")
+    reads = importlib.import_module("whyformer").METHODS["bi_token"].reads
+    rows = quadrature.study(build.trace(models.FAMILIES["vit"](), models.image_inputs(), 1, reads=reads))
+    errors = {(row["rule"], row["steps"]): row["error"] for row in rows}
+    assert errors["gauss", 8] <= errors["uniform", 8]
+    assert errors["midpoint", 40] < errors["midpoint", 1]
