@@ -1,4 +1,4 @@
-"""The scripts that measure can be started: what they import is there. One that needs a GPU's compiler is only parsed."""
+"""The scripts that measure can be started: what they import is there. One that needs Triton is only parsed."""
 
 import ast
 import importlib
