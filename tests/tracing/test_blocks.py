@@ -6,8 +6,9 @@ import pytest
 import torch
 
 from tiny_models import FAMILIES, built, inputs_of
-from whyformer import METHODS, attribute
+from whyformer import METHODS, UnsupportedModel, attribute
 from whyformer.propagation import attention
+from whyformer.tracing import build
 from whyformer.tracing.blocks import find_blocks
 
 STACKS = [name for name in FAMILIES if find_blocks(FAMILIES[name]())]
@@ -90,3 +91,13 @@ def test_relevance_goes_through_attention_tile_by_tile(rules, family, monkeypatc
     scores = attribute(model, inputs, 1, "lrp", rules=rules, checkpoint=True)
     for stream, values in expected.items():
         torch.testing.assert_close(scores[stream], values, rtol=1e-7, atol=1e-8 * float(values.abs().max()))
+
+
+def test_blocks_with_something_between_them_go_back_as_a_whole(monkeypatch):
+    model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
+    find_blocks(model)[1].register_forward_pre_hook(lambda block, args: (args[0] * 1.5, *args[1:]))
+    expected = attribute(model, inputs, 1, "generic_attention", checkpoint=False)["text"]
+    monkeypatch.setattr(build, "KEPT", 0)  # from now on every map is too large
+    torch.testing.assert_close(attribute(model, inputs, 1, "generic_attention")["text"], expected)
+    with pytest.raises(UnsupportedModel, match="do not hand on one state: it cannot go block by block"):
+        attribute(model, inputs, 1, "generic_attention", checkpoint=True)

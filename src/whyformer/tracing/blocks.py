@@ -29,6 +29,10 @@ from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.tags import Tap
 
 
+class NoStack(UnsupportedModel):
+    """What looked like a stack of blocks does more between them than hand on a state."""
+
+
 @dataclass(frozen=True)
 class WayBack:
     """How something is taken back through blocks: by rules, or as a gradient where there are none."""
@@ -198,7 +202,7 @@ class BlockPass:
         tensors = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
         before = self.calls[-1].output if self.calls else tensors[0]
         if not any(x is before for x in tensors) or any(x.requires_grad and x is not before for x in tensors):
-            raise UnsupportedModel("The blocks of this model do not hand on one state: it cannot go block by block.")
+            raise NoStack("The blocks of this model do not hand on one state: it cannot go block by block.")
         return before
 
 

@@ -17,7 +17,7 @@ from whyformer.models.structure import config_of, labels_of, layers_of, main_inp
 from whyformer.propagation.mode import Backward, PropagationMode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
-from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, find_blocks, way_back
+from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, NoStack, find_blocks, way_back
 from whyformer.tracing.checks import check_model, check_records, has_records
 from whyformer.tracing.flow import Step
 from whyformer.tracing.gradients import HiddenGradient, gradients_or_none, last_gradient
@@ -85,7 +85,13 @@ def trace(
         blocks = _blocks(question, reads, checkpoint)
         question = replace(question, by_blocks=blocks is not None)
         recorder, mode = _recorder(question, reads, by_blocks=blocks is not None)
-        output, leaves = _run(question, recorder, mode, blocks, with_leaves=reads.inputs != "none")
+        try:
+            output, leaves = _run(question, recorder, mode, blocks, with_leaves=reads.inputs != "none")
+        except NoStack:
+            if checkpoint:
+                raise
+            settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
+            return trace(model, inputs, target, reads=reads, backward=backward, checkpoint=False, **settings)
         resolved = resolve_target(target, output, labels_of(model) if labels is None else labels, model, inputs)
         question = replace(question, score=resolved.score)
         steps = _steps(question, recorder) if has_records(model, recorder, batch) else ()
