@@ -4,6 +4,7 @@ Random weights in bfloat16 on one GPU; the time and the memory do not depend on 
 stand a forward pass and a forward with a backward pass whose blocks are checkpointed by transformers itself.
 
     python benchmarks/large.py --out benchmarks/results/large.json
+    python benchmarks/large.py --tokens 8192 --methods "lrp, attn_lrp, fast" --out benchmarks/results/large.json --update
 """
 
 from __future__ import annotations
@@ -36,7 +37,8 @@ METHODS: dict[str, dict[str, Any]] = {
     "rollout": {"method": "rollout"},
     "input_x_gradient": {"method": "input_x_gradient"},
     "input_x_gradient, libra": {"method": "input_x_gradient", "backward": "libra"},
-    "lrp, attn_lrp": {"method": "lrp", "rules": "attn_lrp"},
+    "lrp, attn_lrp, fast": {"method": "lrp", "rules": "attn_lrp", "precision": "fast"},
+    "lrp, attn_lrp, strict": {"method": "lrp", "rules": "attn_lrp"},
 }
 GIB = 2**30
 
@@ -85,6 +87,7 @@ def main() -> None:
     parser.add_argument("--out", type=Path)
     parser.add_argument("--tokens", type=int, nargs="+", default=[2_048, 8_192, 16_384, 32_768])
     parser.add_argument("--methods", nargs="+", default=list(METHODS))
+    parser.add_argument("--update", action="store_true", help="keep the rows of --out that are not measured now")
     parser.add_argument("--small", action="store_true", help="a model of four narrow blocks, to try the script")
     options = parser.parse_args()
     model = build(SMALL if options.small else LLAMA_8B, "cuda")
@@ -107,6 +110,10 @@ def main() -> None:
         for name, run in runs.items():
             rows.append({"tokens": tokens, "what": name, **measured(run)})
             print(rows[-1], flush=True)
+    if options.update:
+        measured_now = {(row["tokens"], row["what"]) for row in rows}
+        before = json.loads(options.out.read_text(encoding="utf-8"))["rows"]
+        rows = [row for row in before if (row["tokens"], row["what"]) not in measured_now] + rows
     document = {
         "device": torch.cuda.get_device_name(),
         "torch": torch.__version__,

@@ -250,3 +250,9 @@ TWINS: dict[str, dict[str, Twin]] = {
         "denominator": none,
     },
 }
+TWINS["attn_lrp as a gradient"] = TWINS["libra"] | {
+    "softmax": gradient,
+    "curve": gradient_with_constant_gate,
+    "product": partial(gradient, share=0.5),
+    "mixing": partial(gradient, share=0.5),
+}

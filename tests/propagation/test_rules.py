@@ -29,7 +29,7 @@ from whyformer.errors import UnsupportedModel
 from whyformer.propagation import attention
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.mode import NoRule, PropagationMode
-from whyformer.propagation.rules import LIBRA, RULES
+from whyformer.propagation.rules import ATTN_LRP, LIBRA, RULES
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
@@ -37,7 +37,7 @@ from whyformer.tracing.recorder import Recorder
 BATCH = 2
 Spelled = Callable[..., Tensor]
 Twins = dict[str, Callable[..., list[Tensor]]]
-SETS = {**RULES, "libra": LIBRA}
+SETS = {**RULES, "libra": LIBRA, "attn_lrp as a gradient": ATTN_LRP}
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -968,8 +968,9 @@ def test_tf32_is_refused_on_a_gpu(monkeypatch):
     model = Model(F.linear, (W,))
     PropagationMode(model, 2)  # on the CPU there is none
     monkeypatch.setattr("whyformer.propagation.mode.device_of", lambda model: torch.device("cuda"))
-    with pytest.raises(WhyformerError, match=r"TF32 is on, too coarse for relevance: torch\.backends\.cuda\.matmul"):
+    with pytest.raises(WhyformerError, match=r"TF32 is on, too coarse for strict relevance: torch\.backends\.cuda"):
         PropagationMode(model, 2)
+    PropagationMode(model, 2, precise=False)  # precision="fast" takes it as it is
 
 
 @pytest.mark.parametrize("method", ["lrp", "partial_lrp"])

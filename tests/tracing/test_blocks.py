@@ -22,7 +22,10 @@ WAYS = [
     ("input_x_gradient", {"backward": "libra"}),
     ("integrated_gradients", {"steps": 3}),
     ("integrated_gradients", {"steps": 3, "backward": "libra"}),
+    ("generic_attention", {"backward": "attn_lrp"}),
+    ("input_x_gradient", {"backward": "attn_lrp"}),
     ("lrp", {"rules": "attn_lrp"}),
+    ("lrp", {"rules": "attn_lrp", "precision": "fast"}),
     ("lrp", {"rules": "z_plus"}),
     ("lrp", {"rules": "dtd"}),
 ]

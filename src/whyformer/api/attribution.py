@@ -81,7 +81,8 @@ def attribute(
             position (negative ones count from the last real token), or a weight per position.
         inputs_at_once: Bounds how many inputs a method that repeats the batch runs at once; the batch itself is never
             split.
-        backward: "gradient", or "libra" for LibraGrad's rules, under any method that reads gradients.
+        backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, under any method that
+            reads gradients.
         checkpoint: Go back block by block, running each again, so that only one block's activations are ever there;
             by default where a map is too large to keep.
         **options: The options of the method.

@@ -60,7 +60,8 @@ def explain(
         readout: Where the answer is read, if the model's family does not say; as in `attribute`.
         truncate: Explain only the beginning of a text that is longer than the model's limit. Otherwise it is explained
             in overlapping chunks, a token's score being the mean over the chunks that see it.
-        backward: "gradient", or "libra" for LibraGrad's rules, under any method that reads gradients.
+        backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, under any method that
+            reads gradients.
         **options: The options of the method.
 
     Returns:

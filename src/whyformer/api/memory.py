@@ -24,8 +24,8 @@ from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.models.structure import config_of, device_of, unwrapped
 from whyformer.propagation.mode import Backward
+from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.path import inputs_at_once
-from whyformer.tracing.recorder import KEPT
 
 SHORT = 256  # tokens that are measured as they are
 FRACTIONS = (8, 4, 2)  # of a longer input, which are measured in its place

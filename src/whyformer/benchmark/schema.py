@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, get_type_hints
+from typing import Annotated, Any, get_args, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -14,6 +14,7 @@ from whyformer.benchmark.suite import ALL
 from whyformer.data.registry import READERS
 from whyformer.errors import WhyformerError, nearest
 from whyformer.methods.registry import METHODS
+from whyformer.propagation.mode import Backward
 
 Natural = Annotated[int, Field(strict=True, ge=0)]
 Positive = Annotated[int, Field(strict=True, ge=1)]
@@ -92,7 +93,7 @@ def make_schema() -> dict[str, Any]:
     schema = SuiteDocument.model_json_schema()
     methods = [_entry("name", name, one.formula, one.summary, left_out=1) for name, one in METHODS.items()]
     for entry in methods:
-        entry["properties"]["backward"] = {"enum": ["gradient", "libra"]}
+        entry["properties"]["backward"] = {"enum": list(get_args(Backward))}
     protocols = [_entry("name", name, one.measure, one.summary, left_out=1) for name, one in PROTOCOLS.items()]
     for key, names, entries in (("methods", [ALL, *METHODS], methods), ("protocols", [*PROTOCOLS], protocols)):
         items = {"anyOf": [{"enum": names}, *entries]}

@@ -56,7 +56,7 @@ SharedOptions = Annotated[
 ]
 SharedBackward = Annotated[
     str | None,
-    typer.Option(help="gradient or libra, for every method that reads gradients.", rich_help_panel=METHOD),
+    typer.Option(help="gradient, libra or attn_lrp, for every method that reads gradients.", rich_help_panel=METHOD),
 ]
 OutPicture = Annotated[
     Path | None,

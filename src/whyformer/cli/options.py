@@ -42,7 +42,8 @@ MethodOptions = Annotated[
 BackwardName = Annotated[
     str | None,
     typer.Option(
-        help="How gradients are taken: gradient, or libra (LibraGrad's rules). A --method that is named has gradient.",
+        help="How gradients are taken: gradient, libra (LibraGrad's rules) or attn_lrp (AttnLRP's). A --method that is "
+        "named has gradient.",
         rich_help_panel=METHOD,
     ),
 ]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from dataclasses import replace
+from typing import Any, Literal
 
 import torch
 
@@ -17,19 +18,29 @@ from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.streams import summed
 from whyformer.tracing.trace import Trace
 
+Precision = Literal["strict", "fast"]  # float32 without TF32, or what the model itself computes in
 
-@method("lrp", reads=Reads(inputs="relevances"))
-def lrp(trace: Trace, *, rules: Rules = "z_plus", strict: bool = True) -> Attribution:
+
+def with_precision(reads: Reads) -> dict[str, Any]:
+    """What a method of relevance reads, by its option `precision`."""
+    return {"reads": reads, "reads_if": {("precision", "fast"): replace(reads, precise=False)}}
+
+
+@method("lrp", **with_precision(Reads(inputs="relevances")))
+def lrp(trace: Trace, *, rules: Rules = "z_plus", strict: bool = True, precision: Precision = "strict") -> Attribution:
     """Relevance propagated to the input: the pixels, or the embeddings of word pieces and regions (TA Eq. 4).
 
     `rules` "dtd" is TA's own, "lrp" the papers' code, "attn_lrp" and "cp_lrp" the later rules for attention. `strict`
-    refuses an operation that has no rule; otherwise it passes as a gradient, and the explanation says so.
+    refuses an operation that has no rule; otherwise it passes as a gradient, and the explanation says so. `precision`
+    "fast" computes in the model's own dtype, TF32 included; attn_lrp and cp_lrp then cost no more than a gradient.
     """
     return trace.input_relevances(rules, strict=strict)
 
 
-@method("partial_lrp", reads=Reads(maps="last", relevances="last"))
-def partial_lrp(trace: Trace, *, rules: MapRules = "z_plus", strict: bool = True) -> Attribution:
+@method("partial_lrp", **with_precision(Reads(maps="last", relevances="last")))
+def partial_lrp(
+    trace: Trace, *, rules: MapRules = "z_plus", strict: bool = True, precision: Precision = "strict"
+) -> Attribution:
     """Relevance of the last map: mean_h (R_A)⁺ at the read-out's row (TA Sec. 4)."""
     relevances = trace.relevances(rules, strict=strict)
     rows_of_streams = []
@@ -40,7 +51,7 @@ def partial_lrp(trace: Trace, *, rules: MapRules = "z_plus", strict: bool = True
     return Attribution(summed(rows_of_streams), remarks=relevances.remarks)
 
 
-@method("transformer_attribution", reads=Reads(maps="all", gradients="all", relevances="all"))
+@method("transformer_attribution", **with_precision(Reads(maps="all", gradients="all", relevances="all")))
 def transformer_attribution(
     trace: Trace,
     *,
@@ -51,6 +62,7 @@ def transformer_attribution(
     weight: Literal["gradient", "attention"] = "gradient",
     cross: Literal["flow", "last"] = "flow",
     strict: bool = True,
+    precision: Precision = "strict",
 ) -> Attribution:
     """Relevance weighted by gradient, mean_h (∇A ⊙ R_A)⁺, composed through the blocks (TA Eq. 13-14).
 

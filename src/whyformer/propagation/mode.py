@@ -19,9 +19,9 @@ from whyformer.models.weights import is_lending_weights, is_packed
 from whyformer.propagation.composed import COMPOSED, is_rotation
 from whyformer.propagation.kinds import KEEPING, KINDS, MOVING, PICKING, TensorFacts
 from whyformer.propagation.operation import Function, Operation
-from whyformer.propagation.rules import LIBRA, Rule, identity, zero
+from whyformer.propagation.rules import BACKWARD_RULES, Rule, identity, zero
 
-Backward = Literal["gradient", "libra"]
+Backward = Literal["gradient", "libra", "attn_lrp"]
 
 HALF = (torch.float16, torch.bfloat16)
 
@@ -53,7 +53,8 @@ class PropagationMode(TorchFunctionMode):
         self._paths = {id(module): path for path, module in model.named_modules()}
         if precise and torch.backends.cuda.matmul.allow_tf32 and device.type == "cuda":
             raise WhyformerError(
-                "TF32 is on, too coarse for relevance: torch.backends.cuda.matmul.allow_tf32 = False turns it off."
+                "TF32 is on, too coarse for strict relevance: torch.backends.cuda.matmul.allow_tf32 = False turns it "
+                "off, and precision='fast' takes it as it is."
             )
 
     def __enter__(self) -> Self:
@@ -201,8 +202,8 @@ class PropagationMode(TorchFunctionMode):
 
 
 def using_backward(mode: PropagationMode | None, backward: Backward) -> AbstractContextManager[None]:
-    """Gradients in here are plain ones, or LibraGrad's."""
-    return nullcontext() if mode is None or backward == "gradient" else mode.using(LIBRA)
+    """Gradients in here are plain ones, or go by LibraGrad's or AttnLRP's rules."""
+    return nullcontext() if mode is None or backward == "gradient" else mode.using(BACKWARD_RULES[backward])
 
 
 class _RuledOperation(torch.autograd.Function):

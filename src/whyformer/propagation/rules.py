@@ -73,13 +73,13 @@ def alpha1_beta0(grad_output: Tensor, operation: Operation) -> GradInputs:
     x, weight = operation.x, operation.weight
     size, weight_size = x.abs(), weight.abs()
     whole = operation.apply(size, weight_size)
-    terms = (operation.unbiased + whole) / 2
+    terms = operation.unbiased + whole  # twice the positive ones
     # Where no term is positive, what is left of the difference is rounding: shared out, it would be noise.
-    rounding = operation.output.detach().abs().add_(whole).mul_(32 * torch.finfo(x.dtype).eps)
-    factor = (grad_output / (terms + STABILISER)).masked_fill_(terms <= rounding, 0.0)
-    return operation.to_x(
-        (x * operation.apply_transposed(factor, weight) + size * operation.apply_transposed(factor, weight_size)) / 2
-    )
+    rounding = whole.add_(operation.output.detach().abs()).mul_(64 * torch.finfo(x.dtype).eps)
+    is_rounding = terms <= rounding
+    factor = (grad_output / terms.add_(2 * STABILISER)).masked_fill_(is_rounding, 0.0)
+    share = operation.apply_transposed(factor, weight).mul_(x)
+    return operation.to_x(share.addcmul_(operation.apply_transposed(factor, weight_size), size))
 
 
 def sign_by_sign(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -145,7 +145,8 @@ def constant_gate(grad_output: Tensor, operation: Operation) -> GradInputs:
     x = operation.inputs[operation.source].detach()
     plain = operation.gradient(grad_output)[operation.source]
     assert plain is not None  # at 0 the gradient is the gate
-    return operation.to(operation.source, torch.where(x == 0, plain, grad_output * (operation.output.detach() / x)))
+    gated = (operation.output.detach() / x).mul_(grad_output)
+    return operation.to(operation.source, torch.where(x == 0, plain, gated))
 
 
 def constant_factor(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -156,7 +157,13 @@ def constant_factor(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 def half_gradient(grad_output: Tensor, operation: Operation) -> GradInputs:
     """LibraGrad: of a product of two activations, each gets half of its gradient."""
-    return [None if part is None else part / 2 for part in operation.gradient(grad_output)]
+    return operation.gradient(grad_output / 2)
+
+
+def half_of_each_product(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """AttnLRP through fused attention, two products in one: half to the values, a quarter each to queries and keys."""
+    query, key, value, *others = operation.gradient(grad_output / 2)
+    return [*(None if part is None else part / 2 for part in (query, key)), value, *others]
 
 
 def _times_input(factor: Tensor, operation: Operation) -> GradInputs:
@@ -200,3 +207,16 @@ LIBRA: Mapping[str, Rule] = {
     "activation": constant_gate,
     "gate": half_gradient,
 }
+# AttnLRP's relevance is state times this gradient: what its rules hand on of R = z·g is x times what these hand on of
+# g. So it needs no division by small sums, and goes in the model's own dtype through its fused kernels.
+ATTN_LRP: Mapping[str, Rule] = {
+    **{kind: rule for kind, rule in LIBRA.items() if kind != "softmax"},  # which keeps its own gradient (Prop. 3.1)
+    "curve": constant_gate,
+    "attention": half_of_each_product,
+    **dict.fromkeys(("product", "mixing"), half_gradient),
+}
+# What reaches the values that a map has mixed is shared between the two: how much of it is the map's.
+MAP_SHARES: dict[str, float] = {"gradient": 1.0, "libra": 1.0, "attn_lrp": 0.5}
+BACKWARD_RULES: dict[str, Mapping[str, Rule]] = {"libra": LIBRA, "attn_lrp": ATTN_LRP}
+# Rule sets whose relevance is state times a gradient by rules. CP-LRP takes what LibraGrad does for constants.
+GRADIENT_FORMS: dict[str, Mapping[str, Rule]] = {"attn_lrp": ATTN_LRP, "cp_lrp": LIBRA}

@@ -20,7 +20,7 @@ from whyformer.axes import AttentionMap, Positions, TokenMask
 from whyformer.errors import UnsupportedModel
 from whyformer.models.structure import config_of, dtype_of, layers_of
 from whyformer.propagation.mode import Backward, PropagationMode
-from whyformer.propagation.rules import LIBRA, Rule
+from whyformer.propagation.rules import BACKWARD_RULES, MAP_SHARES, Rule
 from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.question import Question
@@ -40,6 +40,7 @@ class WayBack:
     rules: Mapping[str, Rule] | None = None
     precise: bool = False
     strict: bool = False
+    map_share: float = 1.0  # of the gradient of what a map has mixed
 
     @property
     def can_fold(self) -> bool:
@@ -48,8 +49,8 @@ class WayBack:
 
 
 def way_back(backward: Backward) -> WayBack:
-    """Gradients as they are, or by LibraGrad's rules."""
-    return WayBack(LIBRA) if backward == "libra" else WayBack()
+    """Gradients as they are, or by LibraGrad's or AttnLRP's rules."""
+    return WayBack(BACKWARD_RULES.get(backward), map_share=MAP_SHARES[backward])
 
 
 def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
@@ -118,7 +119,7 @@ class BlockPass:
         of_mixed = self._taps[operation][1]
         if of_mixed is None:
             raise HiddenGradient
-        return FoldedGradient(attention, of_mixed)
+        return FoldedGradient(attention, of_mixed * self._way.map_share)
 
     def before(self, wanted: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
         """What comes back through all blocks, taken on to tensors that lie before them."""

@@ -22,11 +22,12 @@ from whyformer.tracing.checks import check_model, check_records, has_records
 from whyformer.tracing.flow import Step
 from whyformer.tracing.gradients import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.tracing.graph import Graph, ends_of
+from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.question import Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord, GradientSource
-from whyformer.tracing.recorder import KEPT, Recorder
+from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 from whyformer.tracing.streams import places, reaching, steps_of
 from whyformer.tracing.tags import Tap
@@ -59,7 +60,7 @@ def trace(
             position (negative ones count from the last real token), or a weight per position.
         inputs_at_once: How many inputs run at once when a method repeats them; as many as fit unless given.
         labels: Names of the labels that the model does not carry itself.
-        backward: "gradient", or "libra" for LibraGrad's rules.
+        backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's.
         checkpoint: Go back block by block, running each again, so that only one block's activations are ever there;
             by default where a map is too large to keep.
 
@@ -137,7 +138,7 @@ def _recorder(question: Question, reads: Reads, *, by_blocks: bool) -> tuple[Rec
     is_last = reads.is_last and not question.family.attention
     start = max(0, (layers_of(model) or 1) - 1) if is_last else 0
     needs_mode = reads.has_relevance or (reads.has_graph and question.backward != "gradient")
-    mode = PropagationMode(model, batch, precise=reads.has_relevance) if needs_mode else None
+    mode = PropagationMode(model, batch, precise=reads.has_relevance and reads.precise) if needs_mode else None
     recorder = Recorder(
         batch,
         graph=reads.has_graph,
@@ -228,11 +229,11 @@ def _with_gradients(
     records = [record for step in steps for record in step]
     by_number: list[GradientSource | None]
     if reads.is_last and not question.family.attention:
-        by_number = last_gradient(score, recorder.taps, question.batch, keep=reads.has_relevance)
+        by_number = last_gradient(score, recorder.taps, question.batch, question.backward, keep=reads.has_relevance)
     else:
         wanted = _last_of_each(records) if reads.is_last else records
         taps = [recorder.taps[record.operation - first] for record in wanted]
-        parts = gradients_or_none(score, taps, question.batch, keep=reads.has_relevance)
+        parts = gradients_or_none(score, taps, question.batch, question.backward, keep=reads.has_relevance)
         known = dict(zip((record.operation - first for record in wanted), parts, strict=True))
         by_number = [known.get(number) for number in range(len(recorder.taps))]
         if not question.family.attention:

@@ -10,6 +10,8 @@ from torch.utils.checkpoint import CheckpointError
 
 from whyformer.axes import ExampleScores
 from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.propagation.mode import Backward
+from whyformer.propagation.rules import MAP_SHARES
 from whyformer.tracing.record import GradientSource, gradient_source
 from whyformer.tracing.tags import Tap
 
@@ -25,30 +27,32 @@ class HiddenGradient(WhyformerError):
         )
 
 
-def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int) -> list[GradientSource]:
+def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward) -> list[GradientSource]:
     """The gradient of each example's score with respect to each of its maps."""
-    by_map = gradients_or_none(scores, taps, batch)
+    by_map = gradients_or_none(scores, taps, batch, backward)
     if any(gradient is None for gradient in by_map):
         raise HiddenGradient
     return [gradient for gradient in by_map if gradient is not None]
 
 
 def gradients_or_none(
-    scores: ExampleScores, taps: Sequence[Tap], batch: int, *, keep: bool = False
+    scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward, *, keep: bool = False
 ) -> list[GradientSource | None]:
     """As `gradients`, with None for maps that the scores do not depend on. `keep` keeps the graph for another pass."""
     of_probes = _backward(scores, taps, retain_graph=keep)
-    return [None if x is None else gradient_source(tap.map, x, batch) for tap, x in zip(taps, of_probes, strict=True)]
+    share = MAP_SHARES[backward]
+    pairs = zip(taps, of_probes, strict=True)
+    return [None if x is None else gradient_source(tap.map, x, batch, share) for tap, x in pairs]
 
 
 def last_gradient(
-    scores: ExampleScores, taps: Sequence[Tap], batch: int, *, keep: bool = False
+    scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward, *, keep: bool = False
 ) -> list[GradientSource | None]:
     """The gradient of the last map that the scores depend on, and None for those before it."""
     for count in range(len(taps), 0, -1):
         (of_probe,) = _backward(scores, taps[count - 1 : count], retain_graph=keep or count > 1)
         if of_probe is not None:
-            return [None] * (count - 1) + [gradient_source(taps[count - 1].map, of_probe, batch)]
+            return [None] * (count - 1) + [gradient_source(taps[count - 1].map, of_probe, batch, MAP_SHARES[backward])]
     raise HiddenGradient
 
 

@@ -12,7 +12,7 @@ from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from whyformer.axes import AttentionMap, ExampleScores, StreamScores, by_head
 from whyformer.propagation.mode import Backward, PropagationMode, using_backward
-from whyformer.propagation.rules import RULES, Rules, balanced_sum
+from whyformer.propagation.rules import GRADIENT_FORMS, RULES, Rule, Rules, balanced_sum
 from whyformer.targets.scores import Score
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.blocks import BlockPass, WayBack
@@ -36,11 +36,14 @@ class End:
     gradient: Tensor
     embeddings: int = 0
 
+    @property
+    def shared_gradient(self) -> Tensor:
+        """The gradient of the score; of a product of embeddings, each one's share of it."""
+        return self.gradient / self.embeddings if self.embeddings else self.gradient
+
     def start(self, rules: Rules, score: ExampleScores) -> Tensor:
         """The relevance that starts here: its part of the score for the ε-rules, else 1 where a logit is read."""
-        part = self.gradient * self.value.detach()
-        if self.embeddings:
-            part = part / self.embeddings
+        part = self.shared_gradient * self.value.detach()
         if rules in SCORED:
             return part
         return part / score.detach().abs()[:, None] if self.embeddings else self.gradient
@@ -107,7 +110,7 @@ class Graph:
         return Attribution(scores, completeness, self._remarks)
 
     def inputs_times_gradients(self, backward: Backward) -> Attribution:
-        """Each input times its gradient, summed over channels; by LibraGrad's rules they add up to the score."""
+        """Each input times its gradient, summed over channels; by rules they add up to the score, but for biases."""
         leaves = [leaf.value for leaf in self.leaves.values()]
         with using_backward(self.mode, backward):
             gradients = (
@@ -117,7 +120,7 @@ class Graph:
             )
         parts = [None if part is None else part * x for part, x in zip(gradients, leaves, strict=True)]
         scores = self._by_stream(parts)
-        adds_up = backward == "libra" and "pixels" not in scores
+        adds_up = backward != "gradient" and "pixels" not in scores
         return Attribution(scores, incompleteness(scores, self.score.detach()) if adds_up else None)
 
     def _starts(self, rules: Rules) -> list[Tensor]:
@@ -129,10 +132,15 @@ class Graph:
         assert self.mode is not None
         without_rule = f"Passed as a gradient, for want of a rule: {', '.join(sorted(self.mode.without_rule))}."
         wide = f"The model is in {self.mode.half}; relevance was computed in float32."
-        return (without_rule,) * bool(self.mode.without_rule) + (wide,) * bool(self.mode.half)
+        is_wide = self.mode.precise and self.mode.half is not None
+        return (without_rule,) * bool(self.mode.without_rule) + (wide,) * is_wide
 
     def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
         assert self.mode is not None
+        if not self.mode.precise and rules in GRADIENT_FORMS:
+            starts = [end.shared_gradient for end in self.ends]
+            gradients = self._backward(wanted, starts, GRADIENT_FORMS[rules], strict=strict, keep=False)
+            return _reached([None if g is None else g * x.detach() for g, x in zip(gradients, wanted, strict=True)])
         starts, is_balanced = self._starts(rules), RULES[rules]["add"] is balanced_sum
         if is_balanced and self.mode.has_ambiguous_axis:
             for example in (0, self.batch - 1):  # one alone may stand where its token's number is
@@ -140,27 +148,25 @@ class Graph:
                     torch.autograd.grad(self.score[example], wanted, retain_graph=True, allow_unused=True)
         against = [-part.clamp(max=0) for part in starts]
         if not is_balanced or any(end.embeddings for end in self.ends) or not any(bool(x.any()) for x in against):
-            relevances = self._backward(wanted, starts, rules, strict=strict, keep=False)
+            relevances = self._backward(wanted, starts, RULES[rules], strict=strict, keep=False)
         else:  # balanced sums make nothing of relevance that adds up to nothing, as that of a contrast
-            favour = self._backward(wanted, [x.clamp(min=0) for x in starts], rules, strict=strict, keep=True)
-            rest = self._backward(wanted, against, rules, strict=strict, keep=False)
+            favour = self._backward(wanted, [x.clamp(min=0) for x in starts], RULES[rules], strict=strict, keep=True)
+            rest = self._backward(wanted, against, RULES[rules], strict=strict, keep=False)
             relevances = [None if x is None or y is None else x - y for x, y in zip(favour, rest, strict=True)]
-        if all(part is None for part in relevances):
-            raise HiddenGradient
-        return relevances
+        return _reached(relevances)
 
     def _backward(
-        self, wanted: list[Tensor], starts: list[Tensor], rules: Rules, *, strict: bool, keep: bool
+        self, wanted: list[Tensor], starts: list[Tensor], rules: Mapping[str, Rule], *, strict: bool, keep: bool
     ) -> list[Tensor | None]:
         assert self.mode is not None
         ends = [end.value for end in self.ends]
         if self.blocks is not None:
-            self.blocks.begin(ends, starts, self.mode, WayBack(RULES[rules], precise=True, strict=strict))
-            with self.mode.using(RULES[rules], strict=strict):
+            self.blocks.begin(ends, starts, self.mode, WayBack(rules, self.mode.precise, strict))
+            with self.mode.using(rules, strict=strict):
                 relevances = self.blocks.before(wanted)
             self.mode.without_rule |= self.blocks.without_rule
             return list(relevances)
-        with self.mode.using(RULES[rules], strict=strict, keep=keep):
+        with self.mode.using(rules, strict=strict, keep=keep):
             return list(torch.autograd.grad(ends, wanted, starts, retain_graph=keep, allow_unused=True))
 
     def _by_stream(self, parts: Sequence[Tensor | None]) -> StreamScores:
@@ -168,6 +174,13 @@ class Graph:
             stream: sum_channels(stream, torch.zeros_like(leaf.value) if part is None else part)
             for (stream, leaf), part in zip(self.leaves.items(), parts, strict=True)
         }
+
+
+def _reached(relevances: list[Tensor | None]) -> list[Tensor | None]:
+    """The relevances, some of which must be there."""
+    if all(part is None for part in relevances):
+        raise HiddenGradient
+    return relevances
 
 
 def incompleteness(scores: StreamScores, *starts: Tensor) -> ExampleScores:

@@ -14,6 +14,9 @@ from torch import Tensor
 from whyformer.axes import AttentionMap, Positions, Values
 from whyformer.errors import UnsupportedModel
 
+# The most entries an example's map may have to be kept for its gradient; a larger one is made anew when it is read.
+KEPT = 2**24
+
 
 def attention_map(
     query: Tensor,

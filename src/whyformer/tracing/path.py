@@ -85,7 +85,7 @@ def gradients_at(
     """
     copies = 1 if scales is None else len(scales)
     batch, start = question.batch * copies, min(operations)
-    mode = PropagationMode(question.model, batch, precise=False) if question.backward == "libra" else None
+    mode = PropagationMode(question.model, batch, precise=False) if question.backward != "gradient" else None
     recorder = Recorder(batch, graph=True, start=start, mode=mode)
     path = nullcontext(question.inputs) if scales is None else scaled_inputs(question, streams, scales, baseline)
     with torch.inference_mode(False), path as inputs:
@@ -95,7 +95,7 @@ def gradients_at(
             raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
         with using_backward(mode, question.backward):
             taps = [recorder.taps[operation - start] for operation in operations]
-            return gradients(torch.cat(scores), taps, batch)
+            return gradients(torch.cat(scores), taps, batch, question.backward)
 
 
 def inputs_at_once(tokens: int, device: str) -> int:
@@ -143,7 +143,7 @@ def _scores_at(
 ) -> tuple[list[ExampleScores], PropagationMode | None, BlockPass | None]:
     """The scores at each scale. No map is asked for: plain gradients go back through the model's own kernels."""
     batch = question.batch * len(scales)
-    mode = PropagationMode(question.model, batch, precise=False) if question.backward == "libra" else None
+    mode = PropagationMode(question.model, batch, precise=False) if question.backward != "gradient" else None
     with torch.inference_mode(False), scaled_inputs(question, streams, scales, baseline, leaves) as inputs:
         blocks = None
         if question.by_blocks:

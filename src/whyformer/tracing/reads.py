@@ -21,6 +21,7 @@ class Reads:
         relevances: The relevance of the maps, by the rules of relevance propagation.
         states: Whether it reads the residual states of the tokens and the weights W_v and W_o.
         inputs: The "gradients" or the "relevances" of the inputs themselves: pixels, embeddings.
+        precise: Whether relevance is computed in strict float32 at least, or in the model's own dtype.
         path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
 
     Raises:
@@ -37,6 +38,7 @@ class Reads:
     states: bool = False
     inputs: InputReading = "none"
     path: bool = False
+    precise: bool = True
 
     def __post_init__(self) -> None:
         for name in ("maps", "gradients", "relevances"):
@@ -52,7 +54,7 @@ class Reads:
 
     @property
     def has_relevance(self) -> bool:
-        """Whether that goes by the rules of relevance: in float32 at least."""
+        """Whether that goes by the rules of relevance."""
         return self.relevances != "none" or self.inputs == "relevances"
 
     @property

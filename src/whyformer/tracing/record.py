@@ -77,10 +77,10 @@ class FoldedGradient:
         return self.of_mixed.abs().amax(dim=(1, 3)) > 0
 
 
-def gradient_source(source: Tensor | Attention, of_probe: Tensor, batch: int) -> GradientSource:
-    """The gradient of a map, from that of itself or of the values it mixed."""
+def gradient_source(source: Tensor | Attention, of_probe: Tensor, batch: int, share: float) -> GradientSource:
+    """The gradient of a map, from that of itself or from its share of that of the values it mixed."""
     if isinstance(source, Attention):
-        return FoldedGradient(source, of_probe)
+        return FoldedGradient(source, of_probe if share == 1 else of_probe * share)
     return KeptGradient(by_head(of_probe, batch))
 
 

@@ -18,7 +18,8 @@ from whyformer.models.weights import is_lending_weights, module_here, plain_weig
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
 from whyformer.tracing.frozen import plain, plain_values
-from whyformer.tracing.kernels import Attention
+from whyformer.tracing.fused import is_faster_on_chip
+from whyformer.tracing.kernels import KEPT, Attention
 from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
     Branch,
@@ -41,8 +42,6 @@ from whyformer.tracing.tags import (
 )
 
 Function = Callable[..., Any]
-# The most entries an example's map may have to be kept for its gradient; a larger one is made anew when it is read.
-KEPT = 2**24
 
 
 class Recorder(TorchFunctionMode):
@@ -185,8 +184,8 @@ class Recorder(TorchFunctionMode):
             result = attention.mixed()
             self._record(attention, attention.value, result, probe=result)
             return result
-        is_large = attention.can_be_repeated and (self._fold or attention.shape.numel() > KEPT * self._batch)
-        if is_large and not self._keep_maps:
+        is_kept = attention.shape.numel() <= KEPT * self._batch and not is_faster_on_chip(attention)
+        if attention.can_be_repeated and not self._keep_maps and (self._fold or not is_kept):
             return self._run_fused(attention)
         tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
