@@ -4,7 +4,7 @@ Random weights in bfloat16 on one GPU; the time and the memory do not depend on 
 stand a forward pass and a forward with a backward pass whose blocks are checkpointed by transformers itself.
 
     python benchmarks/large.py --out benchmarks/results/large.json
-    python benchmarks/large.py --tokens 8192 --methods "lrp, attn_lrp, fast" --out benchmarks/results/large.json --update
+    python benchmarks/large.py --tokens 8192 --methods rollout --out benchmarks/results/large.json --update
 """
 
 from __future__ import annotations

@@ -110,6 +110,31 @@ def agreement() -> str:
     return table(["bf16 against fp32 maps, Spearman", "mean over images", "lowest", "images with a map"], rows)
 
 
+def precision() -> str:
+    """How well fast relevance agrees with strict float32, on trained models."""
+    report = result("precision")
+    rows = [
+        [
+            method,
+            *(
+                f"{cell['mean']:.3f} ({cell['lowest']:.2f})"
+                for model in report["models"].values()
+                for cell in (model[kind][method] for kind in ("tf32", "bf16"))
+            ),
+        ]
+        for method in next(iter(report["models"].values()))["tf32"]
+    ]
+    columns = [f"{name}, {kind}" for name in report["models"] for kind in ("tf32", "bf16")]
+    return table(["fast against strict, Spearman: mean (lowest)", *columns], rows)
+
+
+def memory_at_64() -> str:
+    """generic_attention on a batch of pictures, as it is and block by block."""
+    report = result("gpu")["memory_at_64"]
+    rows = [[label, f"{row['images_per_second']:,.0f}", f"{row['peak_gib']:.2f}"] for label, row in report.items()]
+    return table(["generic_attention, 64 pictures, bf16", "images/s", "peak GiB"], rows)
+
+
 def quadrature() -> str:
     """Error of the feedback per rule and number of steps."""
     rows = result("quadrature")["rows"]
@@ -378,6 +403,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "measured": measured,
     "cost": cost,
     "gpu": gpu,
+    "precision": precision,
+    "memory-at-64": memory_at_64,
     "per-image": per_image,
     "memory": memory,
     "long-prompts": long_prompts,

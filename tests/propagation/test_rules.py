@@ -174,7 +174,8 @@ def through_attention(mask: Tensor | None = None) -> Callable[..., list[Tensor]]
         (to_scores,) = twins["softmax"](to_map, lambda s: s.softmax(-1), shifted)
         if mask is not None:
             to_scores = twins["add"](to_scores, torch.add, scores, mask.masked_fill(mask.isinf(), 0.0))[0]
-        to_query, to_key = twins["product"](to_scores, lambda q, k: torch.einsum("bhqd,bhkd->bhqk", q, k), scaled, key)
+        to_scaled, to_key = twins["product"](to_scores, lambda q, k: torch.einsum("bhqd,bhkd->bhqk", q, k), scaled, key)
+        (to_query,) = twins["scale"](to_scaled, lambda q: q / math.sqrt(q.shape[-1]), query)
         return [to_query, to_key, to_value]
 
     return twin
@@ -498,13 +499,13 @@ def test_an_operation_goes_back_like_its_dense_twin(name, rules):
         assert (got - expected).abs().max() <= 1e-9 * max(1.0, float(expected.abs().max()))
 
 
-@pytest.mark.parametrize("rules", ["attn_lrp", "cp_lrp"])
+@pytest.mark.parametrize("rules", ["attn_lrp", "cp_lrp", "libra", "attn_lrp as a gradient"])
 @pytest.mark.parametrize("name", [name for name in ROWS if name.startswith("attention")])
 def test_attention_as_one_operation_goes_back_like_its_parts(name, rules, monkeypatch):
     monkeypatch.setattr(attention, "TILE", 20)  # a query or two at a time
     row = ROWS[name]
-    _, parts, _ = handed(row.model(), row.inputs, RULES[rules])
-    _, whole, _ = handed(row.model(), row.inputs, RULES[rules], fold=True)
+    _, parts, _ = handed(row.model(), row.inputs, SETS[rules])
+    _, whole, _ = handed(row.model(), row.inputs, SETS[rules], fold=True)
     for got, expected in zip(whole, parts, strict=True):
         assert (got - expected).abs().max() <= 1e-9 * max(1.0, float(expected.abs().max()))
 

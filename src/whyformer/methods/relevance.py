@@ -47,7 +47,9 @@ def partial_lrp(
     for readout, record in trace.last_rows:
         positions, weights = readout.rows
         rows = relevances[record].take_along_dim(positions[:, None, :, None], dim=QUERY).clamp(min=0)
-        rows_of_streams.append((record.key_stream, torch.einsum("brk,br->bk", rows.mean(HEAD), weights)))
+        rows_of_streams.append(
+            (record.key_stream, torch.einsum("brk,br->bk", rows.mean(HEAD).to(weights.dtype), weights))
+        )
     return Attribution(summed(rows_of_streams), remarks=relevances.remarks)
 
 

@@ -51,7 +51,9 @@ class PropagationMode(TorchFunctionMode):
         self._facts = TensorFacts(model)
         self._unpacks = any(is_packed(parameter) for parameter in model.parameters())
         self._paths = {id(module): path for path, module in model.named_modules()}
-        if precise and torch.backends.cuda.matmul.allow_tf32 and device.type == "cuda":
+        has_tf32 = torch.backends.cuda.matmul.allow_tf32 and device.type == "cuda"
+        self.is_coarse = not precise and (has_tf32 or half is not None)
+        if precise and has_tf32:
             raise WhyformerError(
                 "TF32 is on, too coarse for strict relevance: torch.backends.cuda.matmul.allow_tf32 = False turns it "
                 "off, and precision='fast' takes it as it is."

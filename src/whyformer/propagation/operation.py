@@ -123,10 +123,8 @@ class Operation:
     @property
     def addends(self) -> list[Tensor]:
         """The two sides of a sum as they were added; where a mask shuts something out, it adds nothing."""
-        return [
-            sign * (x if x.requires_grad else x.masked_fill(x.isinf(), 0.0)).detach()
-            for sign, x in zip(self.signs, self.inputs, strict=True)
-        ]
+        open_parts = [(x if x.requires_grad else x.masked_fill(x.isinf(), 0.0)).detach() for x in self.inputs]
+        return [part if sign == 1 else sign * part for sign, part in zip(self.signs, open_parts, strict=True)]
 
     def per_example(self, x: Tensor) -> Tensor:
         """The sum over each example, shaped so that it multiplies `x`."""

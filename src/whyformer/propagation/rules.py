@@ -46,7 +46,7 @@ def proportional(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 def half_each(grad_output: Tensor, operation: Operation) -> GradInputs:
     """Of a product of two activations each gets half: its share (TA Eq. 6), which alone would already be all."""
-    return [None if part is None else part / 2 for part in proportional(grad_output, operation)]
+    return _times_input(ratio(grad_output, operation.output).div_(2), operation)
 
 
 def balanced_sum(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -110,7 +110,7 @@ def epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 def half_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
     """AttnLRP Prop. 3.3: of a product of two activations each gets half."""
-    return [None if part is None else part / 2 for part in epsilon(grad_output, operation)]
+    return _times_input(away_from_zero(grad_output, operation.output) / 2, operation)
 
 
 def softmax_expansion(grad_output: Tensor, operation: Operation) -> GradInputs:

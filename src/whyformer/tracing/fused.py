@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from functools import cache
 from typing import Any
 
@@ -58,7 +59,7 @@ def _fold(kernels: Any, row: Tensor, call: Attention, gradient: FoldedGradient |
     scale = width**-0.5 if call.scale is None else call.scale
     sums = torch.empty(batch, heads, queries, dtype=torch.float32, device=query.device)
     result = torch.empty(batch, heads, keys, dtype=torch.float32, device=query.device)
-    shape = (heads, groups, queries, keys, scale)
+    shape = (heads, groups, queries, keys, scale * math.log2(math.e))  # the chip has powers of two
     read, mixed = (*query.stride()[:3], *key.stride()[:3]), (*value.stride()[:3], *of_mixed.stride()[:3])
     precision = "tf32" if torch.backends.cuda.matmul.allow_tf32 else "ieee"  # of float32; half precision has its own
     constants = {"IS_CAUSAL": call.is_causal, "PRECISION": precision, "WIDTH": width, "QUERIES": 64, "KEYS": 64}

@@ -98,7 +98,7 @@ class Graph:
         maps = [tap.probe for tap in self.taps.values() if tap.probe is not None]
         parts = zip(self.taps, self._relevance(maps, rules, strict=strict), strict=True)
         by_operation = {operation: by_head(part, self.batch) for operation, part in parts if part is not None}
-        return MapRelevances(by_operation, self._remarks)
+        return MapRelevances(by_operation, self._remarks(rules))
 
     def input_relevances(self, rules: Rules, *, strict: bool = True) -> Attribution:
         """The relevance of each input, pixels or embeddings, summed over channels; the graph is used up."""
@@ -107,7 +107,7 @@ class Graph:
         # The reference's "lrp" doubles what it hands on; with pixels, positions and class tokens have their share.
         adds_up = rules != "lrp" and "pixels" not in scores
         completeness = incompleteness(scores, *self._starts(rules)) if adds_up else None
-        return Attribution(scores, completeness, self._remarks)
+        return Attribution(scores, completeness, self._remarks(rules))
 
     def inputs_times_gradients(self, backward: Backward) -> Attribution:
         """Each input times its gradient, summed over channels; by rules they add up to the score, but for biases."""
@@ -127,13 +127,17 @@ class Graph:
         """The relevance that each end starts with."""
         return [end.start(rules, self.score) for end in self.ends]
 
-    @property
-    def _remarks(self) -> tuple[str, ...]:
+    def _remarks(self, rules: Rules) -> tuple[str, ...]:
         assert self.mode is not None
         without_rule = f"Passed as a gradient, for want of a rule: {', '.join(sorted(self.mode.without_rule))}."
         wide = f"The model is in {self.mode.half}; relevance was computed in float32."
-        is_wide = self.mode.precise and self.mode.half is not None
-        return (without_rule,) * bool(self.mode.without_rule) + (wide,) * is_wide
+        coarse = f"By the rules of {rules}, half precision and TF32 were seen to change the ranking: see precision."
+        applies = {
+            without_rule: bool(self.mode.without_rule),
+            wide: self.mode.precise and self.mode.half is not None,
+            coarse: self.mode.is_coarse and rules not in GRADIENT_FORMS,
+        }
+        return tuple(remark for remark, is_true in applies.items() if is_true)
 
     def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
         assert self.mode is not None

@@ -17,7 +17,7 @@ def log_sums(
     query_example, query_head, query_token, key_example, key_head, key_token,
     IS_CAUSAL: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
 ):  # fmt: skip
-    """The logarithm of each row's sum of exp(q·k · scale), over the keys it may see."""
+    """The binary logarithm of each row's sum of 2^(q·k · scale), over the keys it may see."""
     block, both = tl.program_id(0), tl.program_id(1)
     example, head = both // heads, both % heads
     query += example.to(tl.int64) * query_example + head.to(tl.int64) * query_head
@@ -40,9 +40,9 @@ def log_sums(
             is_open = is_open & (columns[None, :] <= rows[:, None])
         scores = tl.where(is_open, scores, float("-inf"))
         now = tl.maximum(largest, tl.max(scores, 1))
-        total = total * tl.exp(largest - now) + tl.sum(tl.exp(scores - now[:, None]), 1)
+        total = total * tl.exp2(largest - now) + tl.sum(tl.exp2(scores - now[:, None]), 1)
         largest = now
-    tl.store(sums + both * queries + rows, largest + tl.log(total), mask=rows < queries)
+    tl.store(sums + both * queries + rows, largest + tl.log2(total), mask=rows < queries)
 
 
 @triton.jit
@@ -75,7 +75,7 @@ def fold(
             offsets = rows[:, None].to(tl.int64)
             q = tl.load(query + offsets * query_token + channels, mask=inside[:, None], other=0.0)
             row_sums = tl.load(sums + both * queries + rows, mask=inside, other=0.0)
-            attention = tl.exp(tl.dot(q, k, input_precision=PRECISION) * scale - row_sums[:, None])
+            attention = tl.exp2(tl.dot(q, k, input_precision=PRECISION) * scale - row_sums[:, None])
             is_open = inside[:, None] & is_key
             if IS_CAUSAL:
                 is_open = is_open & (columns[None, :] <= rows[:, None])
