@@ -20,6 +20,8 @@ class Reads:
         gradients: The gradient of the score with respect to the maps.
         relevances: The relevance of the maps, by the rules of relevance propagation.
         states: Whether it reads the residual states of the tokens and the weights W_v and W_o.
+        edges: Whether it reads attention edge by edge: maps by head, values without bias, and the states before and
+            after that what the edges carry is added to.
         inputs: The "gradients" or the "relevances" of the inputs themselves: pixels, embeddings.
         path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
 
@@ -35,6 +37,7 @@ class Reads:
     gradients: Extent = "none"
     relevances: Extent = "none"
     states: bool = False
+    edges: bool = False
     inputs: InputReading = "none"
     path: bool = False
 
@@ -70,4 +73,4 @@ class Reads:
             return "inputs" if self.inputs == "gradients" else "input relevances"
         noun = next((name for name in ("relevances", "gradients") if getattr(self, name) != "none"), "maps")
         words = f"last {noun.removesuffix('s')}" if self.is_last else noun
-        return f"{words}, states" if self.states else words
+        return f"{words}, states" if self.states or self.edges else words
