@@ -9,6 +9,7 @@ from whyformer.errors import WhyformerError, check_choice
 
 Extent = Literal["none", "last", "all"]
 InputReading = Literal["none", "gradients", "relevances"]
+OF_SOURCES = "responses"  # what a method of sources reads: no trace, but what the model says to less of a prompt
 
 
 @dataclass(frozen=True)

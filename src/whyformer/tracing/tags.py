@@ -140,7 +140,7 @@ class LinearValue:
 
     def __call__(self) -> Values:
         source = self.source if self.bias is None else self.source - self.bias
-        values: Values = (source @ self.weight.T).unflatten(-1, (-1, self.width)).transpose(1, 2)
+        values: Values = (source.to(self.weight) @ self.weight.T).unflatten(-1, (-1, self.width)).transpose(1, 2)
         return values
 
 
