@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from whyformer.api.doctor import doctor
     from whyformer.api.explain import explain, explain_batch
     from whyformer.api.memory import estimate_memory
+    from whyformer.api.response import explain_response, explain_responses
     from whyformer.axes import head_mean
     from whyformer.benchmark.evaluation import Evaluation, evaluate
     from whyformer.data.registry import READERS, reader
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from whyformer.results.continuation import Continuation
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part, TopItem, Word
+    from whyformer.results.response import Response
     from whyformer.targets.scores import Target, box_side, contrast, detection, logit, similarity
     from whyformer.tracing.attribution import Attribution
     from whyformer.tracing.build import trace
@@ -49,6 +51,7 @@ _HOMES = {
     "Part": "results.part",
     "Reads": "tracing.reads",
     "Regions": "inputs.read",
+    "Response": "results.response",
     "Stream": "models.families",
     "Target": "targets.scores",
     "Trace": "tracing.trace",
@@ -66,6 +69,8 @@ _HOMES = {
     "evaluate": "benchmark.evaluation",
     "explain": "api.explain",
     "explain_batch": "api.explain",
+    "explain_response": "api.response",
+    "explain_responses": "api.response",
     "head_mean": "axes",
     "load": "models.loading",
     "load_plugins": "plugins",
@@ -91,6 +96,7 @@ __all__ = [
     "Part",
     "Reads",
     "Regions",
+    "Response",
     "Stream",
     "Target",
     "TopItem",
@@ -108,6 +114,8 @@ __all__ = [
     "evaluate",
     "explain",
     "explain_batch",
+    "explain_response",
+    "explain_responses",
     "head_mean",
     "load",
     "load_plugins",

@@ -25,6 +25,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error).lower() for words in OUT_OF_MEMORY)
 
 
+def check_batch_size(batch_size: int | None) -> int | None:
+    """The batch size, refused where it is none."""
+    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
+        raise WhyformerError(f"batch_size={batch_size!r}: a whole number, at least 1.")
+    return batch_size
+
+
 @dataclass
 class MemoryLimit:
     """It changes during a run: what did not fit once is not tried again."""

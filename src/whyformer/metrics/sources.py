@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 import regex
 
-from whyformer.axes import RowFigures, SourceMasks, SourceScores, SourceTruth, SourceValues, SubsetScores
+from whyformer.axes import SourceMasks, SourceScores, SourceTruth, SourceValues, SpanFigures, SubsetScores
 from whyformer.extras import extra
 from whyformer.inputs.words import word_spans
 from whyformer.methods.ablation import random_subsets
@@ -61,7 +61,7 @@ def without_the_highest(scores: SourceValues, counts: Sequence[int], *, seed: in
 
 def linear_datamodelling_score(
     ablation: Ablation, scores: SourceScores, *, subsets: int = 32, seed: int = 0
-) -> RowFigures:
+) -> SpanFigures:
     """LDS: Spearman between what the scores of the kept sources sum to and the real log-probability (Park et al. 2023).
 
     The subsets are held out: no method with this seed has been shown them.
@@ -70,12 +70,12 @@ def linear_datamodelling_score(
     return rank_agreement(masks @ scores.T, ablation.log_probabilities(masks))
 
 
-def rank_agreement(predicted: SubsetScores, real: SubsetScores) -> RowFigures:
+def rank_agreement(predicted: SubsetScores, real: SubsetScores) -> SpanFigures:
     """Spearman's correlation of each row over the subsets; 0 where either does not vary."""
     ranks = [extra("scipy.stats").rankdata(values, axis=0) for values in (predicted, real)]
     first, second = (values - values.mean(axis=0) for values in ranks)
     size = np.sqrt((first**2).sum(axis=0) * (second**2).sum(axis=0))
-    agreement: RowFigures = (first * second).sum(axis=0) / np.where(size > 0, size, 1.0)
+    agreement: SpanFigures = (first * second).sum(axis=0) / np.where(size > 0, size, 1.0)
     return agreement
 
 
