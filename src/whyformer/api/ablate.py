@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from whyformer.api.batches import MemoryLimit
+from whyformer.api.batches import check_batch_size, in_batches
 from whyformer.axes import SourceMasks, SubsetScores
 from whyformer.methods.registry import Ablation
 from whyformer.models.structure import device_of
@@ -55,6 +55,7 @@ def ablation_of(
     rows: Sequence[Sequence[int]],
     *,
     batch_size: int | None = None,
+    progress: bool = False,
 ) -> Ablation:
     """The log-probabilities of a response's rows as a function of which sources its prompt keeps.
 
@@ -65,7 +66,9 @@ def ablation_of(
 
     def log_probabilities(masks: SourceMasks) -> SubsetScores:
         prompts = [tuple(prompt_without(mask)) for mask in masks]
-        by_prompt = response_log_probabilities(writer, [*dict.fromkeys(prompts)], like=whole, batch_size=batch_size)
+        by_prompt = response_log_probabilities(
+            writer, [*dict.fromkeys(prompts)], like=whole, batch_size=batch_size, progress=progress
+        )
         of_tokens = np.stack([by_prompt[prompt] for prompt in prompts])
         return np.stack([of_tokens[:, list(row)].sum(axis=1) for row in rows], axis=1)
 
@@ -73,13 +76,18 @@ def ablation_of(
 
 
 def response_log_probabilities(
-    writer: Writer, prompts: Sequence[tuple[int, ...]], *, like: Ids = (), batch_size: int | None = None
+    writer: Writer,
+    prompts: Sequence[tuple[int, ...]],
+    *,
+    like: Ids = (),
+    batch_size: int | None = None,
+    progress: bool = False,
 ) -> dict[tuple[int, ...], np.ndarray]:
     """The log-probability of each token of the response after each of the prompts, in float64.
 
     What the prompts begin with as `like` does is computed once, where the model's cache allows it.
     """
-    limit = MemoryLimit(batch_size or BATCH.get(device_of(writer.model).type, BATCH["cpu"]))
+    size = check_batch_size(batch_size) or BATCH.get(device_of(writer.model).type, BATCH["cpu"])
     shared = {prompt: _shared_length(prompt, like) for prompt in prompts}
     order = sorted(prompts, key=lambda prompt: (shared[prompt], len(prompt)))
     with torch.inference_mode():
@@ -91,7 +99,7 @@ def response_log_probabilities(
             length = 0 if prefix is None else min(shared[prompt] for prompt in batch)
             return _after_prefix(writer, batch, prefix, length)
 
-        figures = limit.map_batches(order, run, "asking the model without some sources")
+        figures = in_batches(order, run, size, "asking without some sources", progress=progress)
     return dict(zip(order, figures, strict=True))
 
 

@@ -14,18 +14,19 @@ from whyformer.api.assemble import COARSE
 from whyformer.api.attribution import Choice, choose_method, first_that_applies
 from whyformer.api.replies import Reply, reply_of
 from whyformer.api.rows import Engine, ExchangeScores, RowScores
+from whyformer.api.source_methods import SourceQuestion, check_backward, response_tokens
 from whyformer.axes import SpanScores
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.exchange import Row
 from whyformer.inputs.prompt import prompt_of
 from whyformer.inputs.sources import Source, Sources, sources_of
 from whyformer.inputs.spans import Span, Units, spans_of
-from whyformer.methods.registry import check_options
+from whyformer.methods.registry import SOURCE_METHODS, check_options
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.propagation.mode import Backward
 from whyformer.results.pooling import Aggregate, source_scores
 from whyformer.results.response import Response
-from whyformer.results.response_parts import ResponseToken, Sinks
+from whyformer.results.response_parts import Sinks
 
 SinkChoice = Literal["leave_out", "keep"]
 
@@ -62,7 +63,8 @@ def explain_response(
         response: The response: a text (character for character what follows the prompt), its token ids, or None to let
             the model write it. It need not be what the model would have written.
         model: The name of a bundled model that writes, a folder, a Hugging Face id, a LoadedModel, or a module.
-        method: The name of a method, as in `explain`.
+        method: The name of a method, as in `explain`; or one that asks the model again without some of the sources:
+            "context_ablation", "leave_one_out".
         context: Documents that the prompt asks about: texts, (name, text) or {"name": …, "text": …}.
         layout: How documents and question become a text, with {documents} and {question} in it; the documents first
             unless given.
@@ -78,6 +80,7 @@ def explain_response(
             source's score; "keep" does not. Its share is reported either way.
         tokens: How many tokens the model writes at most.
         seed: None writes the likeliest tokens; a number draws them by the model's generation settings with that seed.
+            A method that draws (context_ablation, random) draws by it, too.
         processor: The tokenizer of a module of your own, where its folder does not have it.
         batch_size: How many rows run at once; as many as fill the device unless given, fewer where memory runs out.
         progress: Show a progress bar.
@@ -180,7 +183,7 @@ def explain_responses(
         raise WhyformerError(
             f"explain_responses takes a list of prompts, not {str(prompts)[:40]!r} alone: use explain_response."
         )
-    check_options(choose_method(method, backward)[0], options)
+    options = _checked_options(method, backward, options, seed)
     check_choice("aggregate", aggregate, Aggregate)
     check_choice("sinks", sinks, SinkChoice)
     loaded_model = resolve_model(model, processor)
@@ -200,6 +203,10 @@ def explain_responses(
         spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
         cases.append(_Case(reply, spans, sources_of(written, sources), other))
 
+    if method in SOURCE_METHODS:
+        ask = SourceQuestion(loaded_model, SOURCE_METHODS[method], options, aggregate, batch_size, progress)
+        return [ask(case.reply, case.spans, case.sources, case.other) for case in cases]
+
     def run(choice: Choice) -> list[Response]:
         engine = Engine(loaded_model, choice, batch_size=batch_size, progress=progress)
         rows_of = [(reply.exchange, rows) for case in cases for reply, rows in case.rows]
@@ -211,6 +218,17 @@ def explain_responses(
         ]
 
     return first_that_applies(method, backward, options, run)
+
+
+def _checked_options(
+    name: str | None, backward: str | None, options: dict[str, Any], seed: int | None
+) -> dict[str, Any]:
+    """The method's options, with the seed where it draws; refused where there is no such method, way back or option."""
+    own = SOURCE_METHODS.get(name or "")
+    method = choose_method(name, backward)[0] if own is None else check_backward(own, backward)
+    with_seed = options | ({"seed": seed} if seed is not None and "seed" in method.options else {})
+    check_options(method, with_seed)
+    return with_seed
 
 
 @dataclass(frozen=True)
@@ -263,10 +281,7 @@ def _response(
     return Response(
         prompt=reply.prompt,
         text=reply.text,
-        tokens=tuple(
-            ResponseToken(one.id, one.text, one.start, one.end, **vars(figures), is_special=one.is_special)
-            for one, figures in zip(reply.tokens, own.statistics, strict=True)
-        ),
+        tokens=response_tokens(reply, own.statistics),
         rows=case.spans,
         sources=case.sources,
         scores=source_scores(token_scores, case.sources, aggregate, leave_out_first=leaves_out),

@@ -16,8 +16,7 @@ import torch
 from torch import Tensor
 
 from whyformer.api.attribution import Choice
-from whyformer.api.batches import MemoryLimit, check_batch_size
-from whyformer.api.progress import track
+from whyformer.api.batches import check_batch_size, in_batches
 from whyformer.axes import Inputs
 from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
 from whyformer.models.loading import LoadedModel
@@ -89,10 +88,7 @@ class Engine:
         device = device_of(self.loaded_model.model).type
         size = check_batch_size(self.batch_size) or max(1, inputs_at_once(max(lengths), device))
         task = f"{self.choice.method.name} on {self.loaded_model.name}"
-        limit = MemoryLimit(size)
-        batches = [items[start : start + size] for start in range(0, len(items), size)]
-        tracked = track(batches, task, progress=self.progress)
-        return [result for batch in tracked for result in limit.map_batches(batch, function, task)]
+        return in_batches(items, function, size, task, progress=self.progress)
 
     def _trace(self, rows: Sequence[Row], checkpoint: bool | None, readout: Any) -> Trace:
         inputs = row_inputs(self.loaded_model, rows)
@@ -118,7 +114,7 @@ class Engine:
         """Each row as an example of its own."""
         weights = row_weights(rows, max(row.length for row in rows))
         trace = self._trace(rows, checkpoint, weights if self.readout is None else self.readout)
-        attribution = self.choice.method(trace, **self.choice.options)
+        attribution = self.choice.method(trace, **self._options(rows, weights.shape[1]))
         logits = token_logits(trace.output)
         return [
             (scores, _statistics_of(row, logits[number], trace.question.inputs) if row.has_last else None)
@@ -134,7 +130,7 @@ class Engine:
         scores: list[list[RowScores]] = [[] for _ in items]
         for turn in range(max(len(rows) for _, rows in items)):
             rows = [own[min(turn, len(own) - 1)] for _, own in items]
-            attribution = self.choice.method(_reading(trace, rows), **self.choice.options)
+            attribution = self.choice.method(_reading(trace, rows), **self._options(rows, trace.mask.shape[1]))
             for found, each, (_, own) in zip(scores, _row_scores(rows, attribution, trace), items, strict=True):
                 if turn < len(own):
                     found.append(each)
@@ -144,13 +140,25 @@ class Engine:
             for number, (row, each) in enumerate(zip(whole, scores, strict=True))
         ]
 
-    @torch.no_grad()
     def _statistics(self, exchanges: Sequence[Exchange], checkpoint: bool | None) -> list[list[TokenStatistics]]:
-        """What the model thought of each response, without a graph."""
-        rows = [_whole(exchange) for exchange in exchanges]
-        inputs = row_inputs(self.loaded_model, rows)
-        logits = token_logits(self.loaded_model.model(**inputs))
-        return [_statistics_of(row, logits[number], inputs) for number, row in enumerate(rows)]
+        return exchange_statistics(self.loaded_model, exchanges)
+
+    def _options(self, rows: Sequence[Row], length: int) -> dict[str, Any]:
+        """The method's options; one that goes through a span of the stream is told where the response is."""
+        options = dict(self.choice.options)
+        if "span" in self.choice.method.options and options.get("span") is None:
+            first = torch.tensor([[row.exchange.first] for row in rows])
+            options["span"] = torch.arange(length) >= first
+        return options
+
+
+@torch.no_grad()
+def exchange_statistics(loaded_model: LoadedModel, exchanges: Sequence[Exchange]) -> list[list[TokenStatistics]]:
+    """What the model thought of each token of each response, without a graph."""
+    rows = [_whole(exchange) for exchange in exchanges]
+    inputs = row_inputs(loaded_model, rows)
+    logits = token_logits(loaded_model.model(**inputs))
+    return [_statistics_of(row, logits[number], inputs) for number, row in enumerate(rows)]
 
 
 def _whole(exchange: Exchange) -> Row:

@@ -216,7 +216,7 @@ def _chat_prompt(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> P
             f"The tokenizer of {loaded_model.name} has no chat template for messages: give a text, or set "
             "tokenizer.chat_template."
         )
-    rendered = _render(loaded_model, messages)
+    rendered = render_messages(loaded_model, messages)
     places = _content_places(loaded_model, messages, rendered)
     text, parts = "", []
     for message, (start, end) in zip(messages, places, strict=True):
@@ -228,7 +228,8 @@ def _chat_prompt(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> P
     return Prompt(text, tuple(_moved(token, shifts, text) for token in tokens), rendered, tuple(parts))
 
 
-def _render(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> str:
+def render_messages(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> str:
+    """The text that the tokenizer's chat template makes of messages, up to where the response begins."""
     try:
         return str(loaded_model.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
     except (TemplateError, TypeError, KeyError) as error:
@@ -245,7 +246,7 @@ def _content_places(loaded_model: LoadedModel, messages: list[dict[str, Any]], r
     What it writes around them is seen where the contents are marks: content may look like the template's own words.
     """
     marks = [f"\ue000{number}\ue001" for number in range(len(messages))]
-    skeleton = _render(
+    skeleton = render_messages(
         loaded_model, [message | {"content": mark} for message, mark in zip(messages, marks, strict=True)]
     )
     places, place = [], 0
