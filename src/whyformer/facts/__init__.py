@@ -3,10 +3,10 @@
 >>> from whyformer.facts import example, without
 >>> story = example(3, hops=2, kind="plain", sentences=4)
 >>> story.question, story.answer
-('', '')
+('Where is the mirror?', 'The mirror is in Manila.')
 >>> causes = story.questions[0].causes[0]
 >>> [story.sentences[number].text for number in causes]
-[]
+['Vera is in Manila.', 'Paul gave the mirror to Vera.']
 >>> without(story, causes).answer
 'Unknown.'
 """

@@ -119,9 +119,9 @@ class Example:
 
         Example:
             >>> from whyformer.facts import example
-            >>> story = example(4, hops=2, kind="plain", sentences=5)
+            >>> story = example(3, hops=2, kind="plain", sentences=4)
             >>> [story.document[start:end] for start, end in story.words(story.questions[0].causes[0])]
-            []
+            ['Vera', 'Manila', 'mirror', 'Vera']
         """
         return tuple(span for number in sentences for span in self.sentences[number].words)
 
@@ -192,9 +192,9 @@ def without(example: Example, sentences: Iterable[int]) -> Example:
 
     Example:
         >>> from whyformer.facts import example, without
-        >>> story = example(4, kind="plain", sentences=5)
+        >>> story = example(3, hops=2, kind="plain", sentences=4)
         >>> story.answer, without(story, story.questions[0].causes[0]).answer
-        ('', '')
+        ('The mirror is in Manila.', 'Unknown.')
     """
     left_out = set(sentences)
     if unknown := sorted(left_out - set(range(len(example.sentences)))):

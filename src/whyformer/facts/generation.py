@@ -16,6 +16,7 @@ Kind = Literal["plain", "update", "twice", "unknown"]
 KINDS: dict[Kind, float] = {"plain": 0.45, "update": 0.2, "twice": 0.15, "unknown": 0.2}  # how often each is drawn
 HOPS = {1: 0.4, 2: 0.35, 3: 0.25}
 SHORTEST, LONGEST = 3, 60
+ATTEMPTS = 1000  # two or three are the rule
 # An update takes two sentences more than its chain: what was said before, and where that leads.
 ROOM = {"plain": 0, "update": 2, "twice": 1, "unknown": 0}
 
@@ -145,19 +146,20 @@ def example(
         >>> from whyformer.facts import example
         >>> story = example(3, hops=2, kind="plain", sentences=4)
         >>> story.document
-        ''
+        'The glove is in the bag. Vera is in Manila. Alma put the bag into the drawer. Paul gave the mirror to Vera.'
         >>> story.question, story.answer
-        ('', '')
+        ('Where is the mirror?', 'The mirror is in Manila.')
         >>> story.questions[0].causes
-        ()
+        ((1, 3),)
     """
     fewest, most = (sentences, sentences) if isinstance(sentences, int) else sentences
     check_split(split)
     _check(hops, kind, fewest, most, questions)
     rng = random.Random(f"{split} {seed}")
-    while True:
+    for _ in range(ATTEMPTS):
         if (drawn := _drawn(rng, split, hops, kind, rng.randint(fewest, most), questions)) is not None:
             return drawn
+    raise WhyformerError(f"{most} sentences are too few for {questions} questions: ask fewer, or take more sentences.")
 
 
 def examples(
@@ -190,27 +192,28 @@ def examples(
     Example:
         >>> from whyformer.facts import examples
         >>> [story.answer for story in examples(3, hops=1, sentences=(3, 8))]
-        []
+        ['Unknown.', 'Fabio has the box.', 'The candle is in Lyon.']
     """
-    options = {"split": split, "hops": hops, "kind": kind, "sentences": sentences, "questions": questions}
-    return [example(seed + number, **options) for number in range(count)]  # type: ignore[arg-type]
+    return [
+        example(seed + number, split=split, hops=hops, kind=kind, sentences=sentences, questions=questions)
+        for number in range(count)
+    ]
 
 
 def _drawn(
     rng: random.Random, split: str, hops: int | None, kind: Kind | None, count: int, questions: int
 ) -> Example | None:
     """A document of `count` sentences, or None if what was drawn does not fit or does not hold."""
-    draft, plans = _Draft(rng, split), []
-    for _ in range(questions):
-        plans.append(_plan(rng, hops, kind))
-        plans[-1] += (_carry_out(draft, *plans[-1]),)
+    draft = _Draft(rng, split)
+    plans = [_plan(rng, hops, kind) for _ in range(questions)]
+    subjects = [_carry_out(draft, *plan) for plan in plans]
     if len(draft.facts) > count:
         return None
     while len(draft.facts) < count:
         _carry_out(draft, *_plan(rng, None, None))
     facts = _shuffled(rng, draft.facts[:count])
     asked = []
-    for ask, planned_hops, planned_kind, subject in plans:
+    for (ask, planned_hops, planned_kind), subject in zip(plans, subjects, strict=True):
         derivation = derive(facts, ask, subject)
         if (len(derivation.links), kind_of(derivation)) != (planned_hops, planned_kind):
             return None
@@ -276,11 +279,12 @@ def _check(hops: int | None, kind: str | None, fewest: int, most: int, questions
         raise WhyformerError(f"No kind of question named {kind!r}. Known: {', '.join(KINDS)}.")
     low, high = (0, 2) if kind == "unknown" else (1, 3)
     if hops is not None and not low <= hops <= high:
-        raise WhyformerError(f"hops={hops}: {kind or 'a known'} answer takes {low} to {high}.")
+        article = "an unknown" if kind == "unknown" else "a known"
+        raise WhyformerError(f"hops={hops}: {article} answer takes {low} to {high}.")
     if not SHORTEST <= fewest <= most <= LONGEST:
         raise WhyformerError(f"sentences={fewest} to {most}: a document has {SHORTEST} to {LONGEST}.")
     if questions < 1:
         raise WhyformerError(f"questions={questions}: ask at least one.")
     needed = questions * ((hops or 1) + (ROOM[kind] if kind else 0))
     if needed > most:
-        raise WhyformerError(f"{most} sentences are too few for {questions} questions of this kind: take {needed}.")
+        raise WhyformerError(f"{most} sentences are too few for what is asked: it may take {needed}.")

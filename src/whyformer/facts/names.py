@@ -7,7 +7,8 @@ from whyformer.errors import WhyformerError
 PEOPLE = tuple(
     "Anna Boris Clara David Elena Felix Greta Hugo Irina Jonas Karla Leon Maria Nils Olga Paul Rosa Simon Tanja Ulla "
     "Viktor Wanda Xaver Yara Zeno Alma Bruno Cora Dario Edda Fabio Gina Harald Ines Jakob Kira Luca Mona Noah Otto "
-    "Petra Quinn Ruth Sven Thea Uwe Vera Walter Xenia Yusuf Zita Amir Berta Carlo Doris Emil Frida Georg Heidi Ivan".split()
+    "Petra Quinn Ruth Sven Thea Uwe Vera Walter Xenia Yusuf Zita Amir Berta Carlo Doris Emil Frida Georg "
+    "Heidi Ivan".split()
 )
 TOWNS = tuple(
     "Oslo Rome Paris Lima Cairo Delhi Tokyo Quito Berlin Madrid Lisbon Vienna Prague Warsaw Dublin Athens Sofia Riga "
