@@ -77,15 +77,27 @@ class Conversations:
         self.rng = random.Random(options.seed)
 
     def sample(self, progress: float) -> tuple[Tensor, Tensor]:
+        if self.rng.random() < repetition_share(progress):
+            return self.repetitions()
         shares = length_shares(progress)[: len(self.buckets)]
         return self.batch(self.rng.choices(range(len(shares)), shares)[0])
 
     def batch(self, number: int) -> tuple[Tensor, Tensor]:
         """Tokens and the weight of each as a target: answers count whole, the rest a little, padding nothing."""
-        rows = max(self.options.batch_tokens // self.buckets[number].tokens, 1)
-        tokens = self.exchange(self.pool.sample(number, rows))
+        tokens = self._rows(number)
         weights = (tokens != self.tokenizer.pad_token_id) * self.options.text_weight
         return tokens, torch.where(answer_mask(tokens, self.tokenizer), 1.0, weights)[:, 1:]
+
+    def repetitions(self) -> tuple[Tensor, Tensor]:
+        """The beginnings of short rows, each again and again: what comes after the first time can be copied."""
+        tokens = self._rows(0)
+        places = torch.arange(tokens.shape[1], device=tokens.device)
+        periods = torch.randint(20, 60, (len(tokens), 1), device=tokens.device)
+        return tokens.gather(1, places % periods), (places >= periods).float()[:, 1:]
+
+    def _rows(self, number: int) -> Tensor:
+        rows = max(self.options.batch_tokens // self.buckets[number].tokens, 1)
+        return self.exchange(self.pool.sample(number, rows))
 
 
 def length_shares(progress: float) -> tuple[float, float, float]:
@@ -94,6 +106,11 @@ def length_shares(progress: float) -> tuple[float, float, float]:
     middle = min(max((progress - 0.05) / 0.1, 0.0), 1.0)
     long = min(max((progress - 0.15) / 0.15, 0.0), 1.0)
     return short, middle, long
+
+
+def repetition_share(progress: float) -> float:
+    """How often texts are only repeated: at first, since to look up a fact begins with the skill to copy."""
+    return max(0.5 - 10 * progress, 0.0)
 
 
 class BestCheckpoint:
