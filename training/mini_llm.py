@@ -92,7 +92,7 @@ class Conversations:
         """The beginnings of short rows, each again and again: what comes after the first time can be copied."""
         tokens = self._rows(0)
         places = torch.arange(tokens.shape[1], device=tokens.device)
-        periods = torch.randint(20, 60, (len(tokens), 1), device=tokens.device)
+        periods = torch.randint(8, 40, (len(tokens), 1), device=tokens.device)
         return tokens.gather(1, places % periods), (places >= periods).float()[:, 1:]
 
     def _rows(self, number: int) -> Tensor:
@@ -110,7 +110,7 @@ def length_shares(progress: float) -> tuple[float, float, float]:
 
 def repetition_share(progress: float) -> float:
     """How often texts are only repeated: at first, since to look up a fact begins with the skill to copy."""
-    return max(0.5 - 10 * progress, 0.0)
+    return min(max((0.12 - progress) / 0.1, 0.0), 1.0)
 
 
 class BestCheckpoint:
