@@ -195,6 +195,11 @@ def scenes_speed() -> str:
     return f"{found['scenes_per_second']:,} scenes a second on {found['cores']} cores."
 
 
+def facts_speed() -> str:
+    report = result("facts")
+    return f"{report['documents_per_second']:,} documents a second on {report['cores']} cores."
+
+
 def pointing() -> str:
     """How often each method points at what the answer depends on."""
     report = result("pointing")
@@ -390,6 +395,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "bundled": bundled,
     "one-sense": one_sense,
     "scenes-speed": scenes_speed,
+    "facts-speed": facts_speed,
     "pointing": pointing,
     "saturated": saturated,
     "paper-suites": paper_suites,

@@ -133,8 +133,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("whyformer")
-    if name == "scenes":  # a package of its own, as public as the names below
-        return import_module("whyformer.scenes")
+    if name in ("scenes", "facts"):  # packages of their own, as public as the names below
+        return import_module(f"whyformer.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'whyformer' has no attribute {name!r}")
     value = getattr(import_module(f"whyformer.{_HOMES[name]}"), name)
