@@ -3,6 +3,7 @@
 import copy
 import json
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -139,3 +140,21 @@ def chat(gpt):
     spoken = copy.deepcopy(gpt.tokenizer)
     spoken.chat_template = CHAT_TEMPLATE
     return LoadedModel(gpt.model, spoken, "chat")
+
+
+@pytest.fixture
+def count_forwards():
+    """A list of how many examples each run of a model had, while inside."""
+
+    @contextmanager
+    def counted(model):
+        runs = []
+        handle = model.register_forward_pre_hook(
+            lambda _, args, kwargs: runs.append(len(kwargs["input_ids"])), with_kwargs=True
+        )
+        try:
+            yield runs
+        finally:
+            handle.remove()
+
+    return counted

@@ -153,8 +153,9 @@ class Response:
             WhyformerError: If `k` is not a positive integer, or there is no such row.
 
         Example:
-            >>> whyformer.explain_response("The film was", " dull", method="rollout").top(1)[0].source.text
-            'was'
+            >>> response = whyformer.explain_response("The film was", " dull", method="rollout", sinks="keep")
+            >>> [item.source.text for item in response.top(2)]
+            ['The', 'film']
         """
         check_count(k)
         if row is not None and (type(row) is not int or not -len(self.rows) <= row < len(self.rows)):
