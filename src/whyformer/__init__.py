@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from whyformer.data.registry import READERS, reader
     from whyformer.errors import UnsupportedModel, WhyformerError
     from whyformer.inputs.read import Regions
-    from whyformer.methods.registry import METHODS, Method, method
+    from whyformer.methods.registry import METHODS, SOURCE_METHODS, Method, method
     from whyformer.models.families import FAMILIES, Family, Stream
     from whyformer.models.loading import LoadedModel, load
     from whyformer.plugins import load_plugins
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "FAMILIES": "models.families",
     "METHODS": "methods.registry",
+    "SOURCE_METHODS": "methods.registry",
     "READERS": "data.registry",
     "Attribution": "tracing.attribution",
     "Checkup": "api.checkup",
@@ -85,6 +86,7 @@ __all__ = [
     "FAMILIES",
     "METHODS",
     "READERS",
+    "SOURCE_METHODS",
     "Attribution",
     "Checkup",
     "Continuation",
