@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from tiny_models import FAMILIES, STREAM_FAMILIES, image_inputs, inputs_of, text_inputs
 from whyformer import attribute
+from whyformer.api.memory import peak_bytes, random_text
 from whyformer.errors import WhyformerError
 from whyformer.methods import flow_routes
 from whyformer.methods.flow_routes import proximity
@@ -208,6 +209,26 @@ def test_tiles_give_what_whole_maps_give(name, monkeypatch):
     monkeypatch.setattr(flow_routes, "TILE", 1)
     (tiled,) = attribute(model, inputs, 1, "flow_routes", readout="mean").values()
     torch.testing.assert_close(tiled, whole, rtol=1e-9, atol=1e-12)
+
+
+def test_memory_grows_with_the_tokens_and_not_with_their_square():
+    model = STREAM_FAMILIES["llama"][0]()
+
+    def peak(length: int) -> int:
+        inputs = random_text(model, length)
+        return peak_bytes(lambda: attribute(model, inputs, 1, "flow_routes", readout="last"), model)
+
+    assert peak(1024) < 4.5 * peak(256)
+
+
+def test_a_pools_query_hops_nowhere():
+    model, inputs = (part() for part in STREAM_FAMILIES["siglip"])
+    once = attribute(model, inputs, "predicted", "flow_routes")
+    span = torch.ones(1, dtype=torch.bool)
+    with pytest.raises(WhyformerError, match="span has"):
+        attribute(model, inputs, "predicted", "flow_routes", hops=1, span=torch.ones(7))
+    hopped = attribute(model, inputs, "predicted", "flow_routes", hops=1, span=span)
+    torch.testing.assert_close(hopped["image"], once["image"])
 
 
 numbers = st.floats(-100, 100, allow_subnormal=False)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from whyformer.axes import StreamScores, TokenMask, TokenScores, at_least_float32
+from whyformer.axes import State, StreamScores, TokenMask, TokenScores, at_least_float32
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.methods.registry import method
 from whyformer.models.readout import ReadOut
@@ -30,6 +30,7 @@ def flow_routes(trace: Trace, *, hops: int = 0, span: Tensor | None = None) -> S
         shares = summed(part for sink in sinks for part in _edge_shares(trace, sink))
         scores = {name: values * handed_on for name, values in shares.items()}
         if hop < hops:
+            scores.setdefault(stream, torch.zeros_like(span, dtype=handed_on.dtype))  # a pool reads only others
             on_span = scores[stream] * span
             total = torch.cat([*scores.values()], dim=1).sum(dim=1, keepdim=True)
             handed_on = handed_on * _divided(on_span.sum(dim=1, keepdim=True), total)
@@ -58,7 +59,7 @@ def edge_shares(record: AttentionRecord, sink: ReadOut) -> TokenScores:
             f"flow_routes needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}), "
             "which is no plain linear layer on a residual stream (LoRA, quantised?). Merge the adapter, or use rollout."
         )
-    before, after = (torch.einsum("bq,bqc->bc", sink.weights, state.to(sink.weights)) for state in (before, after))
+    before, after = (_sink_state(state, sink) for state in (before, after))
     edges = _edge_proximities(record, sink, after)
     return _divided(edges, edges.sum(dim=1, keepdim=True) + proximity(before, after).clamp(min=0)[:, None])
 
@@ -77,6 +78,12 @@ def _edge_proximities(record: AttentionRecord, sink: ReadOut, after: Tensor) -> 
             carried = at_least_float32(values[:, head, part]).to(after) @ outputs[:, head].T.to(after)
             near[:, part] += proximity(attention[:, head, part, None] * carried, after[:, None]).clamp(min=0)
     return near
+
+
+def _sink_state(state: State, sink: ReadOut) -> Tensor:
+    """Σ_i r_i x_i over the positions of the sink."""
+    positions, weights = sink.rows
+    return torch.einsum("bq,bqc->bc", weights, state.take_along_dim(positions[..., None], dim=1).to(weights))
 
 
 def _sink_attention(record: AttentionRecord, sink: ReadOut) -> Tensor:

@@ -64,7 +64,7 @@ class Tap:
         """Keep a state and what it becomes: the residual state's sum, or failing that the first there is."""
         if self.sum is None or state is self.query_state:
             self.sum = state, result.detach().clone()  # the model may go on to change it in place
-            self.state_is_swapped = written.is_swapped
+            self.output, self.state_is_swapped = None, written.is_swapped
 
     def states(self, batch: int, tokens: int, *, is_cross: bool) -> tuple[State | None, State | None]:
         """The query tokens' state before and after the attention's output is added, [example, token, channel].
