@@ -18,6 +18,7 @@ check: .venv/installed
 bench: .venv/installed
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/scenes.py
+	$(BIN)/python benchmarks/facts.py
 
 docs: .venv/installed
 	$(BIN)/whyformer explain src/whyformer/zoo/cat.jpg --model mini-vit --out docs/cat.png

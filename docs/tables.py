@@ -21,7 +21,7 @@ from evaluations import defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
 
 from whyformer.benchmark import read_suite
-from whyformer.methods.registry import METHODS
+from whyformer.methods.registry import METHODS, SOURCE_METHODS
 from whyformer.models.zoo import ZOO
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.rules import LIBRA, RULES
@@ -37,7 +37,7 @@ def result(name: str) -> dict[str, Any]:
 def methods() -> str:
     """What each method does, reads and takes."""
     rows = []
-    for name, method in METHODS.items():
+    for name, method in (METHODS | SOURCE_METHODS).items():
         options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
         rows.append([f"`{name}`", method.summary, str(method.reads), options or "–"])
     return table(["method", "what it is", "reads", "options"], rows)
@@ -218,6 +218,11 @@ def one_sense() -> str:
 def scenes_speed() -> str:
     found = result("scenes")
     return f"{found['scenes_per_second']:,} scenes a second on {found['cores']} cores."
+
+
+def facts_speed() -> str:
+    report = result("facts")
+    return f"{report['documents_per_second']:,} documents a second on {report['cores']} cores."
 
 
 def pointing() -> str:
@@ -417,6 +422,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "bundled": bundled,
     "one-sense": one_sense,
     "scenes-speed": scenes_speed,
+    "facts-speed": facts_speed,
     "pointing": pointing,
     "saturated": saturated,
     "paper-suites": paper_suites,

@@ -1,7 +1,9 @@
 """Small models in folders of Hugging Face layout, as users have them."""
 
+import copy
 import json
 import shutil
+from contextlib import contextmanager
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +15,7 @@ from PIL import Image
 from safetensors.torch import load_file, save_file
 
 from tiny_models import IMAGE, TEXT, built
-from whyformer.models.loading import quiet
+from whyformer.models.loading import LoadedModel, load, quiet
 
 # The models of the tests are so small that a second thread costs more than it brings.
 torch.set_num_threads(1)
@@ -113,3 +115,46 @@ def change_weights(folder, changed):
     weights = changed(load_file(folder / "model.safetensors"))
     (folder / "model.safetensors").unlink()
     save_file(weights, folder / "model.safetensors", {"format": "pt"})
+
+
+# A chat template as many models have it: roles in markers, contents stripped, unknown roles refused.
+CHAT_TEMPLATE = (
+    "{% for message in messages %}"
+    "{% if message['role'] not in ['system', 'user', 'assistant'] %}"
+    "{{ raise_exception('Unknown role: ' + message['role']) }}{% endif %}"
+    "{{ '<|' + message['role'] + '|>\n' + (message['content'] | trim) + '\n' }}"
+    "{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>\n' }}{% endif %}"
+)
+
+
+@pytest.fixture(scope="session")
+def gpt():
+    """The bundled language model, on a CPU."""
+    return load("mini-gpt", device="cpu")
+
+
+@pytest.fixture(scope="session")
+def chat(gpt):
+    """The bundled language model with a chat template."""
+    spoken = copy.deepcopy(gpt.tokenizer)
+    spoken.chat_template = CHAT_TEMPLATE
+    return LoadedModel(gpt.model, spoken, "chat")
+
+
+@pytest.fixture
+def count_forwards():
+    """A list of how many examples each run of a model had, while inside."""
+
+    @contextmanager
+    def counted(model):
+        runs = []
+        handle = model.register_forward_pre_hook(
+            lambda _, args, kwargs: runs.append(len(kwargs["input_ids"])), with_kwargs=True
+        )
+        try:
+            yield runs
+        finally:
+            handle.remove()
+
+    return counted

@@ -12,6 +12,7 @@ LAYERS = [
     {"models"},
     {"inputs"},
     {"scenes"},
+    {"facts"},
     {"targets"},
     {"propagation"},
     {"tracing"},

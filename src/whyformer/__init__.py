@@ -15,18 +15,20 @@ if TYPE_CHECKING:
     from whyformer.api.doctor import doctor
     from whyformer.api.explain import explain, explain_batch
     from whyformer.api.memory import estimate_memory
+    from whyformer.api.response import explain_response, explain_responses
     from whyformer.axes import head_mean
     from whyformer.benchmark.evaluation import Evaluation, evaluate
     from whyformer.data.registry import READERS, reader
     from whyformer.errors import UnsupportedModel, WhyformerError
     from whyformer.inputs.read import Regions
-    from whyformer.methods.registry import METHODS, Method, method
+    from whyformer.methods.registry import METHODS, SOURCE_METHODS, Method, method
     from whyformer.models.families import FAMILIES, Family, Stream
     from whyformer.models.loading import LoadedModel, load
     from whyformer.plugins import load_plugins
     from whyformer.results.continuation import Continuation
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part, TopItem, Word
+    from whyformer.results.response import Response
     from whyformer.targets.scores import Target, box_side, contrast, detection, logit, similarity
     from whyformer.tracing.attribution import Attribution
     from whyformer.tracing.build import trace
@@ -37,6 +39,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "FAMILIES": "models.families",
     "METHODS": "methods.registry",
+    "SOURCE_METHODS": "methods.registry",
     "READERS": "data.registry",
     "Attribution": "tracing.attribution",
     "Checkup": "api.checkup",
@@ -49,6 +52,7 @@ _HOMES = {
     "Part": "results.part",
     "Reads": "tracing.reads",
     "Regions": "inputs.read",
+    "Response": "results.response",
     "Stream": "models.families",
     "Target": "targets.scores",
     "Trace": "tracing.trace",
@@ -66,6 +70,8 @@ _HOMES = {
     "evaluate": "benchmark.evaluation",
     "explain": "api.explain",
     "explain_batch": "api.explain",
+    "explain_response": "api.response",
+    "explain_responses": "api.response",
     "head_mean": "axes",
     "load": "models.loading",
     "load_plugins": "plugins",
@@ -80,6 +86,7 @@ __all__ = [
     "FAMILIES",
     "METHODS",
     "READERS",
+    "SOURCE_METHODS",
     "Attribution",
     "Checkup",
     "Continuation",
@@ -91,6 +98,7 @@ __all__ = [
     "Part",
     "Reads",
     "Regions",
+    "Response",
     "Stream",
     "Target",
     "TopItem",
@@ -108,6 +116,8 @@ __all__ = [
     "evaluate",
     "explain",
     "explain_batch",
+    "explain_response",
+    "explain_responses",
     "head_mean",
     "load",
     "load_plugins",
@@ -125,8 +135,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("whyformer")
-    if name == "scenes":  # a package of its own, as public as the names below
-        return import_module("whyformer.scenes")
+    if name in ("scenes", "facts"):  # packages of their own, as public as the names below
+        return import_module(f"whyformer.{name}")
     if name not in _HOMES:
         raise AttributeError(f"module 'whyformer' has no attribute {name!r}")
     value = getattr(import_module(f"whyformer.{_HOMES[name]}"), name)

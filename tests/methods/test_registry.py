@@ -104,6 +104,7 @@ def test_the_words_for_what_methods_read():
         "lrp": "input relevances",
         "partial_lrp": "last relevance",
         "transformer_attribution": "relevances",
+        "flow_routes": "maps, states",
     }
 
 

@@ -265,7 +265,8 @@ def test_every_method_but_the_control_has_a_twin():
         "lrp"
     }  # in tests/propagation/test_rules.py, and against the authors' code in tests/golden/test_golden_relevance.py
     inputs = {"attention_gradient", "input_x_gradient", "integrated_gradients"}
-    assert set(METHODS) == set(TWINS) | set(RELEVANCE_TWINS) | inputs | propagated | {"bi_head", "bi_token", "random"}
+    others = {"bi_head", "bi_token", "random", "flow_routes"}  # the last in tests/reference/test_flow_routes.py
+    assert set(METHODS) == set(TWINS) | set(RELEVANCE_TWINS) | inputs | propagated | others
 
 
 def test_first_block_leaves_earlier_blocks_out():

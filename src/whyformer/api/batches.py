@@ -9,6 +9,7 @@ from typing import TypeVar
 
 import torch
 
+from whyformer.api.progress import track
 from whyformer.errors import WhyformerError
 
 Item = TypeVar("Item")
@@ -23,6 +24,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     if not isinstance(error, RuntimeError):
         return isinstance(error, MemoryError)
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error).lower() for words in OUT_OF_MEMORY)
+
+
+def check_batch_size(batch_size: int | None) -> int | None:
+    """The batch size, refused where it is none."""
+    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
+        raise WhyformerError(f"batch_size={batch_size!r}: a whole number, at least 1.")
+    return batch_size
 
 
 @dataclass
@@ -70,3 +78,18 @@ class MemoryLimit:
             "shorter input, a method that keeps less (raw_attention, rollout), dtype='bfloat16' in whyformer.load, or "
             "a larger device; `whyformer doctor MODEL --tokens N` says what each method takes."
         )
+
+
+def in_batches(
+    items: Sequence[Item],
+    function: Callable[[Sequence[Item], bool | None], Sequence[Result]],
+    size: int,
+    task: str,
+    *,
+    progress: bool,
+) -> list[Result]:
+    """The function's results on all items in their order, `size` at once, or as many as fit; with a bar if wanted."""
+    limit = MemoryLimit(size)
+    batches = [items[start : start + size] for start in range(0, len(items), size)]
+    tracked = track(batches, task, progress=progress)
+    return [result for batch in tracked for result in limit.map_batches(batch, function, task)]

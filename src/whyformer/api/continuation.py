@@ -2,25 +2,32 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from itertools import takewhile
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor, nn
-from transformers import MaxLengthCriteria, StoppingCriteriaList
 
-from whyformer.api.explain import explain_encoded
+from whyformer.api.assemble import Answer, explanation_of
+from whyformer.api.attribution import Choice, first_that_applies
+from whyformer.api.generation import check_written, generate
+from whyformer.api.rows import Engine, RowScores
 from whyformer.errors import WhyformerError
-from whyformer.inputs.chunks import Chunk, spell
+from whyformer.inputs.chunks import Chunk, Vocabulary, spell
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode, written_of
+from whyformer.inputs.exchange import Exchange, Row
 from whyformer.inputs.layouts import WordPieces
-from whyformer.models.loading import LoadedModel, quiet, resolve_model
+from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import config_of
 from whyformer.propagation.mode import Backward
 from whyformer.results.continuation import Continuation
+from whyformer.results.explanation import Explanation
+from whyformer.results.part import Part
+from whyformer.targets.spans import logit_sum
 
 
 def continuation(
@@ -68,31 +75,65 @@ def continuation(
     loaded_model = resolve_model(model, processor)
     if not loaded_model.task.writes:
         raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
-    if type(tokens) is not int or tokens < 1:
-        raise WhyformerError(f"tokens={tokens!r}: a whole number, at least 1.")
+    check_written(tokens)
     if "target" in options:
         raise WhyformerError("A continuation explains every token that is written: use explain to ask about another.")
     (encoded,) = encode(loaded_model, [example], truncate=truncate, room=tokens - 1)
     _check_room(loaded_model, encoded, tokens - 1)
-    ids = _generate(loaded_model, encoded, tokens)
-    if not ids:
-        raise WhyformerError(f"{loaded_model.name} writes nothing after this: it ends at once.")
-    steps = [_after(loaded_model, encoded, number, ids[:number]) for number in range(len(ids))]
-    if loaded_model.tokenizer.pad_token is None:  # as GPT-2 has it: nothing to pad the shorter ones with
-        batch_size = batch_size or 1
-    explanations = explain_encoded(
-        loaded_model,
-        steps,
-        list(ids),
-        method,
-        readout=readout,
-        batch_size=batch_size,
-        progress=progress,
-        backward=backward,
-        **options,
-    )
+    ids = generate(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
+    exchange = _exchange(encoded, ids)
+    rows = [Row(exchange, (number,)) for number in range(len(ids))]
+
+    def run(choice: Choice) -> list[Explanation]:
+        engine = Engine(loaded_model, choice, logit_sum, readout, batch_size, progress)
+        (scores,) = engine.explain([(exchange, rows)])
+        return [
+            replace(
+                _explanation(loaded_model, choice, _after(loaded_model, encoded, number, ids[:number]), token, row),
+                probability=math.exp(figures.log_probability),
+            )
+            for number, (token, row, figures) in enumerate(zip(ids, scores.rows, scores.statistics, strict=True))
+        ]
+
+    explanations = first_that_applies(method, backward, options, run)
     text, _, _ = spell(ids, loaded_model.tokenizer, _before(encoded))
     return Continuation(text, tuple(explanations))
+
+
+def _exchange(encoded: EncodedExample, ids: Sequence[int]) -> Exchange:
+    assert encoded.chunk is not None
+    prompt = tuple(encoded.chunk.encoding["input_ids"])
+    beginning = None if encoded.written is None else tuple(encoded.written.encoding["input_ids"])
+    return Exchange(prompt, tuple(ids), beginning)
+
+
+def _explanation(
+    loaded_model: LoadedModel, choice: Choice, encoded: EncodedExample, token: int, row: RowScores
+) -> Explanation:
+    """The Explanation of a token by the example as it was when the token was written."""
+    if encoded.written is None:
+        streams = {"text": (encoded.chunk, np.concatenate([row.prompt, row.response]))}
+    else:
+        written = np.concatenate([row.beginning, row.response])
+        streams = {"source": (encoded.chunk, row.prompt), "target": (encoded.written, written)}
+    parts = {
+        name: Part(chunk.layout, scores[list(chunk.positions)])
+        for name, (chunk, scores) in streams.items()
+        if chunk is not None and chunk.layout.size
+    }
+    answer = Answer(
+        encoded,
+        parts,
+        index=None,  # its probability is known already
+        name=Vocabulary(loaded_model.tokenizer)[token],
+        logits=None,
+        is_sole=False,
+        completeness=row.completeness,
+        remarks=row.remarks,
+    )
+    way = {} if choice.backward == "gradient" else {"backward": choice.backward}
+    explanation = explanation_of([answer], loaded_model, choice.method, {**choice.options, **way})
+    return replace(explanation, notes=(*choice.remarks, *explanation.notes))
 
 
 def _check_room(loaded_model: LoadedModel, encoded: EncodedExample, room: int) -> None:
@@ -105,23 +146,6 @@ def _check_room(loaded_model: LoadedModel, encoded: EncodedExample, room: int) -
         raise WhyformerError(
             f"tokens={room + 1}: {loaded_model.name} has written {begun} tokens and can write {limit - begun + 1} more."
         )
-
-
-def _generate(loaded_model: LoadedModel, encoded: EncodedExample, tokens: int) -> list[int]:
-    """The likeliest next tokens, up to the end of the text."""
-    inputs = model_inputs(loaded_model, [encoded])
-    before = inputs["decoder_input_ids" if loaded_model.task.has_decoder else "input_ids"].shape[1]
-    # Stopped one token before its own end, it is not made to end its text there (forced_eos_token_id).
-    enough = StoppingCriteriaList([MaxLengthCriteria(before + tokens)])
-    model = cast(Any, loaded_model.model)
-    with torch.no_grad(), quiet():
-        made = model.generate(
-            **inputs, max_new_tokens=tokens + 1, stopping_criteria=enough, do_sample=False, num_beams=1
-        )
-    ids: list[int] = made[0, before:].tolist()
-    end = model.generation_config.eos_token_id
-    ends = end if isinstance(end, list) else [end]
-    return list(takewhile(lambda token: token not in (*ends, loaded_model.tokenizer.eos_token_id), ids))
 
 
 def _before(encoded: EncodedExample) -> list[int]:
@@ -142,14 +166,15 @@ def _after(loaded_model: LoadedModel, encoded: EncodedExample, number: int, ids:
     chunk = encoded.chunk
     layout = chunk.layout
     text, names, offsets = spell(list(ids), loaded_model.tokenizer, _before(encoded))
-    start, first = len(layout.texts[0]), len(chunk.encoding["input_ids"])
+    start, first = len(layout.texts[-1]), len(chunk.encoding["input_ids"])
     longer = WordPieces(
-        (layout.texts[0] + text,),
+        (*layout.texts[:-1], layout.texts[-1] + text),  # of a pair, what is written follows the second
         layout.tokens + names,
-        (0,) * (layout.size + len(ids)),
+        layout.segments + (len(layout.texts) - 1,) * len(ids),
         layout.offsets + tuple((start + a, start + b) for a, b in offsets),
     )
     encoding = {"input_ids": [*chunk.encoding["input_ids"], *ids]}
     encoding["attention_mask"] = [1] * len(encoding["input_ids"])
     positions = chunk.positions + tuple(range(first, first + len(ids)))
-    return EncodedExample(number, chunk=Chunk(encoding, positions, tuple((0, n) for n in range(longer.size)), longer))
+    places = tuple((segment, number) for number, segment in enumerate(longer.segments))
+    return EncodedExample(number, chunk=Chunk(encoding, positions, places, longer, chunk.is_truncated))

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, first_that_applies
-from whyformer.api.batches import MemoryLimit
+from whyformer.api.batches import MemoryLimit, check_batch_size
 from whyformer.api.progress import track
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
@@ -161,7 +161,7 @@ def explain_encoded(
     **options: Any,
 ) -> list[Explanation]:
     """`explain_batch` of examples that are encoded already."""
-    size = _check_batch_size(batch_size) or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
+    size = check_batch_size(batch_size) or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
     targets = _settle_targets(loaded_model, encoded, target, size)
 
     def run(choice: Choice) -> list[Explanation]:
@@ -205,12 +205,6 @@ def _answers(
         checkpoint=checkpoint,
     )
     return list(answers(trace, choice.method, with_black_baseline(choice.options, loaded_model), batch, task))
-
-
-def _check_batch_size(batch_size: int | None) -> int | None:
-    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
-        raise WhyformerError(f"batch_size={batch_size!r}: a whole number, at least 1.")
-    return batch_size
 
 
 def with_black_baseline(options: Mapping[str, Any], loaded_model: LoadedModel) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, whole_text
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import labels_of
-from whyformer.targets.resolve import object_probabilities, scale_of
+from whyformer.targets.resolve import last_tokens, object_probabilities, scale_of
 from whyformer.targets.scores import Target, label_name, logits_of
 
 
@@ -46,6 +46,8 @@ def make_questions(loaded_model: LoadedModel, batch: SampleBatch, batch_size: Ba
         return _comparison(loaded_model, batch, batch_size)
     if loaded_model.task.detects:
         return _detection(loaded_model, batch)
+    if loaded_model.task.writes:
+        return _next_token(loaded_model, batch)
     return _classification(loaded_model, batch)
 
 
@@ -61,6 +63,22 @@ def _classification(loaded_model: LoadedModel, batch: SampleBatch) -> Questions:
     return Questions(
         batch,
         lambda inputs: logits_of(loaded_model.model(**model_arguments(inputs))),
+        lambda labels: TargetedInputs(batch.inputs, lambda part: labels[part].tolist()),
+        [names] * len(batch),
+    )
+
+
+def _next_token(loaded_model: LoadedModel, batch: SampleBatch) -> Questions:
+    """Which token comes next?"""
+    names = {number: token for token, number in loaded_model.tokenizer.get_vocab().items()}
+
+    def logits(inputs: Inputs) -> Logits:
+        output = loaded_model.model(**model_arguments(inputs))
+        return logits_of(output, last_tokens(output.logits, inputs))
+
+    return Questions(
+        batch,
+        logits,
         lambda labels: TargetedInputs(batch.inputs, lambda part: labels[part].tolist()),
         [names] * len(batch),
     )

@@ -14,6 +14,7 @@ from whyformer.data.examples import BACKGROUND, OBJECT, Document, Instances, Pho
 from whyformer.data.generated import Scene
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
+from whyformer.facts import Example as Story
 from whyformer.models.loading import LoadedModel
 
 
@@ -30,12 +31,26 @@ class Thing:
     is_crowd: bool = False
 
 
+@dataclass(frozen=True)
+class SourceTruth:
+    """A question about a document, the right response, and what that depends on.
+
+    The sources are places in the text; of `causes`, sets of their numbers, each suffices for the response.
+    """
+
+    prompt: str
+    response: str
+    sources: tuple[tuple[int, int], ...]
+    causes: tuple[tuple[int, ...], ...]
+    hops: int
+
+
 @dataclass(frozen=True, eq=False)
 class Sample:
     """An example as `explain` takes it, the right answer, and the truth of what that depends on, where known.
 
     A dual encoder has `choices` of texts, of which the label is one. The truth is a mask of the picture's pixels, marks
-    of its regions, and marks of the text's words.
+    of its regions, and marks of the text's words; of a response, the sources in its prompt.
     """
 
     name: str
@@ -47,6 +62,7 @@ class Sample:
     words: WordTruth | None = None
     answers: tuple[str, ...] = ()
     things: tuple[Thing, ...] = ()
+    response: SourceTruth | None = None
 
     @property
     def picture(self) -> Image.Image | None:
@@ -76,6 +92,8 @@ def make_sample(example: Any, loaded_model: LoadedModel, labels: Mapping[str, st
             return Sample(name, (regions, question), answers=answers)
         case Scene():
             return _scene_sample(example, loaded_model)
+        case Story():
+            return _story_sample(example)
         case unknown:
             raise WhyformerError(f"A {type(unknown).__name__} is nothing that {loaded_model.name} can be measured on.")
 
@@ -104,6 +122,13 @@ def _scene_sample(scene: Scene, loaded_model: LoadedModel) -> Sample:
         mask = np.where(first, OBJECT, BACKGROUND).astype(np.uint8)
         return Sample(scene.name, scene.image, label, mask=mask, things=things)
     raise WhyformerError(f"Scenes are for detectors, dual encoders and models of regions, not for {loaded_model.name}.")
+
+
+def _story_sample(story: Story) -> Sample:
+    question = story.questions[0]
+    sources = tuple((sentence.start, sentence.end) for sentence in story.sentences)
+    truth = SourceTruth(story.prompt, question.answer, sources, question.causes, question.hops)
+    return Sample(question.text, story.prompt, answers=(question.answer,), response=truth)
 
 
 def _thing(annotation: Mapping[str, Any], size: tuple[int, int]) -> Thing:

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyformer.plugins import has_plugins, load_plugins
-from whyformer.tracing.reads import Reads
+from whyformer.tracing.reads import OF_SOURCES, Reads
 
 if TYPE_CHECKING:
-    from whyformer.methods.registry import Method
+    from whyformer.methods.registry import Method, SourceMethod
 
 METHODS_FOLDER = Path(str(files("whyformer"))) / "methods"
 
@@ -25,33 +25,34 @@ def method_documents(plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
     """
     if not has_plugins(plugins):
         return [document for file in sorted(METHODS_FOLDER.glob("*.py")) for document in _methods_in(file)]
-    from whyformer.methods.registry import METHODS
+    from whyformer.methods.registry import METHODS, SOURCE_METHODS
 
     load_plugins(plugins)
-    return [method_document(method) for method in METHODS.values()]
+    methods: list[Method | SourceMethod] = [*SOURCE_METHODS.values(), *METHODS.values()]
+    return [method_document(method) for method in methods]
 
 
-def method_document(method: Method) -> dict[str, Any]:
+def method_document(method: Method | SourceMethod) -> dict[str, Any]:
     """A registered method as `whyformer methods` lists it."""
     options = {name: parameter.default for name, parameter in method.options.items()}
     return {"name": method.name, "summary": method.summary, "reads": str(method.reads), "options": options}
 
 
 def _methods_in(file: Path) -> Iterator[dict[str, Any]]:
-    """The functions that `@method("name", reads=…)` decorates."""
+    """The functions that `@method("name", reads=…)` decorates, and those of `@source_method("name")`."""
     for function in ast.parse(file.read_text(encoding="utf-8")).body:
         if not isinstance(function, ast.FunctionDef):
             continue
         for decorator in function.decorator_list:
             match decorator:
                 case ast.Call(func=ast.Name("method"), args=[ast.Constant(name)], keywords=keywords):
-                    reads = next(keyword.value for keyword in keywords if keyword.arg == "reads")
-                    yield {
-                        "name": name,
-                        "summary": (ast.get_docstring(function) or "").partition("\n")[0],
-                        "reads": _reads(reads),
-                        "options": _options(function.args),
-                    }
+                    reads = _reads(next(keyword.value for keyword in keywords if keyword.arg == "reads"))
+                case ast.Call(func=ast.Name("source_method"), args=[ast.Constant(name)]):
+                    reads = OF_SOURCES
+                case _:
+                    continue
+            summary = (ast.get_docstring(function) or "").partition("\n")[0]
+            yield {"name": name, "summary": summary, "reads": reads, "options": _options(function.args)}
 
 
 def _reads(expression: ast.expr) -> str:

@@ -11,6 +11,7 @@ from whyformer.data.generated import scenes
 from whyformer.data.pictures import imagenet, imagenet_segmentation, oxford_pets, photos
 from whyformer.data.questions import vqa
 from whyformer.data.registry import READERS, reader, reader_named
+from whyformer.data.stories import facts
 from whyformer.data.tables import hugging_face, table
 from whyformer.data.texts import eraser, newsgroups
 
@@ -24,6 +25,7 @@ __all__ = [
     "coco_instances",
     "coco_truth",
     "eraser",
+    "facts",
     "hugging_face",
     "image_folder",
     "image_masks",

@@ -107,7 +107,7 @@ def whole_text(example: Any, loaded_model: LoadedModel, *, truncate: bool, room:
 
 def written_of(ids: list[int], loaded_model: LoadedModel) -> Chunk:
     """What a decoder has written so far, after the token that it starts from."""
-    begun = _beginning(loaded_model)
+    begun = decoder_beginning(loaded_model)
     text, tokens, offsets = spell(ids, loaded_model.tokenizer)
     layout = WordPieces((text,), tokens, (0,) * len(ids), offsets)
     whole = [*begun, *ids]
@@ -116,7 +116,7 @@ def written_of(ids: list[int], loaded_model: LoadedModel) -> Chunk:
     return Chunk(encoding, positions, tuple((0, n) for n in range(len(ids))), layout)
 
 
-def _beginning(loaded_model: LoadedModel) -> list[int]:
+def decoder_beginning(loaded_model: LoadedModel) -> list[int]:
     """The tokens that a decoder starts from and does not choose: its start and, for some, a language."""
     settings = [getattr(loaded_model.model, "generation_config", None), loaded_model.model.config]
     start, forced = (

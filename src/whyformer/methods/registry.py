@@ -10,14 +10,30 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
-from whyformer.axes import StreamScores, at_least_float32
+from whyformer.axes import SourceMasks, SourceScores, StreamScores, SubsetScores, at_least_float32
 from whyformer.errors import WhyformerError, nearest, with_article
 from whyformer.models.modalities import MODALITIES
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.reads import Reads
+from whyformer.tracing.reads import OF_SOURCES, Reads
 from whyformer.tracing.trace import Trace
 
 Formula = Callable[..., StreamScores | Attribution]
+
+
+@dataclass(frozen=True)
+class Ablation:
+    """A model's response as a function of which sources its prompt keeps.
+
+    Attributes:
+        sources: How many sources there are.
+        tokens: How many tokens each row of the response has.
+        log_probabilities: What gives each row's log-probability [subset, row] for subsets of the sources, True where a
+            source is kept.
+    """
+
+    sources: int
+    tokens: tuple[int, ...]
+    log_probabilities: Callable[[SourceMasks], SubsetScores]
 
 
 @dataclass(frozen=True)
@@ -75,16 +91,54 @@ class Method:
     @property
     def options(self) -> Mapping[str, inspect.Parameter]:
         """The keyword options the formula takes."""
-        parameters = inspect.signature(self.formula).parameters
-        return {name: parameter for name, parameter in parameters.items() if parameter.kind == parameter.KEYWORD_ONLY}
+        return _options_of(self.formula)
 
     @property
     def summary(self) -> str:
         """The first line of its description."""
-        return (inspect.getdoc(self.formula) or "").partition("\n")[0]
+        return _summary_of(self.formula)
+
+
+@dataclass(frozen=True)
+class SourceMethod:
+    """A named formula over an ablation: what a model says when parts of its prompt, the sources, are left out."""
+
+    name: str
+    formula: Callable[..., SourceScores]
+    reads: str = OF_SOURCES
+
+    def __call__(self, ablation: Ablation, **options: Any) -> SourceScores:
+        """A score for each row and source."""
+        scores = self.formula(ablation, **options)
+        expected = (len(ablation.tokens), ablation.sources)
+        if scores.shape != expected:
+            raise WhyformerError(
+                f"{self.name} gave scores of shape {scores.shape}: one per row and source, {expected}."
+            )
+        return scores
+
+    @property
+    def options(self) -> Mapping[str, inspect.Parameter]:
+        """The keyword options the formula takes."""
+        return _options_of(self.formula)
+
+    @property
+    def summary(self) -> str:
+        """The first line of its description."""
+        return _summary_of(self.formula)
 
 
 METHODS: dict[str, Method] = {}
+SOURCE_METHODS: dict[str, SourceMethod] = {}
+
+
+def _options_of(formula: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    parameters = inspect.signature(formula).parameters
+    return {name: parameter for name, parameter in parameters.items() if parameter.kind == parameter.KEYWORD_ONLY}
+
+
+def _summary_of(formula: Callable[..., Any]) -> str:
+    return (inspect.getdoc(formula) or "").partition("\n")[0]
 
 
 def method(
@@ -131,18 +185,30 @@ def method(
     return register
 
 
+def source_method(name: str) -> Callable[[Callable[..., SourceScores]], Callable[..., SourceScores]]:
+    """Register a function (ablation, *, options) that gives an array [row, source] as a method of responses."""
+
+    def register(function: Callable[..., SourceScores]) -> Callable[..., SourceScores]:
+        SOURCE_METHODS[name] = SourceMethod(name, function)
+        return function
+
+    return register
+
+
 def method_named(name: str) -> Method:
     """The method registered under a name."""
     if not isinstance(name, str):
         raise WhyformerError(
             f"A method is given by its name, not as {name!r:.40}. Known: {', '.join(sorted(METHODS))}."
         )
+    if name in SOURCE_METHODS:
+        raise WhyformerError(f"{name} asks a model what it would respond to less of a prompt: use explain_response.")
     if name not in METHODS:
         raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS))}")
     return METHODS[name]
 
 
-def check_options(method: Method, options: Mapping[str, Any]) -> None:
+def check_options(method: Method | SourceMethod, options: Mapping[str, Any]) -> None:
     """Refuse options the method does not take, and values an option does not take."""
     unknown = [name for name in options if name not in method.options]
     if unknown:
@@ -154,7 +220,7 @@ def check_options(method: Method, options: Mapping[str, Any]) -> None:
             _check_value(method, name, value, _members(hints[name]))
 
 
-def _check_value(method: Method, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+def _check_value(method: Method | SourceMethod, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
     choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
     if isinstance(value, str) and choices and value not in choices:
         raise WhyformerError(f"{method.name}: {name}={value!r}. Choose from: {', '.join(map(str, choices))}.")

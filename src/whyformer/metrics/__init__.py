@@ -2,6 +2,7 @@
 
 perturbation   how the answer changes while the input goes, most or least relevant first (with `removal`, `answers`)
 segmentation   maps against masks of objects
+sources        parts of a prompt against those that a response depends on, and against the model without them
 rationale      words against words that people marked
 detection      weakly supervised segmentation from a detector
 approximation  how true the recursions behind the methods are

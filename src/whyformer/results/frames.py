@@ -9,6 +9,7 @@ from whyformer.extras import extra
 from whyformer.inputs.layouts import Boxes, Layout, Patches, WordPieces
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
+from whyformer.results.response import Response
 
 # Columns that only some layouts have: as integers that may be missing.
 _INTEGERS = ("row", "column", "segment", "start", "end")
@@ -28,6 +29,26 @@ def continuation_frame(continuation: Continuation) -> Any:
     ]
     frame = _frame(rows, continuation.explanations[0])
     frame.attrs["target"] = continuation.text
+    return frame
+
+
+def response_frame(response: Response) -> Any:
+    """A row for each pair of a span of the response and a source in the prompt."""
+    shares = response.share
+    rows = [
+        {
+            "row": number,
+            "span": row.text,
+            "source": column,
+            **{name: getattr(source, name) for name in ("kind", "name", "text", "start", "end")},
+            "score": float(response.scores[number, column]),
+            "share": float(shares[number, column]),
+        }
+        for number, row in enumerate(response.rows)
+        for column, source in enumerate(response.sources)
+    ]
+    frame = extra("pandas").DataFrame(rows)
+    frame.attrs.update(response=response.text, method=response.method, model=response.model)
     return frame
 
 

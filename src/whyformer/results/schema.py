@@ -26,7 +26,7 @@ def explanation_dict(explanation: Explanation) -> dict[str, Any]:
         "probability": None if explanation.probability is None else float(explanation.probability),
         "method": explanation.method,
         "model": explanation.model,
-        "options": {name: _as_json(value) for name, value in explanation.options.items()},
+        "options": {name: as_json(value) for name, value in explanation.options.items()},
         "notes": list(explanation.notes),
         "completeness": None if explanation.completeness is None else float(explanation.completeness),
         "parts": {name: _part_dict(part) for name, part in explanation.parts.items()},
@@ -61,7 +61,7 @@ def _layout_dict(layout: Layout) -> dict[str, Any]:
             assert_never(unknown)
 
 
-def _as_json(value: Any) -> Any:
+def as_json(value: Any) -> Any:
     """The value if JSON can hold it, else how Python writes it."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
@@ -71,47 +71,50 @@ def _as_json(value: Any) -> Any:
 
 def read_explanation(document: Any) -> Explanation:
     """The explanation of a document, in whose parts `scores` is an array and `image` a picture; every field checked."""
-    parts = _field(document, "parts", _mapping)
+    parts = read_field(document, "parts", read_mapping)
     return Explanation(
-        parts={_text(name): Part(_read_layout(part), _field(part, "scores", _array)) for name, part in parts.items()},
-        target=_field(document, "target", _text),
-        probability=_field(document, "probability", _number_or_none),
-        method=_field(document, "method", _text),
-        model=_field(document, "model", _text),
-        options=_field(document, "options", _mapping),
-        notes=tuple(_field(document, "notes", _list_of(_text))),
+        parts={
+            read_text(name): Part(_read_layout(part), read_field(part, "scores", _array))
+            for name, part in parts.items()
+        },
+        target=read_field(document, "target", read_text),
+        probability=read_field(document, "probability", _number_or_none),
+        method=read_field(document, "method", read_text),
+        model=read_field(document, "model", read_text),
+        options=read_field(document, "options", read_mapping),
+        notes=tuple(read_field(document, "notes", read_list_of(read_text))),
         completeness=_number_or_none(document.get("completeness")),
     )
 
 
 def read_continuation(document: Any) -> Continuation:
     """The continuation of a document, as `read_explanation` reads those of its tokens."""
-    explanations = _field(document, "explanations", _list_of(read_explanation))
-    return Continuation(_field(document, "text", _text), tuple(explanations))
+    explanations = read_field(document, "explanations", read_list_of(read_explanation))
+    return Continuation(read_field(document, "text", read_text), tuple(explanations))
 
 
 def _read_layout(part: Any) -> Layout:
-    match _field(part, "layout", _text):
+    match read_field(part, "layout", read_text):
         case "patches":
-            outline = _field(part, "outline", _box) if "outline" in part else None
-            rows, columns = _field(part, "rows", _integer), _field(part, "columns", _integer)
-            return Patches(_field(part, "image", _picture), rows, columns, _field(part, "box", _box), outline)
+            outline = read_field(part, "outline", _box) if "outline" in part else None
+            rows, columns = read_field(part, "rows", read_integer), read_field(part, "columns", read_integer)
+            return Patches(read_field(part, "image", _picture), rows, columns, read_field(part, "box", _box), outline)
         case "boxes":
-            return Boxes(_field(part, "image", _picture), tuple(_field(part, "boxes", _list_of(_box))))
+            return Boxes(read_field(part, "image", _picture), tuple(read_field(part, "boxes", read_list_of(_box))))
         case "word pieces":
             return WordPieces(
-                texts=tuple(_field(part, "texts", _list_of(_text))),
-                tokens=tuple(_field(part, "tokens", _list_of(_text))),
-                segments=tuple(_field(part, "segments", _list_of(_integer))),
-                offsets=tuple(_field(part, "offsets", _list_of(_offsets))),
+                texts=tuple(read_field(part, "texts", read_list_of(read_text))),
+                tokens=tuple(read_field(part, "tokens", read_list_of(read_text))),
+                segments=tuple(read_field(part, "segments", read_list_of(read_integer))),
+                offsets=tuple(read_field(part, "offsets", read_list_of(read_offsets))),
             )
         case unknown:
             raise WhyformerError(f"no layout is named {unknown!r}")
 
 
-def _field(document: Any, name: str, read: Callable[[Any], Field]) -> Field:
+def read_field(document: Any, name: str, read: Callable[[Any], Field]) -> Field:
     """A field as `read` takes it, or what is wrong with it."""
-    if name not in _mapping(document):
+    if name not in read_mapping(document):
         raise WhyformerError(f"{name!r} is missing")
     try:
         return read(document[name])
@@ -125,23 +128,27 @@ def _check(value: Any, kinds: type | tuple[type, ...], expectation: str) -> Any:
     return value
 
 
-def _text(value: Any) -> str:
+def read_text(value: Any) -> str:
     return str(_check(value, str, "a text"))
 
 
-def _integer(value: Any) -> int:
+def read_integer(value: Any) -> int:
     return int(_check(value, int, "an integer"))
 
 
-def _number(value: Any) -> float:
+def read_boolean(value: Any) -> bool:
+    return bool(_check(value, bool, "true or false"))
+
+
+def read_number(value: Any) -> float:
     return float(_check(value, (int, float), "a number"))
 
 
 def _number_or_none(value: Any) -> float | None:
-    return None if value is None else _number(value)
+    return None if value is None else read_number(value)
 
 
-def _mapping(value: Any) -> dict[str, Any]:
+def read_mapping(value: Any) -> dict[str, Any]:
     return dict(_check(value, dict, "an object"))
 
 
@@ -154,19 +161,19 @@ def _picture(value: Any) -> Image.Image:
     return picture
 
 
-def _list_of(read: Callable[[Any], Field]) -> Callable[[Any], list[Field]]:
+def read_list_of(read: Callable[[Any], Field]) -> Callable[[Any], list[Field]]:
     return lambda value: [read(item) for item in _check(value, list, "a list")]
 
 
 def _box(value: Any) -> Box:
-    edges = _list_of(_number)(value)
+    edges = read_list_of(read_number)(value)
     if len(edges) != 4:
         raise TypeError(f"{value!r:.60}, not four numbers")
     return edges[0], edges[1], edges[2], edges[3]
 
 
-def _offsets(value: Any) -> tuple[int, int]:
-    ends = _list_of(_integer)(value)
+def read_offsets(value: Any) -> tuple[int, int]:
+    ends = read_list_of(read_integer)(value)
     if len(ends) != 2:
         raise TypeError(f"{value!r:.60}, not two integers")
     return ends[0], ends[1]

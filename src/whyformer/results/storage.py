@@ -18,17 +18,21 @@ from whyformer.errors import WhyformerError, with_article
 from whyformer.files import whole_file
 from whyformer.inputs.read import open_image
 from whyformer.render import html
+from whyformer.render.response import response_page
 from whyformer.render.text import Units, one_line, visible
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
+from whyformer.results.response import Response
+from whyformer.results.response_schema import ARRAYS, read_response
 from whyformer.results.schema import read_continuation, read_explanation
 
 VERSION = 2
-EXPLANATION, CONTINUATION = "whyformer-explanation", "whyformer-continuation"
+EXPLANATION, CONTINUATION, RESPONSE = "whyformer-explanation", "whyformer-continuation", "whyformer-response"
+FORMATS = (EXPLANATION, CONTINUATION, RESPONSE)
 SAVE_SUFFIXES, LOAD_SUFFIXES = (".html", ".json", ".npz", ".png"), (".json", ".npz")
 DTYPES = ("float16", "float32", "float64")
-Result = Explanation | Continuation
+Result = Explanation | Continuation | Response
 ResultT = TypeVar("ResultT")
 Unpack = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
@@ -83,11 +87,13 @@ def _unknown(path: Path, suffixes: tuple[str, ...]) -> str:
 def _content(result: Result, suffix: str, units: Units) -> bytes:
     match suffix:
         case ".png":
-            return png(result.image(units=units))
+            return png(result.image() if isinstance(result, Response) else result.image(units=units))
         case ".json":
             return json.dumps(_document(result, _inline_part), allow_nan=False, indent=1).encode()
         case ".npz":
             return _npz(result)
+    if isinstance(result, Response):
+        return response_page(result).encode()
     if isinstance(result, Explanation):
         return html.page([result], units=units).encode()
     return html.continuation_page(result).encode()
@@ -105,7 +111,11 @@ def _npz(result: Result) -> bytes:
         images = {name: store(np.array(picture)) for name, picture in _pictures(part)}
         return {**images, "scores": store(part.scores)}
 
-    metadata = np.array(json.dumps(_document(result, store_part), allow_nan=False))
+    document = _document(result, store_part)
+    if isinstance(result, Response):
+        stored = {name: getattr(result, name) for name in ARRAYS}
+        document |= {name: store(values) for name, values in stored.items() if values is not None}
+    metadata = np.array(json.dumps(document, allow_nan=False))
     buffer = io.BytesIO()
     np.savez_compressed(buffer, allow_pickle=False, metadata=metadata, **arrays)
     return buffer.getvalue()
@@ -113,6 +123,8 @@ def _npz(result: Result) -> bytes:
 
 def _document(result: Result, pack: Callable[[Part], dict[str, Any]]) -> dict[str, Any]:
     """The result as `to_dict` has it, with its format and what `pack` says of each part's pixels and scores."""
+    if isinstance(result, Response):
+        return {"format": RESPONSE, "version": VERSION, **result.to_dict()}
     if isinstance(result, Explanation):
         return {"format": EXPLANATION, "version": VERSION, **_pack_explanation(result, pack)}
     each = [_pack_explanation(explanation, pack) for explanation in result.explanations]
@@ -147,17 +159,22 @@ def _from_npz(content: bytes) -> Result:
             images = {"image": Image.fromarray(arrays[part["image"]])} if "image" in part else {}
             return {**part, **images, "scores": arrays[part["scores"]]}
 
-        return _result(json.loads(arrays["metadata"].item()), unpack)
+        document = json.loads(arrays["metadata"].item())
+        if isinstance(document, dict) and document.get("format") == RESPONSE:
+            document |= {name: arrays[document[name]] for name in ARRAYS if isinstance(document.get(name), str)}
+        return _result(document, unpack)
 
 
 def _result(document: Any, unpack: Unpack) -> Result:
-    if not isinstance(document, dict) or document.get("format") not in (EXPLANATION, CONTINUATION):
-        raise WhyformerError(f"it does not say that its format is {EXPLANATION} or {CONTINUATION}")
+    if not isinstance(document, dict) or document.get("format") not in FORMATS:
+        raise WhyformerError(f"it does not say that its format is {' or '.join(FORMATS)}")
     if document.get("version") not in (1, VERSION):
         version = document.get("version")
         raise WhyformerError(f"its version is {version!r}, and this Whyformer reads versions 1 and {VERSION}")
     if document["format"] == EXPLANATION:
         return read_explanation(_unpack_explanation(document, unpack))
+    if document["format"] == RESPONSE:
+        return read_response(document)
     explanations = document.get("explanations")
     if not isinstance(explanations, list):
         raise WhyformerError(f"its explanations are {explanations!r:.60}, not a list")

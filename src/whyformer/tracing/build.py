@@ -143,11 +143,13 @@ def _recorder(question: Question, reads: Reads, *, by_blocks: bool) -> tuple[Rec
         batch,
         graph=reads.has_graph,
         start=start,
-        merge_heads=not reads.has_graph,
-        states=reads.states,
+        merge_heads=not reads.has_graph and not reads.edges,
+        states=reads.states or reads.edges,
         mode=mode,
         keep_maps=reads.has_relevance,  # which goes back through the map itself
+        fold=reads.edges,  # of which only the rows that are read are ever made
         shapes_only=by_blocks,
+        edges=reads.edges,
     )
     return recorder, mode
 
@@ -204,6 +206,8 @@ def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
             output_weight=tap.projection(),
             output_scale=tap.scale(question.batch, attention.shape[QUERY]),
             key_state=tap.state(question.batch, attention.shape[KEY if is_cross else QUERY], of_keys=is_cross),
+            query_states=tap.states(question.batch, attention.shape[QUERY], is_cross=is_cross),
+            linear_value=tap.linear_value(question.batch, attention.shape[KEY]),
             operation=first + number,
         )
         records.append((record, place))

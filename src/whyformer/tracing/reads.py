@@ -9,6 +9,7 @@ from whyformer.errors import WhyformerError, check_choice
 
 Extent = Literal["none", "last", "all"]
 InputReading = Literal["none", "gradients", "relevances"]
+OF_SOURCES = "responses"  # what a method of sources reads: no trace, but what the model says to less of a prompt
 
 
 @dataclass(frozen=True)
@@ -20,6 +21,8 @@ class Reads:
         gradients: The gradient of the score with respect to the maps.
         relevances: The relevance of the maps, by the rules of relevance propagation.
         states: Whether it reads the residual states of the tokens and the weights W_v and W_o.
+        edges: Whether it reads attention edge by edge: maps by head, values without bias, and the states before and
+            after that what the edges carry is added to.
         inputs: The "gradients" or the "relevances" of the inputs themselves: pixels, embeddings.
         precise: Whether relevance is computed in strict float32 at least, or in the model's own dtype.
         path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
@@ -36,6 +39,7 @@ class Reads:
     gradients: Extent = "none"
     relevances: Extent = "none"
     states: bool = False
+    edges: bool = False
     inputs: InputReading = "none"
     path: bool = False
     precise: bool = True
@@ -72,4 +76,4 @@ class Reads:
             return "inputs" if self.inputs == "gradients" else "input relevances"
         noun = next((name for name in ("relevances", "gradients") if getattr(self, name) != "none"), "maps")
         words = f"last {noun.removesuffix('s')}" if self.is_last else noun
-        return f"{words}, states" if self.states else words
+        return f"{words}, states" if self.states or self.edges else words

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Protocol
 
@@ -105,6 +105,9 @@ class AttentionRecord:
         output_weight: W_o, with the weights of a norm between it and the residual stream.
         output_scale: What such a norm multiplies with what each query token is given; None where there is none.
         key_state: The residual state of the key tokens.
+        query_states: Where edges were asked for, the residual state of the query tokens before and after what the
+            attention gives is added, before any norm that follows.
+        linear_value: What makes the values without the biases of W_v and of the norm before it.
         operation: Its number among all attention operations that ran.
     """
 
@@ -119,6 +122,8 @@ class AttentionRecord:
     output_weight: Tensor | None = None
     output_scale: TokenScores | None = None
     key_state: State | None = None
+    query_states: tuple[State | None, State | None] = (None, None)
+    linear_value: Callable[[], Values] | None = None
     operation: int = 0
 
     @property

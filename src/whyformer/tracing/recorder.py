@@ -19,13 +19,13 @@ from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
 from whyformer.tracing.frozen import plain, plain_values
 from whyformer.tracing.fused import is_faster_on_chip
-from whyformer.tracing.kernels import KEPT, Attention
+from whyformer.tracing.kernels import KEPT, Attention, drawn_by_lot
+from whyformer.tracing.moves import mixes, moved, only_part, part_of, repeating
 from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
     Branch,
     Cast,
     Mixed,
-    Normed,
     Projection,
     Scores,
     Spread,
@@ -34,10 +34,7 @@ from whyformer.tracing.tags import (
     Transposed,
     Weights,
     Written,
-    mixes,
-    moved,
-    only_part,
-    part_of,
+    may_be_state,
     with_adapter,
 )
 
@@ -51,7 +48,7 @@ class Recorder(TorchFunctionMode):
     what follows it, also in a frozen model; parameters never are, so that no gradient of theirs can be computed.
     `mode` is entered beneath this one: it sees what this one lets run, and can take it back by other rules than the
     gradient's. `keep_maps` keeps every map, however large, `fold` none that can be made again; `shapes_only` notes
-    what maps there are, and lets everything run as it is.
+    what maps there are, and lets everything run as it is. `edges` also keeps the state that each attention adds up to.
     """
 
     def __init__(
@@ -66,12 +63,13 @@ class Recorder(TorchFunctionMode):
         keep_maps: bool = False,
         fold: bool = False,
         shapes_only: bool = False,
+        edges: bool = False,
     ):
         super().__init__()
         self.taps: list[Tap] = []
         self.seen = 0
         self._batch, self._graph, self._start = batch, graph, start
-        self._merge_heads, self._states = merge_heads, states
+        self._merge_heads, self._states, self._edges = merge_heads, states, edges
         self._mode = nullcontext() if mode is None else mode
         self._keep_maps, self._fold, self._shapes_only = keep_maps, fold, shapes_only
         self._tags = WeakIdKeyDictionary()
@@ -150,8 +148,7 @@ class Recorder(TorchFunctionMode):
 
     def _softmax(self, func: Function, args: Any, kwargs: Any) -> Any:
         result = func(*plain(args), **kwargs)
-        axis = args[1] if len(args) > 1 else kwargs.get("dim")
-        over_keys = axis in (-1, result.dim() - 1)
+        over_keys = (args[1] if len(args) > 1 else kwargs.get("dim")) in (-1, result.dim() - 1)
         self._set(result, Weights() if over_keys and isinstance(self._tag(args[0]), Scores) else None)
         return result
 
@@ -179,7 +176,8 @@ class Recorder(TorchFunctionMode):
             return func(*args, **kwargs)
         attention = Attention(*args, **kwargs)
         if (self._fold or self._shapes_only) and attention.dtype in (torch.float32, torch.float64):
-            attention = attention.with_own_keys()
+            attention, tag = attention.with_own_keys(), self._tag(attention.value)
+            self._carry(tag, attention.value, repeating(attention.value.shape))
         if self._shapes_only:
             result = attention.mixed()
             self._record(attention, attention.value, result, probe=result)
@@ -187,9 +185,8 @@ class Recorder(TorchFunctionMode):
         is_kept = attention.shape.numel() <= KEPT * self._batch and not is_faster_on_chip(attention)
         if attention.can_be_repeated and not self._keep_maps and (self._fold or not is_kept):
             return self._run_fused(attention)
-        tag = self._tag(attention.value)
         weights, value = kernels.scaled_dot_product_attention(*args, **kwargs)
-        self._carry(tag, value, lambda x: x.repeat_interleave(value.shape[-3] // x.shape[-3], dim=-3))
+        self._carry(self._tag(attention.value), value, repeating(value.shape))
         value = self._for_each_head(value, weights)
         weights = self._with_probe(weights)
         result = weights @ value
@@ -207,9 +204,8 @@ class Recorder(TorchFunctionMode):
     def _run_fused(self, attention: Attention) -> Tensor:
         """Attention left to the fused kernels: its map and gradient, too large to keep, are made when they are read."""
         tag = self._tag(attention.value)
-        repeats = attention.query.shape[-3] // attention.value.shape[-3]
-        if isinstance(tag, Projection) and repeats > 1:  # each value head is read by several query heads
-            tag = replace(tag, moves=(*tag.moves, lambda x: x.repeat_interleave(repeats, dim=-3)))
+        if isinstance(tag, Projection):  # each value head may be read by several query heads
+            tag = replace(tag, moves=(*tag.moves, repeating(attention.query.shape)))
         mixed = self._with_probe(attention.mixed())
         result = mixed.clone() if self._graph else mixed  # the model may change it in place
         self._record(attention.detached(), attention.value, result, probe=mixed, value_tag=tag)
@@ -221,10 +217,7 @@ class Recorder(TorchFunctionMode):
             return kernels.multi_head_attention(*args, **kwargs)
 
     def _drawn(self, func: Function, args: Any, kwargs: Any) -> Any:
-        raise UnsupportedModel(
-            f"The model draws by lot which token stands where (torch.{func.__name__}), anew at every pass: a score "
-            "would be of no token in particular."
-        )
+        raise drawn_by_lot(func.__name__)
 
     def _with_probe(self, x: Tensor) -> Tensor:
         """A map, or the values it mixed, as a tensor whose gradient can be taken."""
@@ -285,6 +278,7 @@ class Recorder(TorchFunctionMode):
             if tag.tap.readers == 1:
                 tag.tap.output_parameter, tag.tap.output_weight = parameter, weight
                 tag.tap.output_module = module_here()
+                tag.tap.output = result.detach().clone() if self._edges else None
                 self._set(result, Written(tag.tap))
                 if tag.values is not None:
                     tag.tap.compare_order(tag.values, source.reshape(-1, source.shape[-1]))
@@ -293,15 +287,13 @@ class Recorder(TorchFunctionMode):
         elif isinstance(tag, Branch):
             self._set(result, replace(tag, weight=weight @ tag.weight))
         elif self._states:
-            norm = tag.state if isinstance(tag, (Normed, Projection)) else None
-            before = tag if isinstance(tag, Projection) else None
-            self._set(result, Projection(weight, source, norm, result.shape, before=before))
+            self._set(result, Projection.of(source, tag, weight, result.shape))
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
         result = func(*plain(args), **plain_values(kwargs))
         if self._states:
-            tag = normed(self._tag(args[0]), args, kwargs, centres=func.__name__ == "layer_norm", batch=self._batch)
-            self._set(result, tag or Normed(args[0]))
+            centres = func.__name__ == "layer_norm"
+            self._set(result, normed(self._tag(args[0]), args, kwargs, centres=centres, batch=self._batch))
         return result
 
     def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -309,19 +301,24 @@ class Recorder(TorchFunctionMode):
         kept = first.detach().clone() if self._states and func.__name__ in ("add_", "__iadd__") else first
         pairs = ((first, args[1]), (args[1], first)) if len(args) > 1 else ()
         tag: Tag | None = self._scores(args)
+        sums: list[tuple[Written, Tensor]] = []  # what attention writes here, and the state that it is added to
         together = with_adapter(*map(self._tag, args[:2])) if self._states and pairs and not kwargs else None
         if together is not None:
             tag, pairs = together, ()
         for written, other in pairs if self._states else ():
             origin = self._tag(written)
             if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
-                if origin.tap.is_residual(other, self._tag(other)):
-                    origin.tap.query_state = (kept if other is first else other).detach()
-                    origin.tap.state_is_swapped, tag = origin.is_swapped, None
+                state, of_other = (kept if other is first else other).detach(), self._tag(other)
+                is_residual = origin.tap.is_residual(other, of_other)
+                sums += [(origin, state)] if self._edges and (is_residual or may_be_state(of_other)) else []
+                if is_residual:
+                    origin.tap.query_state, origin.tap.state_is_swapped, tag = state, origin.is_swapped, None
                     break
                 tag = replace(origin, is_joined=True)  # by a parallel MLP, an adapter: the residual is still to come
             tag = tag or biased(origin, written, other)
         result = func(*plain(args), **plain_values(kwargs))
+        for addend, state in sums:
+            addend.tap.add_up(addend, state, result)
         self._set(result, tag)
         return result
 

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.tracing.tags import Branch, Projection, Spread, Tag, Weights, Written
+from whyformer.tracing.tags import Branch, Normed, Projection, Spread, Tag, Weights, Written
 
 
 def scaled(tag: Tag | None, tensor: Tensor, factor: Any, factor_tag: Tag | None, batch: int) -> Tag | None:
@@ -41,17 +41,18 @@ def _scale_output(tag: Written, tensor: Tensor, factor: Any) -> Written | None:
     return tag
 
 
-def normed(tag: Tag | None, args: Any, kwargs: Any, *, centres: bool, batch: int) -> Tag | None:
-    """The tag of a normalised tensor that an attention block writes, or that is a latent of it; None for any other.
+def normed(tag: Tag | None, args: Any, kwargs: Any, *, centres: bool, batch: int) -> Tag:
+    """The tag of a normalised tensor: of what an attention block writes, of a latent of it, or of a state.
 
     The spread is a constant of each token, and the weights belong to those of the projection before.
     """
     x: Tensor = args[0]
-    shape, weight, _, eps = (kwargs.get(name, value) for name, value in _norm_arguments(args, centres).items())
+    shape, weight, bias, eps = (kwargs.get(name, value) for name, value in _norm_arguments(args, centres).items())
+    state = Normed(x, None if bias is None else bias.detach())
     is_latent = isinstance(tag, Projection) and x.dim() == 3
     is_output = isinstance(tag, Written) and not tag.is_joined
     if not (is_latent or is_output) or tuple(shape) != tuple(x.shape[-1:]):
-        return None
+        return state
     wide = x.detach().to(torch.promote_types(x.dtype, torch.float32))
     if centres:
         wide = wide - wide.mean(dim=-1, keepdim=True)
@@ -62,11 +63,11 @@ def normed(tag: Tag | None, args: Any, kwargs: Any, *, centres: bool, batch: int
         if centres and output is not None:
             tag.tap.output_weight = output - output.mean(dim=0, keepdim=True)
         written = _scale_output(tag, x, spread)
-        return None if written is None else _scale_output(written, x, factor)
+        return (written and _scale_output(written, x, factor)) or state
     assert isinstance(tag, Projection)
     plain = tag.scaled(torch.ones_like(factor), batch)
     if plain is None:
-        return None
+        return state
     rows = plain.weight - plain.weight.mean(dim=0, keepdim=True) if centres else plain.weight
     return replace(plain, weight=rows * factor[:, None].to(rows.dtype), is_normed=True, state=x)
 

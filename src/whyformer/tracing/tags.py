@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -31,8 +30,10 @@ class Tap:
     heads_in_order: Tensor | None = None
     tokens_first: Tensor | None = None
     output_scale: Tensor | None = None  # of each query token, by a norm between W_o and the residual stream
+    output: Tensor | None = None  # of W_o, where edges are read
     query_state: Tensor | None = None
     state_is_swapped: bool = False
+    sum: tuple[Tensor, Tensor] | None = None  # where edges are read: the state that it is added to, and that after it
 
     def attention(self, batch: int) -> AttentionMap | Attention:
         """The map with its own head axis, or what makes it."""
@@ -58,6 +59,39 @@ class Tap:
         return (
             None if state is None else self._examples_first(state, batch, tokens, self.state_is_swapped and not of_keys)
         )
+
+    def add_up(self, written: Written, state: Tensor, result: Tensor) -> None:
+        """Keep a state and what it becomes: the residual state's sum, or failing that the first there is."""
+        if self.sum is None or state is self.query_state:
+            self.sum = state, result.detach().clone()  # the model may go on to change it in place
+            self.output, self.state_is_swapped = None, written.is_swapped
+
+    def states(self, batch: int, tokens: int, *, is_cross: bool) -> tuple[State | None, State | None]:
+        """The query tokens' state before and after the attention's output is added, [example, token, channel].
+
+        In one stream the state before is the one that the values read; between streams it cannot be told by that. A
+        token that only pools others has no state before: then its state is the output alone.
+        """
+        pair = self.sum
+        if pair is None and is_cross and self.output is not None:
+            pair = torch.zeros_like(self.output), self.output
+        if pair is None or (not is_cross and pair[0] is not self.query_state):
+            return None, None
+        before, after = (self._examples_first(x, batch, tokens, self.state_is_swapped) for x in pair)
+        return before, after
+
+    def linear_value(self, batch: int, tokens: int) -> LinearValue | None:
+        """What makes the values without their biases; None where they are no plain projection of a state."""
+        projection = self.value_source
+        source = self.state(batch, tokens, of_keys=True)
+        if projection is None or projection.is_normed or source is None or self.value is None:
+            return None
+        weight = projection.rows(batch)
+        if weight is None or weight.shape[-1] != source.shape[-1]:
+            return None
+        # A state that is itself the output of a norm (post-norm) is taken as it is, with that norm's bias.
+        is_state = self.query_state is None or _is_same(projection.source, self.query_state)
+        return LinearValue(source, None if is_state else projection.source_bias, weight, self.value.shape[-1])
 
     def scale(self, batch: int, tokens: int) -> TokenScores | None:
         """What a norm multiplies with what each query token is given; None where there is none."""
@@ -96,6 +130,21 @@ class Tap:
 
 
 @dataclass(frozen=True)
+class LinearValue:
+    """The values of an attention operation without the biases of W_v and of the norm before it."""
+
+    source: State
+    bias: Tensor | None
+    weight: Tensor
+    width: int
+
+    def __call__(self) -> Values:
+        source = self.source if self.bias is None else self.source - self.bias
+        values: Values = (source.to(self.weight) @ self.weight.T).unflatten(-1, (-1, self.width)).transpose(1, 2)
+        return values
+
+
+@dataclass(frozen=True)
 class Projection:
     """A tensor that is a linear projection of `source`, rearranged by `moves`."""
 
@@ -107,6 +156,15 @@ class Projection:
     before: Projection | None = None  # that of the source itself: of a latent, or of a low-rank adapter
     is_normed: bool = False  # its spread divided out, which the weight does not know of
     state: Tensor | None = None  # the tensor as it was before its norm, where that is known
+    source_bias: Tensor | None = None  # what the norm has added to every token of the source
+
+    @classmethod
+    def of(cls, source: Tensor, tag: Tag | None, weight: Tensor, shape: torch.Size) -> Projection:
+        """The projection of a source, which may be the normalisation of a state, or a projection itself."""
+        norm = tag.state if isinstance(tag, (Normed, Projection)) else None
+        before = tag if isinstance(tag, Projection) else None
+        bias = tag.bias if isinstance(tag, Normed) else None
+        return cls(weight, source, norm, shape, before=before, source_bias=bias)
 
     def rows(self, batch: int, width: int | None = None) -> Tensor | None:
         """The rows of the weight behind each (head, feature) of the tensor, found by moving their numbers along.
@@ -170,9 +228,10 @@ def _is_same(first: Tensor, second: Tensor) -> bool:
 
 @dataclass(frozen=True)
 class Normed:
-    """The normalisation of `state`."""
+    """The normalisation of `state`, and the bias that it adds."""
 
     state: Tensor
+    bias: Tensor | None = None
 
 
 @dataclass(frozen=True)
@@ -238,6 +297,11 @@ class Transposed:
 Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Cast | Spread | Transposed
 
 
+def may_be_state(tag: Tag | None) -> bool:
+    """Whether a tensor may be a residual state: no linear layer's output alone."""
+    return tag.is_joined if isinstance(tag, Written) else not isinstance(tag, (Projection, Branch))
+
+
 def with_adapter(first: Tag | None, second: Tag | None) -> Tag | None:
     """What a projection and its adapter (LoRA) are together, in either order; None for any other two tensors."""
     for tag, adapter in ((first, second), (second, first)):
@@ -250,36 +314,3 @@ def with_adapter(first: Tag | None, second: Tag | None) -> Tag | None:
                 tag.tap.readers -= 1
                 return tag
     return None
-
-
-# Moves that change the order of axes.
-SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
-
-
-def moved(tag: Tag | None, name: str) -> Tag | None:
-    """The tag after a move: swapped axes matter to what is written, and undo what a map is."""
-    if name not in SWAPPING:
-        return tag
-    if isinstance(tag, Written):
-        return replace(tag, is_swapped=not tag.is_swapped)
-    return None if isinstance(tag, Weights) else tag
-
-
-def mixes(operands: list[Any]) -> bool:
-    """Whether the product contracts the map's keys: always for a matrix product, by its letters for einsum."""
-    if not isinstance(operands[0], str):
-        return isinstance(operands[1], Tensor)
-    terms, _, result = operands[0].replace(" ", "").partition("->")
-    weights = terms.split(",")[0]
-    return len(weights) > 1 and weights[-2] in result and weights[-1] not in result
-
-
-def part_of(move: Callable[..., Any], number: int) -> Move:
-    """A move of which only one of several results is taken."""
-    return lambda x: move(x)[number]
-
-
-def only_part(parts: Any) -> Tensor | None:
-    """The one of these tensors that is not empty."""
-    filled = [x for x in parts if isinstance(x, Tensor) and x.numel()]
-    return filled[0] if len(filled) == 1 else None

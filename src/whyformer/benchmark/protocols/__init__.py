@@ -117,4 +117,5 @@ from whyformer.benchmark.protocols import (  # noqa: E402  (they register themse
     objects,  # noqa: F401
     perturbation,  # noqa: F401
     rationales,  # noqa: F401
+    sources,  # noqa: F401
 )

@@ -1,0 +1,64 @@
+"""A model made to write: the likeliest tokens, or a sample with a seed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from itertools import takewhile
+from typing import Any, cast
+
+import torch
+from transformers import MaxLengthCriteria, StoppingCriteriaList
+
+from whyformer.axes import Inputs
+from whyformer.errors import WhyformerError
+from whyformer.models.loading import LoadedModel, quiet
+from whyformer.models.structure import device_of
+
+
+def generate(loaded_model: LoadedModel, inputs: Inputs, tokens: int, *, seed: int | None = None) -> list[int]:
+    """What the model writes next, up to the end of its text, which is left out.
+
+    Without a seed each token is the likeliest; with one it is drawn by the model's own generation settings.
+    """
+    before = inputs["decoder_input_ids" if loaded_model.task.has_decoder else "input_ids"].shape[1]
+    # Stopped one token before its own end, it is not made to end its text there (forced_eos_token_id).
+    enough = StoppingCriteriaList([MaxLengthCriteria(before + tokens)])
+    model = cast(Any, loaded_model.model)
+    with torch.no_grad(), quiet(), _seeded(seed, device_of(model)):
+        written = model.generate(
+            **inputs, max_new_tokens=tokens + 1, stopping_criteria=enough, do_sample=seed is not None, num_beams=1
+        )
+    ids: list[int] = written[0, before:].tolist()
+    ends = end_ids(loaded_model)
+    ids = list(takewhile(lambda token: token not in ends, ids))
+    if not ids:
+        raise WhyformerError(f"{loaded_model.name} writes nothing after this: it ends at once.")
+    return ids
+
+
+def end_ids(loaded_model: LoadedModel) -> set[int]:
+    """The tokens that end what the model writes."""
+    settings = getattr(loaded_model.model, "generation_config", None)
+    end = getattr(settings, "eos_token_id", None)
+    ends = end if isinstance(end, list) else [end]
+    return {token for token in (*ends, loaded_model.tokenizer.eos_token_id) if token is not None}
+
+
+def check_written(tokens: Any) -> None:
+    """Refuse a number of tokens that is none."""
+    if type(tokens) is not int or tokens < 1:
+        raise WhyformerError(f"tokens={tokens!r}: a whole number, at least 1.")
+
+
+@contextmanager
+def _seeded(seed: int | None, device: torch.device) -> Iterator[None]:
+    """While inside, random numbers are those of the seed; afterwards they go on as if nothing had been drawn."""
+    if seed is None:
+        yield
+        return
+    if type(seed) is not int or seed < 0:
+        raise WhyformerError(f"seed={seed!r}: a whole number, 0 or more, or None for the likeliest tokens.")
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        yield

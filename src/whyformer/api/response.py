@@ -1,0 +1,331 @@
+"""Why a model responded as it did: spans of a response explained by sources in the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+from torch import nn
+
+from whyformer.api.assemble import COARSE
+from whyformer.api.attribution import Choice, choose_method, first_that_applies
+from whyformer.api.replies import Reply, reply_of
+from whyformer.api.rows import Engine, ExchangeScores, RowScores
+from whyformer.api.source_methods import SourceQuestion, check_backward, response_tokens
+from whyformer.axes import SpanScores
+from whyformer.errors import WhyformerError, check_choice
+from whyformer.inputs.exchange import Row
+from whyformer.inputs.prompt import prompt_of
+from whyformer.inputs.sources import Source, Sources, sources_of
+from whyformer.inputs.spans import Span, Units, spans_of
+from whyformer.methods.registry import SOURCE_METHODS, check_options
+from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.propagation.mode import Backward
+from whyformer.results.pooling import Aggregate, source_scores
+from whyformer.results.response import Response
+from whyformer.results.response_parts import Sinks
+
+SinkChoice = Literal["leave_out", "keep"]
+
+
+def explain_response(
+    prompt: Any,
+    response: str | Sequence[int] | None = None,
+    model: str | Path | nn.Module | LoadedModel = "mini-gpt",
+    method: str | None = None,
+    *,
+    context: Sequence[Any] | None = None,
+    layout: str | None = None,
+    units: Units = None,
+    sources: Sources = None,
+    contrast: str | Sequence[int] | None = None,
+    aggregate: Aggregate = "positive",
+    sinks: SinkChoice = "leave_out",
+    tokens: int = 64,
+    seed: int | None = None,
+    processor: Any = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+    backward: Backward | None = None,
+    **options: Any,
+) -> Response:
+    """Why a model responded as it did: which parts of the prompt each part of the response comes from.
+
+    The prompt and the response are read at once. The score of a span of the response is the sum of its tokens'
+    log-probabilities; the tokens of a chat template are never scored.
+
+    Args:
+        prompt: A text, a Path to one, or a list of chat messages {"role": …, "content": …}, which go through the
+            tokenizer's own chat template.
+        response: The response: a text (character for character what follows the prompt), its token ids, or None to let
+            the model write it. It need not be what the model would have written.
+        model: The name of a bundled model that writes, a folder, a Hugging Face id, a LoadedModel, or a module.
+        method: The name of a method, as in `explain`; or one that asks the model again without some of the sources:
+            "context_ablation", "leave_one_out".
+        context: Documents that the prompt asks about: texts, (name, text) or {"name": …, "text": …}.
+        layout: How documents and question become a text, with {documents} and {question} in it; the documents first
+            unless given.
+        units: What of the response is explained: "response", "sentence", "word", "token", a quotation of it, or a list
+            of quotations and (start, end) in characters. If None, sentences where there are several, else the whole.
+        sources: What of the prompt it is explained by: "token", "word", "sentence", "paragraph", "message", "document",
+            or a list of (start, end) in characters. If None, sentences where there are several, else words.
+        contrast: Another response to the same prompt, as text or token ids: why this rather than that. Each span's
+            scores are those for it less those for all of the other; the whole response is one span unless units say.
+        aggregate: What a source has of its tokens' scores: "positive" adds up those above 0, "sum" all with their sign,
+            "mean" is their mean, "max" the one furthest from 0.
+        sinks: "leave_out" leaves the first token that is read, where attention rests for want of better, out of its
+            source's score; "keep" does not. Its share is reported either way.
+        tokens: How many tokens the model writes at most.
+        seed: None writes the likeliest tokens; a number draws them by the model's generation settings with that seed.
+            A method that draws (context_ablation, random) draws by it, too.
+        processor: The tokenizer of a module of your own, where its folder does not have it.
+        batch_size: How many rows run at once; as many as fill the device unless given, fewer where memory runs out.
+        progress: Show a progress bar.
+        backward: "gradient", or "libra" for LibraGrad's rules, under any method that reads gradients.
+        **options: The options of the method.
+
+    Returns:
+        A Response: scores [span, source] with both texts; print it, show it, save it, rank it, regroup its sources.
+
+    Raises:
+        UnsupportedModel: If the method cannot follow this model; the message says why and what works.
+        WhyformerError: If the prompt, the response, its parts, the model or an option cannot be used as given; a prompt
+            that is longer than the model's context is refused, never cut.
+
+    Example:
+        >>> documents = [("weather", "It rained all day."), ("review", "The music was great.")]
+        >>> response = whyformer.explain_response("The film was", " great.", context=documents, method="rollout")
+        >>> [source.name for source in response.by("document").sources]
+        ['weather', 'review']
+    """
+    (explained,) = explain_responses(
+        [prompt],
+        [response],
+        model,
+        method,
+        contexts=None if context is None else [context],
+        contrasts=None if contrast is None else [contrast],
+        layout=layout,
+        units=units,
+        sources=sources,
+        aggregate=aggregate,
+        sinks=sinks,
+        tokens=tokens,
+        seed=seed,
+        processor=processor,
+        batch_size=batch_size,
+        progress=progress,
+        backward=backward,
+        **options,
+    )
+    return explained
+
+
+def explain_responses(
+    prompts: Iterable[Any],
+    responses: Iterable[str | Sequence[int] | None] | None = None,
+    model: str | Path | nn.Module | LoadedModel = "mini-gpt",
+    method: str | None = None,
+    *,
+    contexts: Iterable[Sequence[Any] | None] | None = None,
+    contrasts: Iterable[str | Sequence[int] | None] | None = None,
+    layout: str | None = None,
+    units: Units = None,
+    sources: Sources = None,
+    aggregate: Aggregate = "positive",
+    sinks: SinkChoice = "leave_out",
+    tokens: int = 64,
+    seed: int | None = None,
+    processor: Any = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+    backward: Backward | None = None,
+    **options: Any,
+) -> list[Response]:
+    """Why a model responded as it did to each of many prompts, computed in batches.
+
+    Args:
+        prompts: A list of prompts, each as `explain_response` takes it.
+        responses: One for each prompt; None for those, or instead of all, that the model is to write.
+        model: As in `explain_response`.
+        method: As in `explain_response`.
+        contexts: The documents of each prompt; None for those, or instead of all, that have none.
+        contrasts: For each prompt the response that its own is set against, or None.
+        layout: As in `explain_response`.
+        units: As in `explain_response`, the same for all.
+        sources: As in `explain_response`, the same for all.
+        aggregate: As in `explain_response`.
+        sinks: As in `explain_response`.
+        tokens: As in `explain_response`.
+        seed: As in `explain_response`, the same for all.
+        processor: As in `explain_response`.
+        batch_size: As in `explain_response`.
+        progress: As in `explain_response`.
+        backward: As in `explain_response`.
+        **options: The options of the method.
+
+    Returns:
+        One Response per prompt, in their order.
+
+    Raises:
+        UnsupportedModel: If the method cannot follow this model; the message says why and what works.
+        WhyformerError: If anything cannot be used as given, or there are not as many responses as prompts.
+
+    Example:
+        >>> prompts = ["The film was", "The music was"]
+        >>> len(whyformer.explain_responses(prompts, [" dull", " great"], method="rollout"))
+        2
+    """
+    if isinstance(prompts, (str, Path)):
+        raise WhyformerError(
+            f"explain_responses takes a list of prompts, not {str(prompts)[:40]!r} alone: use explain_response."
+        )
+    options = _checked_options(method, backward, options, seed)
+    check_choice("aggregate", aggregate, Aggregate)
+    check_choice("sinks", sinks, SinkChoice)
+    loaded_model = resolve_model(model, processor)
+    asked = list(prompts)
+    each = zip(
+        asked,
+        _one_each("responses", responses, len(asked)),
+        _one_each("contexts", contexts, len(asked)),
+        _one_each("contrasts", contrasts, len(asked)),
+        strict=True,
+    )
+    cases = []
+    for prompt, response, context, contrast in each:
+        written = prompt_of(loaded_model, prompt, context, layout)
+        reply = reply_of(loaded_model, written, response, tokens=tokens, seed=seed)
+        other = None if contrast is None else reply_of(loaded_model, written, contrast)
+        spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
+        cases.append(_Case(reply, spans, sources_of(written, sources), other))
+
+    if method in SOURCE_METHODS:
+        ask = SourceQuestion(loaded_model, SOURCE_METHODS[method], options, aggregate, batch_size, progress)
+        return [ask(case.reply, case.spans, case.sources, case.other) for case in cases]
+
+    def run(choice: Choice) -> list[Response]:
+        engine = Engine(loaded_model, choice, batch_size=batch_size, progress=progress)
+        rows_of = [(reply.exchange, rows) for case in cases for reply, rows in case.rows]
+        results = iter(engine.explain(rows_of))
+        explained = [[next(results) for _ in case.rows] for case in cases]
+        return [
+            _response(case, scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
+            for case, scores in zip(cases, explained, strict=True)
+        ]
+
+    return first_that_applies(method, backward, options, run)
+
+
+def _checked_options(
+    name: str | None, backward: str | None, options: dict[str, Any], seed: int | None
+) -> dict[str, Any]:
+    """The method's options, with the seed where it draws; refused where there is no such method, way back or option."""
+    own = SOURCE_METHODS.get(name or "")
+    method = choose_method(name, backward)[0] if own is None else check_backward(own, backward)
+    with_seed = options | ({"seed": seed} if seed is not None and "seed" in method.options else {})
+    check_options(method, with_seed)
+    return with_seed
+
+
+@dataclass(frozen=True)
+class _Case:
+    """What is asked of one prompt: a reply to it, spans of that, sources, and another reply to set it against."""
+
+    reply: Reply
+    spans: tuple[Span, ...]
+    sources: tuple[Source, ...]
+    other: Reply | None
+
+    @property
+    def rows(self) -> list[tuple[Reply, list[Row]]]:
+        own = (self.reply, [Row(self.reply.exchange, span.tokens) for span in self.spans])
+        if self.other is None:
+            return [own]
+        (whole,) = spans_of(self.other.text, self.other.tokens, "response")
+        return [own, (self.other, [Row(self.other.exchange, whole.tokens)])]
+
+
+def _one_each(name: str, values: Iterable[Any] | None, count: int) -> list[Any]:
+    if values is None:
+        return [None] * count
+    each = [values] if isinstance(values, str) else list(values)
+    if len(each) != count:
+        raise WhyformerError(f"{len(each)} {name} for {count} prompts: give one each, or None.")
+    return each
+
+
+def _response(
+    case: _Case,
+    scores: Sequence[ExchangeScores],
+    loaded_model: LoadedModel,
+    choice: Choice,
+    *,
+    aggregate: Aggregate,
+    sinks: SinkChoice,
+) -> Response:
+    """The Response of one prompt, from the scores of its rows and of the reply that it is set against."""
+    reply, own = case.reply, scores[0]
+    token_scores = np.stack([row.prompt for row in own.rows])
+    options: dict[str, Any] = {name: parameter.default for name, parameter in choice.method.options.items()}
+    options |= dict(choice.options) | ({} if choice.backward == "gradient" else {"backward": choice.backward})
+    if case.other is not None:
+        token_scores = token_scores - scores[1].rows[0].prompt
+        options["contrast"] = case.other.text
+    shares = tuple(_sinks(row, reply) for row in own.rows)
+    # An encoder has no token that attention falls back on: every token of its text may see every other.
+    leaves_out = sinks == "leave_out" and not loaded_model.task.has_decoder
+    return Response(
+        prompt=reply.prompt,
+        text=reply.text,
+        tokens=response_tokens(reply, own.statistics),
+        rows=case.spans,
+        sources=case.sources,
+        scores=source_scores(token_scores, case.sources, aggregate, leave_out_first=leaves_out),
+        method=choice.method.name,
+        model=loaded_model.name,
+        token_scores=token_scores,
+        earlier=np.stack([row.response for row in own.rows]),
+        sinks=shares,
+        aggregate=aggregate,
+        leaves_out_sinks=leaves_out,
+        options=options,
+        notes=tuple(_notes(case, own, token_scores, shares if leaves_out else (), choice)),
+        seed=reply.seed,
+    )
+
+
+def _sinks(row: RowScores, reply: Reply) -> Sinks:
+    """The shares of tokens that say nothing, by the size of the row's scores."""
+    parts = [np.abs(part.astype(np.float64)) for part in (row.prompt, row.beginning, row.response)]
+    prompt, beginning, response = parts
+    total = float(sum(part.sum() for part in parts)) or 1.0
+    special = float(prompt[[token.is_special for token in reply.prompt.tokens]].sum() + beginning.sum())
+    stream = beginning if len(beginning) else prompt
+    is_special = bool(len(beginning)) or reply.prompt.tokens[0].is_special
+    first = float(stream[0])
+    return Sinks(first / total, (special - first * is_special) / total, float(response.sum()) / total)
+
+
+def _notes(
+    case: _Case, own: ExchangeScores, token_scores: SpanScores, left_out: Sequence[Sinks], choice: Choice
+) -> Iterator[str]:
+    yield from choice.remarks
+    yield from case.reply.notes
+    yield from dict.fromkeys(remark for row in own.rows for remark in row.remarks)
+    missing = max((row.completeness for row in own.rows if row.completeness is not None), default=0.0)
+    if missing > COARSE:
+        why = "more steps may help" if "steps" in choice.method.options else "biases have their share"
+        yield f"The scores miss what they should add up to by {missing:.0%}: {why}."
+    first = case.reply.prompt.tokens[0]
+    if left_out and not first.is_special:
+        share = max(row.first_token for row in left_out)
+        yield (
+            f"The first token, {first.text!r}, is one that attention rests on: its scores, up to {share:.0%} of a row, "
+            "are left out of its source; sinks='keep' counts them."
+        )
+    if not np.any(token_scores):
+        yield f"{choice.method.name} found nothing in the prompt: every score is zero."

@@ -1,0 +1,210 @@
+"""Rows of exchanges explained: each a score of its own, all of a prompt together.
+
+A row is an example like any other: the exchange up to its last token, with its own score and its own read-out. What
+takes something back through the graph runs rows as a batch; what reads maps alone runs each exchange once, and reads
+every row from that one pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.api.attribution import Choice
+from whyformer.api.batches import check_batch_size, in_batches
+from whyformer.axes import Inputs
+from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
+from whyformer.models.loading import LoadedModel
+from whyformer.models.readout import ReadOut
+from whyformer.models.structure import device_of
+from whyformer.targets.scores import Score
+from whyformer.targets.spans import Prediction, TokenStatistics, log_probability, token_logits, token_statistics
+from whyformer.tracing import build
+from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.path import inputs_at_once
+from whyformer.tracing.trace import Trace
+
+MakeScore = Callable[[Sequence[Prediction], int], Score]
+
+
+@dataclass(frozen=True, eq=False)
+class RowScores:
+    """What a method gives for a row: scores of the prompt's tokens, the decoder's beginning, and the response's own."""
+
+    prompt: np.ndarray
+    beginning: np.ndarray
+    response: np.ndarray
+    completeness: float | None = None
+    remarks: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class ExchangeScores:
+    """The rows of an exchange explained, and what the model thought of each token of its response."""
+
+    rows: list[RowScores]
+    statistics: list[TokenStatistics]
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How rows are explained: by which model and method, by which score, read where, so many at once."""
+
+    loaded_model: LoadedModel
+    choice: Choice
+    make_score: MakeScore = log_probability
+    readout: str | int | Tensor | None = None
+    batch_size: int | None = None
+    progress: bool = False
+
+    def explain(self, rows_of: Sequence[tuple[Exchange, Sequence[Row]]]) -> list[ExchangeScores]:
+        """The scores of each exchange's rows."""
+        reads = self.choice.method.reads_with(self.choice.options)
+        if reads.has_graph or reads.path or self.readout is not None:
+            return self._by_rows(rows_of)
+        return self._batched(rows_of, self._by_one_pass, [len(exchange.written) for exchange, _ in rows_of])
+
+    def _by_rows(self, rows_of: Sequence[tuple[Exchange, Sequence[Row]]]) -> list[ExchangeScores]:
+        rows = [row for _, own in rows_of for row in own]
+        results = iter(self._batched(rows, self._by_batch, [row.length for row in rows]))
+        explained = []
+        for _, own in rows_of:
+            each = [next(results) for _ in own]
+            known = next((statistics for _, statistics in each if statistics is not None), None)
+            explained.append(([scores for scores, _ in each], known))
+        missing = [exchange for (exchange, _), (_, known) in zip(rows_of, explained, strict=True) if known is None]
+        others = iter(self._batched(missing, self._statistics, [len(exchange.written) for exchange in missing]))
+        return [ExchangeScores(scores, next(others) if known is None else known) for scores, known in explained]
+
+    def _batched(self, items: Sequence[Any], function: Callable[..., Sequence[Any]], lengths: list[int]) -> list[Any]:
+        """The function's results on all items, as many at once as fill the device and fit its memory."""
+        if not items:
+            return []
+        device = device_of(self.loaded_model.model).type
+        size = check_batch_size(self.batch_size) or max(1, inputs_at_once(max(lengths), device))
+        task = f"{self.choice.method.name} on {self.loaded_model.name}"
+        return in_batches(items, function, size, task, progress=self.progress)
+
+    def _trace(self, rows: Sequence[Row], checkpoint: bool | None, readout: Any) -> Trace:
+        inputs = row_inputs(self.loaded_model, rows)
+        shift = first_logit(inputs)
+        predictions = [
+            Prediction(number, position - shift, row.exchange.response[token])
+            for number, row in enumerate(rows)
+            for position, token in zip(row.positions, row.tokens, strict=True)
+        ]
+        return build.trace(
+            self.loaded_model.model,
+            inputs,
+            self.make_score(predictions, len(rows)),
+            reads=self.choice.method.reads_with(self.choice.options),
+            readout=readout,
+            backward=self.choice.backward,
+            checkpoint=checkpoint,
+        )
+
+    def _by_batch(
+        self, rows: Sequence[Row], checkpoint: bool | None
+    ) -> list[tuple[RowScores, list[TokenStatistics] | None]]:
+        """Each row as an example of its own."""
+        weights = row_weights(rows, max(row.length for row in rows))
+        trace = self._trace(rows, checkpoint, weights if self.readout is None else self.readout)
+        attribution = self.choice.method(trace, **self._options(rows, weights.shape[1]))
+        logits = token_logits(trace.output)
+        return [
+            (scores, _statistics_of(row, logits[number], trace.question.inputs) if row.has_last else None)
+            for number, (row, scores) in enumerate(zip(rows, _row_scores(rows, attribution, trace), strict=True))
+        ]
+
+    def _by_one_pass(
+        self, items: Sequence[tuple[Exchange, Sequence[Row]]], checkpoint: bool | None
+    ) -> list[ExchangeScores]:
+        """The rows of each exchange read from one pass, one row of every exchange at a time."""
+        whole = [_whole(exchange) for exchange, _ in items]
+        trace = self._trace(whole, checkpoint, row_weights(whole, max(row.length for row in whole)))
+        scores: list[list[RowScores]] = [[] for _ in items]
+        for turn in range(max(len(rows) for _, rows in items)):
+            rows = [own[min(turn, len(own) - 1)] for _, own in items]
+            attribution = self.choice.method(_reading(trace, rows), **self._options(rows, trace.mask.shape[1]))
+            for found, each, (_, own) in zip(scores, _row_scores(rows, attribution, trace), items, strict=True):
+                if turn < len(own):
+                    found.append(each)
+        logits = token_logits(trace.output)
+        return [
+            ExchangeScores(each, _statistics_of(row, logits[number], trace.question.inputs))
+            for number, (row, each) in enumerate(zip(whole, scores, strict=True))
+        ]
+
+    def _statistics(self, exchanges: Sequence[Exchange], checkpoint: bool | None) -> list[list[TokenStatistics]]:
+        return exchange_statistics(self.loaded_model, exchanges)
+
+    def _options(self, rows: Sequence[Row], length: int) -> dict[str, Any]:
+        """The method's options; one that goes through a span of the stream is told where the response is."""
+        options = dict(self.choice.options)
+        if "span" in self.choice.method.options and options.get("span") is None:
+            first = torch.tensor([[row.exchange.first] for row in rows])
+            options["span"] = torch.arange(length) >= first
+        return options
+
+
+@torch.no_grad()
+def exchange_statistics(loaded_model: LoadedModel, exchanges: Sequence[Exchange]) -> list[list[TokenStatistics]]:
+    """What the model thought of each token of each response, without a graph."""
+    rows = [_whole(exchange) for exchange in exchanges]
+    inputs = row_inputs(loaded_model, rows)
+    logits = token_logits(loaded_model.model(**inputs))
+    return [_statistics_of(row, logits[number], inputs) for number, row in enumerate(rows)]
+
+
+def _whole(exchange: Exchange) -> Row:
+    return Row(exchange, tuple(range(len(exchange.response))))
+
+
+def _reading(trace: Trace, rows: Sequence[Row]) -> Trace:
+    """The trace as it is where these rows are asked about: read at them, and what comes after them is padding."""
+    readout, inputs = trace.readout, trace.question.inputs
+    weights = row_weights(rows, readout.weights.shape[1]).to(readout.weights)
+    lengths = torch.tensor([row.length for row in rows], device=weights.device)
+    real = torch.arange(weights.shape[1], device=weights.device) < lengths[:, None]
+    name = stream_mask(inputs)
+    return replace(
+        trace,
+        question=replace(trace.question, inputs={**inputs, name: inputs[name] * real}),
+        readouts=(ReadOut(readout.stream, weights),),
+        masks={**trace.masks, readout.stream: trace.mask & real},
+    )
+
+
+def _row_scores(rows: Sequence[Row], attribution: Attribution, trace: Trace) -> Iterator[RowScores]:
+    """The scores of each row by what they are of; a stream without any has zeros."""
+    own = trace.readout.stream
+    other = next((stream.name for stream in trace.question.family.streams if stream.name != own), own)
+    for number, row in enumerate(rows):
+        exchange = row.exchange
+        written = np.zeros(len(exchange.written), dtype=np.float32)
+        if own in attribution:
+            written[: row.length] = attribution[own][number, : row.length].float().cpu().numpy()
+        before, response = np.split(written, [exchange.first])
+        prompt = before
+        if exchange.beginning is not None:
+            prompt = np.zeros(len(exchange.prompt), dtype=np.float32)
+            if other in attribution:
+                prompt = attribution[other][number, : len(prompt)].float().cpu().numpy()
+        yield RowScores(
+            prompt=prompt,
+            beginning=before if exchange.beginning is not None else before[:0],
+            response=response,
+            completeness=None if attribution.completeness is None else float(attribution.completeness[number]),
+            remarks=attribution.remarks,
+        )
+
+
+def _statistics_of(row: Row, logits: Tensor, inputs: Inputs) -> list[TokenStatistics]:
+    exchange = row.exchange
+    start = exchange.first - 1 - first_logit(inputs)
+    return token_statistics(logits[start : start + len(exchange.response)], exchange.response)

@@ -1,0 +1,102 @@
+"""Responses explained by methods that ask the model again, with some of the sources left out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from whyformer.api.ablate import Writer, ablation_of
+from whyformer.api.replies import Reply
+from whyformer.api.rows import exchange_statistics
+from whyformer.axes import SourceScores
+from whyformer.errors import WhyformerError
+from whyformer.inputs.removal import ids_without
+from whyformer.inputs.sources import Source
+from whyformer.inputs.spans import Span, spans_of
+from whyformer.methods.registry import Ablation, SourceMethod
+from whyformer.models.loading import LoadedModel
+from whyformer.results.pooling import Aggregate
+from whyformer.results.response import Response
+from whyformer.results.response_parts import ResponseToken
+from whyformer.targets.spans import TokenStatistics
+
+
+@dataclass(frozen=True)
+class SourceQuestion:
+    """How responses are explained by a method that asks again: which model and method, so many prompts at once."""
+
+    loaded_model: LoadedModel
+    method: SourceMethod
+    options: Mapping[str, Any]
+    aggregate: Aggregate = "positive"
+    batch_size: int | None = None
+    progress: bool = False
+
+    def __call__(
+        self, reply: Reply, spans: tuple[Span, ...], sources: tuple[Source, ...], other: Reply | None = None
+    ) -> Response:
+        """The Response of one prompt; with another reply, less the scores of all of that."""
+        scores = self._scores(reply, spans, sources)
+        options = {name: parameter.default for name, parameter in self.method.options.items()} | dict(self.options)
+        if other is not None:
+            scores = scores - self._scores(other, spans_of(other.text, other.tokens, "response"), sources)
+            options["contrast"] = other.text
+        (statistics,) = exchange_statistics(self.loaded_model, [reply.exchange])
+        nothing = () if scores.any() else (f"{self.method.name} found nothing in the prompt: every score is zero.",)
+        return Response(
+            prompt=reply.prompt,
+            text=reply.text,
+            tokens=response_tokens(reply, statistics),
+            rows=spans,
+            sources=sources,
+            scores=scores.astype(np.float32),
+            method=self.method.name,
+            model=self.loaded_model.name,
+            aggregate=self.aggregate,
+            leaves_out_sinks=False,
+            options=options,
+            notes=(*reply.notes, *nothing),
+            seed=reply.seed,
+        )
+
+    def _scores(self, reply: Reply, spans: Sequence[Span], sources: Sequence[Source]) -> SourceScores:
+        settings: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress}
+        return self.method(response_ablation(self.loaded_model, reply, spans, sources, **settings), **self.options)
+
+
+def response_ablation(
+    loaded_model: LoadedModel,
+    reply: Reply,
+    spans: Sequence[Span],
+    sources: Sequence[Source],
+    *,
+    batch_size: int | None = None,
+    progress: bool = False,
+) -> Ablation:
+    """The log-probabilities of a reply's spans as a function of which sources its prompt keeps."""
+
+    def prompt_without(mask: np.ndarray) -> list[int]:
+        left_out = [source for source, is_kept in zip(sources, mask, strict=True) if not is_kept]
+        return ids_without(loaded_model, reply.prompt, [(source.start, source.end) for source in left_out])
+
+    writer = Writer(loaded_model.model, reply.exchange.response, reply.exchange.beginning)
+    rows = [span.tokens for span in spans]
+    return ablation_of(writer, prompt_without, len(sources), rows, batch_size=batch_size, progress=progress)
+
+
+def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tuple[ResponseToken, ...]:
+    """The tokens of a reply, and what the model thought of each."""
+    return tuple(
+        ResponseToken(one.id, one.text, one.start, one.end, **vars(figures), is_special=one.is_special)
+        for one, figures in zip(reply.tokens, statistics, strict=True)
+    )
+
+
+def check_backward(method: SourceMethod, backward: str | None) -> SourceMethod:
+    """The method, which has no backward pass to take."""
+    if backward not in (None, "gradient"):
+        raise WhyformerError(f"{method.name} reads no gradient: backward={backward!r} has nothing to do there.")
+    return method

@@ -1,0 +1,38 @@
+"""Facts World: small documents about invented people and things, with the exact truth of what each answer depends on.
+
+>>> from whyformer.facts import example, without
+>>> story = example(3, hops=2, kind="plain", sentences=4)
+>>> story.question, story.answer
+('Where is the mirror?', 'The mirror is in Manila.')
+>>> causes = story.questions[0].causes[0]
+>>> [story.sentences[number].text for number in causes]
+['Vera is in Manila.', 'Paul gave the mirror to Vera.']
+>>> without(story, causes).answer
+'Unknown.'
+"""
+
+from whyformer.facts.documents import Example, Question, Sentence, question, without
+from whyformer.facts.generation import KINDS, example, examples
+from whyformer.facts.interpreter import UNKNOWN, Fact
+from whyformer.facts.names import COLOURS, CONTAINERS, JOBS, PEOPLE, POOLS, SPLITS, THINGS, TOWNS
+
+__all__ = [
+    "COLOURS",
+    "CONTAINERS",
+    "JOBS",
+    "KINDS",
+    "PEOPLE",
+    "POOLS",
+    "SPLITS",
+    "THINGS",
+    "TOWNS",
+    "UNKNOWN",
+    "Example",
+    "Fact",
+    "Question",
+    "Sentence",
+    "example",
+    "examples",
+    "question",
+    "without",
+]

@@ -1,0 +1,78 @@
+"""What a list of facts says: the answer to a question, and which of the facts it rests on.
+
+A fact holds until the same is said of the same subject anew: the last statement wins. Who or what is with a person, in
+a container or at a town is where that is: places are followed from fact to fact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from whyformer.facts.names import PEOPLE, TOWNS
+
+Relation = Literal["place", "colour", "job"]
+Ask = Literal["where", "who", "colour", "job"]
+UNKNOWN = "unknown"
+# What each question reads: the relation that it follows, and the names at which it ends (any, where none are listed).
+READS: dict[str, tuple[Relation, frozenset[str]]] = {
+    "where": ("place", frozenset(TOWNS)),
+    "who": ("place", frozenset(PEOPLE)),
+    "colour": ("colour", frozenset()),
+    "job": ("job", frozenset()),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Fact:
+    """One thing said of one subject.
+
+    Attributes:
+        relation: What is said: its place, its colour, or the job of a person.
+        subject: A person, thing or container.
+        value: A town, or the person or container that has it; a colour; a job.
+    """
+
+    relation: Relation
+    subject: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class Derivation:
+    """How an answer follows from facts.
+
+    Attributes:
+        value: The name that answers, or "unknown".
+        links: For each step on the way, the facts that state it, by number: any one of them suffices.
+        overridden: The facts on the way that a later one replaced, by number.
+    """
+
+    value: str
+    links: tuple[tuple[int, ...], ...]
+    overridden: tuple[int, ...]
+
+
+def derive(facts: Sequence[Fact], ask: Ask, subject: str) -> Derivation:
+    """The answer to a question about a subject, step by step."""
+    relation, ends = READS[ask]
+    links: list[tuple[int, ...]] = []
+    overridden: list[int] = []
+    value, visited = subject, set[str]()
+    while value not in visited:  # things that contain each other are nowhere
+        visited.add(value)
+        statements = [
+            number for number, fact in enumerate(facts) if fact.subject == value and fact.relation == relation
+        ]
+        if not statements:
+            break
+        value = facts[statements[-1]].value
+        first = len(statements) - 1
+        while first and facts[statements[first - 1]].value == value:
+            first -= 1
+        links.append(tuple(statements[first:]))
+        overridden += statements[:first]
+        if not ends or value in ends:
+            return Derivation(value, tuple(links), tuple(overridden))
+    return Derivation(UNKNOWN, tuple(links), tuple(overridden))

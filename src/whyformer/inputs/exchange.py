@@ -1,0 +1,104 @@
+"""A prompt and the response to it as a model reads them at once (teacher forcing), and rows: parts of a response."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import Inputs, TokenScores
+from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import device_of
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """The tokens of a prompt and of a response; `beginning` is what a decoder beside an encoder starts from.
+
+    Such a model reads the prompt in one stream and writes in another; without it both are one stream.
+    """
+
+    prompt: tuple[int, ...]
+    response: tuple[int, ...]
+    beginning: tuple[int, ...] | None = None
+
+    @property
+    def first(self) -> int:
+        """The position of the response's first token in its stream; it is predicted one before."""
+        return len(self.prompt if self.beginning is None else self.beginning)
+
+    @property
+    def written(self) -> tuple[int, ...]:
+        """The whole stream that the response stands in."""
+        return (*(self.prompt if self.beginning is None else self.beginning), *self.response)
+
+
+@dataclass(frozen=True)
+class Row:
+    """Some tokens of a response, whose score is explained by what stands before the last of them."""
+
+    exchange: Exchange
+    tokens: tuple[int, ...]
+
+    @property
+    def positions(self) -> list[int]:
+        """Where in the stream the tokens are predicted."""
+        return [self.exchange.first + token - 1 for token in self.tokens]
+
+    @property
+    def length(self) -> int:
+        """How much of the stream is read for it."""
+        return self.exchange.first + max(self.tokens)
+
+    @property
+    def has_last(self) -> bool:
+        """Whether all of the response is predicted on the way."""
+        return len(self.exchange.response) - 1 in self.tokens
+
+
+def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row]) -> Inputs:
+    """What the model is given for these rows: to each its exchange up to its last token, padded on the right.
+
+    Where the model can, it computes only the logits of the responses: those of a long prompt would fill the memory.
+    """
+    device = device_of(loaded_model.model)
+    written, is_written = _padded([row.exchange.written[: row.length] for row in rows], device)
+    if loaded_model.task.has_decoder:
+        source, is_source = _padded([row.exchange.prompt for row in rows], device)
+        names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
+        return dict(zip(names, (source, is_source, written, is_written), strict=True))
+    inputs: Inputs = {"input_ids": written, "attention_mask": is_written}
+    if "logits_to_keep" in inspect.signature(loaded_model.model.forward).parameters:
+        inputs["logits_to_keep"] = written.shape[1] - min(row.exchange.first - 1 for row in rows)
+    return inputs
+
+
+def stream_mask(inputs: Inputs) -> str:
+    """The input that says which tokens of the stream that a response stands in are real."""
+    return "decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask"
+
+
+def first_logit(inputs: Inputs) -> int:
+    """The position that the first of the logits is of."""
+    keep: int | None = inputs.get("logits_to_keep")
+    return 0 if keep is None else inputs["input_ids"].shape[1] - keep
+
+
+def row_weights(rows: Sequence[Row], length: int) -> TokenScores:
+    """Where the answer of each row is read: its tokens' predictions, all alike."""
+    weights = torch.zeros(len(rows), length)
+    for number, row in enumerate(rows):
+        weights[number, row.positions] = 1.0 / len(row.tokens)
+    return weights
+
+
+def _padded(sequences: Sequence[Sequence[int]], device: Any) -> tuple[Tensor, Tensor]:
+    """The sequences as one tensor, and which of its entries are theirs; what fills it up is never looked at."""
+    longest = max(map(len, sequences))
+    ids = torch.tensor([[*one, *[0] * (longest - len(one))] for one in sequences], device=device)
+    real = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in sequences], device=device)
+    return ids, real

@@ -1,0 +1,279 @@
+"""A prompt as a person wrote it and as the model reads it: a text, chat messages, or a question about documents."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from string import Formatter
+from typing import Any
+
+from jinja2 import TemplateError
+
+from whyformer.errors import WhyformerError, reason_of
+from whyformer.inputs.read import text_of
+from whyformer.inputs.sentences import Place
+from whyformer.inputs.tokens import Token, text_tokens
+from whyformer.models.loading import LoadedModel
+
+LAYOUT = "{documents}\n\n{question}"
+BETWEEN = "\n\n"  # documents, and messages as a person reads them
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message of a conversation: who wrote it, and where it stands in the prompt's text."""
+
+    role: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Document:
+    """A document of a prompt: what it is called, and where it stands in the prompt's text, its name included."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Region:
+    """A part of a prompt that no sentence reaches out of, and the document or the role that it belongs to."""
+
+    name: str
+    start: int
+    end: int
+
+
+@dataclass(frozen=True)
+class Prompt:
+    """What a model is given before it responds.
+
+    Attributes:
+        text: What people wrote: the text, or the contents of the messages, a blank line between them.
+        tokens: What the model reads, with the characters of `text` that each token stands for; those of a chat
+            template and other special ones stand for none.
+        rendered: The text as it is tokenized: with the chat template's own words.
+        messages: The messages of a conversation, in their order.
+        documents: The documents of a question about them, in their order.
+    """
+
+    text: str
+    tokens: tuple[Token, ...]
+    rendered: str
+    messages: tuple[Message, ...] = ()
+    documents: tuple[Document, ...] = ()
+
+    @property
+    def ids(self) -> list[int]:
+        """The tokens as the model takes them."""
+        return [token.id for token in self.tokens]
+
+    @property
+    def regions(self) -> tuple[Region, ...]:
+        """The text cut at the ends of messages and documents, white space alone left out."""
+        parts: list[Message | Document] = [*self.messages, *self.documents]
+        cuts = sorted({0, len(self.text), *(edge for part in parts for edge in (part.start, part.end))})
+        return tuple(
+            Region(self.name_at(start), start, end) for start, end in pairwise(cuts) if self.text[start:end].strip()
+        )
+
+    def name_at(self, place: int) -> str:
+        """The document that a character belongs to, or else the role of its message; empty where there is neither."""
+        document, message = (_part_at(place, parts) for parts in (self.documents, self.messages))
+        return document.name if document is not None else "" if message is None else message.role
+
+
+def _part_at(place: int, parts: Sequence[Any]) -> Any:
+    number = bisect_right([part.start for part in parts], place) - 1
+    return parts[number] if number >= 0 and place < parts[number].end else None
+
+
+def prompt_of(
+    loaded_model: LoadedModel, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None
+) -> Prompt:
+    """The prompt of a text, of chat messages, or of a question about documents (`context`) laid out by `layout`.
+
+    A layout is a text with {documents} and {question}. Where the tokenizer has a chat template, a question about
+    documents is one message of a user.
+    """
+    tokenizer = loaded_model.tokenizer
+    if tokenizer is None:
+        raise WhyformerError(f"{loaded_model.name} came without a tokenizer: pass processor=….")
+    if isinstance(prompt, (list, tuple)):
+        if context is not None:
+            raise WhyformerError("context goes with a question, not with messages: put the documents into a message.")
+        return _chat_prompt(loaded_model, [_checked_message(message) for message in prompt])
+    if isinstance(prompt, str) and not prompt.strip():
+        raise WhyformerError("The prompt is empty: give a text, chat messages, or a question with context=[…].")
+    text = str(text_of(prompt)) if isinstance(prompt, (str, Path)) else _refuse(prompt)
+    if context is None:
+        if layout is not None:
+            raise WhyformerError("layout says where the documents of context=[…] go, and there are none.")
+        return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text)
+    text, documents = lay_out(text, context, LAYOUT if layout is None else layout)
+    if getattr(tokenizer, "chat_template", None):
+        whole = _chat_prompt(loaded_model, [{"role": "user", "content": text}])
+        # A template may strip a message; the layout's own white space is all that it takes.
+        taken = text.index(whole.text)
+        last = len(whole.text)
+        placed = tuple(Document(one.name, max(0, one.start - taken), min(last, one.end - taken)) for one in documents)
+        return Prompt(whole.text, whole.tokens, whole.rendered, whole.messages, placed)
+    return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text, documents=documents)
+
+
+def without(prompt: Prompt, places: Iterable[Place]) -> str | list[dict[str, str]]:
+    """What `prompt_of` is to be given for the same prompt with these places of its text removed."""
+    removed = sorted(places)
+
+    def rest(start: int, end: int) -> str:
+        kept = []
+        for first, last in removed:
+            if first < end and last > start:
+                kept.append(prompt.text[start : max(start, first)])
+                start = max(start, last)
+        return "".join((*kept, prompt.text[start:end]))
+
+    if not prompt.messages:
+        return rest(0, len(prompt.text))
+    return [{"role": message.role, "content": rest(message.start, message.end)} for message in prompt.messages]
+
+
+def lay_out(question: str, context: Sequence[Any], layout: str) -> tuple[str, tuple[Document, ...]]:
+    """The text of a question about documents, and where each of them stands in it."""
+    named = [_checked_document(number, document) for number, document in enumerate(context, 1)]
+    if not named:
+        raise WhyformerError("context=[] has no document: give at least one, or leave it out.")
+    pieces = _checked_layout(layout)
+    text, documents = "", []
+    for words, field in pieces:
+        text += words
+        if field == "question":
+            text += question
+        elif field == "documents":
+            for number, (name, content) in enumerate(named):
+                text += BETWEEN if number else ""
+                documents.append(Document(name, len(text), len(text) + len(content)))
+                text += content
+    return text, tuple(documents)
+
+
+def _checked_layout(layout: str) -> list[tuple[str, str | None]]:
+    try:
+        pieces = [(words, field) for words, field, _, _ in Formatter().parse(layout)]
+    except (TypeError, ValueError):
+        pieces = []
+    if sorted(field for _, field in pieces if field is not None) != ["documents", "question"]:
+        raise WhyformerError(f"layout={layout!r:.60}: a text with {{documents}} and {{question}}, each once.")
+    return pieces
+
+
+def _checked_document(number: int, document: Any) -> tuple[str, str]:
+    """The name of a document and what stands for it in the prompt: its text, after its name where it was given one."""
+    if isinstance(document, str):
+        name, text, shown = f"document {number}", document, document
+    else:
+        if isinstance(document, Mapping) and {"name", "text"} <= set(document):
+            document = (document["name"], document["text"])
+        if not (isinstance(document, (tuple, list)) and len(document) == 2 and all(map(_is_text, document))):
+            raise WhyformerError(
+                f"Document {number} of context is a text, (name, text) or {{'name': …, 'text': …}}, "
+                f"not {document!r:.40}."
+            )
+        name, text = document
+        shown = f"{name}: {text}"
+    if not text.strip():
+        raise WhyformerError(f"The document {name!r} is empty: leave it out, or give its text.")
+    return name, shown
+
+
+def _checked_message(message: Any) -> dict[str, Any]:
+    is_message = isinstance(message, Mapping) and all(_is_text(message.get(key)) for key in ("role", "content"))
+    if not is_message:
+        raise WhyformerError(f"A message is {{'role': …, 'content': …}}, both texts, not {message!r:.60}.")
+    return dict(message)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _refuse(prompt: Any) -> str:
+    kind = type(prompt).__name__
+    raise WhyformerError(f"A prompt is a text, a Path to one, or a list of chat messages, not {kind} {prompt!r:.40}.")
+
+
+def _chat_prompt(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> Prompt:
+    """A conversation through the tokenizer's own template; its tokens laid on what the messages say."""
+    if not any(message["content"].strip() for message in messages):
+        raise WhyformerError("The prompt is empty: give at least one message with content.")
+    if not getattr(loaded_model.tokenizer, "chat_template", None):
+        raise WhyformerError(
+            f"The tokenizer of {loaded_model.name} has no chat template for messages: give a text, or set "
+            "tokenizer.chat_template."
+        )
+    rendered = render_messages(loaded_model, messages)
+    places = _content_places(loaded_model, messages, rendered)
+    text, parts = "", []
+    for message, (start, end) in zip(messages, places, strict=True):
+        text += BETWEEN if text else ""
+        parts.append(Message(message["role"], len(text), len(text) + end - start))
+        text += rendered[start:end]
+    tokens = text_tokens(rendered, loaded_model.tokenizer, add_special_tokens=False)
+    shifts = [(place, part.start - place[0]) for place, part in zip(places, parts, strict=True)]
+    return Prompt(text, tuple(_moved(token, shifts, text) for token in tokens), rendered, tuple(parts))
+
+
+def render_messages(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> str:
+    """The text that the tokenizer's chat template makes of messages, up to where the response begins."""
+    try:
+        return str(loaded_model.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+    except (TemplateError, TypeError, KeyError) as error:
+        roles = ", ".join(message["role"] for message in messages)
+        raise WhyformerError(
+            f"The chat template of {loaded_model.name} does not take these messages (roles: {roles}): "
+            f"{reason_of(error)}"
+        ) from error
+
+
+def _content_places(loaded_model: LoadedModel, messages: list[dict[str, Any]], rendered: str) -> list[Place]:
+    """Where the template has put each message's content, which it may have stripped of white space.
+
+    What it writes around them is seen where the contents are marks: content may look like the template's own words.
+    """
+    marks = [f"\ue000{number}\ue001" for number in range(len(messages))]
+    skeleton = render_messages(
+        loaded_model, [message | {"content": mark} for message, mark in zip(messages, marks, strict=True)]
+    )
+    places, place = [], 0
+    for number, mark in enumerate(marks):
+        words, is_there, skeleton = skeleton.partition(mark)
+        place += len(words)
+        following = skeleton.partition(marks[number + 1])[0] if number + 1 < len(marks) else skeleton
+        content = messages[number]["content"]
+        versions = (content, content.rstrip(), content.lstrip(), content.strip())
+        version = next((one for one in versions if rendered.startswith(one + following, place)), None)
+        if not is_there or version is None:
+            raise WhyformerError(
+                f"The chat template of {loaded_model.name} leaves out or changes the content of message {number + 1} "
+                f"({messages[number]['role']}): its tokens cannot be laid on it."
+            )
+        places.append((place, place + len(version)))
+        place += len(version)
+    return places
+
+
+def _moved(token: Token, shifts: Sequence[tuple[Place, int]], text: str) -> Token:
+    """A token of the rendered text on the text that people wrote; one of the template's own words is special."""
+    before = 0
+    for (start, end), shift in shifts:
+        if max(start, token.start) < min(end, token.end):
+            first, last = max(start, token.start) + shift, min(end, token.end) + shift
+            return Token(token.id, text[first:last], first, last, token.is_special)
+        if end <= token.start:
+            before = end + shift
+    return Token(token.id, token.text, before, before, is_special=True)

@@ -1,0 +1,55 @@
+"""A prompt as the model reads it when parts of its text are taken out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from whyformer.errors import WhyformerError
+from whyformer.inputs.prompt import Prompt, render_messages, without
+from whyformer.inputs.sentences import Place
+from whyformer.models.loading import LoadedModel
+
+
+def ids_without(loaded_model: LoadedModel, prompt: Prompt, places: Iterable[Place]) -> list[int]:
+    """The tokens of a prompt whose text lacks these places; through the same chat template, if there is one.
+
+    Where nothing is left, the token that a text begins with stands for it: a response is predicted from something.
+    """
+    tokenizer = loaded_model.tokenizer
+    rest = without(prompt, with_white_space(prompt.text, places))
+    text = rest if isinstance(rest, str) else render_messages(loaded_model, rest)
+    ids: list[int] = tokenizer(text, add_special_tokens=isinstance(rest, str), verbose=False)["input_ids"]
+    return ids or [_beginning(loaded_model)]
+
+
+def with_white_space(text: str, places: Iterable[Place]) -> list[Place]:
+    """Places to be taken out, each with the white space on one side of it, so that its neighbours stay apart as before.
+
+    The side with fewer line ends goes: the end of a paragraph remains one. Places with only white space between them
+    are one place.
+    """
+    joined: list[Place] = []
+    for start, end in sorted(places):
+        if joined and not text[joined[-1][1] : start].strip():
+            start = joined.pop()[0]
+        joined.append((start, end))
+    return [_widened(text, place) for place in joined]
+
+
+def _widened(text: str, place: Place) -> Place:
+    start, end = len(text[: place[0]].rstrip()), len(text) - len(text[place[1] :].lstrip())
+    before, after = text[start : place[0]], text[place[1] : end]
+    if start == 0 or (end < len(text) and before.count("\n") > after.count("\n")):
+        return place[0], end
+    return start, place[1]
+
+
+def _beginning(loaded_model: LoadedModel) -> int:
+    tokenizer = loaded_model.tokenizer
+    for token in (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id):
+        if token is not None:
+            return int(token)
+    raise WhyformerError(
+        f"Without these sources nothing is left of the prompt, and the tokenizer of {loaded_model.name} has no token "
+        "that a text begins with: choose smaller sources, or put something before them."
+    )

@@ -1,0 +1,115 @@
+"""What a response can come from: the tokens, words, sentences, paragraphs, messages or documents of its prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any, Literal, get_args
+
+from whyformer.errors import WhyformerError, nearest
+from whyformer.inputs.prompt import Prompt
+from whyformer.inputs.sentences import Place, paragraph_places, sentence_places
+from whyformer.inputs.tokens import tokens_on
+from whyformer.inputs.words import word_spans
+
+SourceKind = Literal["token", "word", "sentence", "paragraph", "message", "document"]
+Sources = SourceKind | Sequence[Place] | None
+
+_SPLITTERS: dict[str, Callable[[str], list[Place]]] = {
+    "word": word_spans,
+    "sentence": sentence_places,
+    "paragraph": paragraph_places,
+}
+
+
+@dataclass(frozen=True)
+class Source:
+    """A part of a prompt that a response may come from.
+
+    Attributes:
+        kind: "token", "word", "sentence", "paragraph", "message", "document", or "span" for one of the caller's own.
+        name: The document or the role of the message that it is or lies in; empty where there is neither.
+        start: Its first character in the prompt's text.
+        end: The character after its last one.
+        text: Its characters.
+        tokens: The numbers of its tokens in the prompt.
+    """
+
+    kind: str
+    name: str
+    start: int
+    end: int
+    text: str
+    tokens: tuple[int, ...]
+
+
+def sources_of(prompt: Prompt, sources: Sources = None) -> tuple[Source, ...]:
+    """The sources of a prompt, in the order of its text: a kind, or the caller's own places.
+
+    Without any, sentences where there are several and words where there is one.
+    """
+    if sources is None:
+        sentences = sources_of(prompt, "sentence")
+        return sentences if len(sentences) > 1 else sources_of(prompt, "word")
+    if not isinstance(sources, str):
+        return _own_sources(prompt, sources)
+    if sources not in get_args(SourceKind):
+        raise WhyformerError(f"sources={sources!r}. {nearest(sources, get_args(SourceKind))}")
+    if sources == "token":
+        return tuple(
+            Source("token", prompt.name_at(token.start), token.start, token.end, token.text, (number,))
+            for number, token in enumerate(prompt.tokens)
+            if not token.is_special
+        )
+    places = _places(prompt, sources)
+    by_place = tokens_on(places, prompt.tokens, prompt.text)
+    made = _made(prompt, sources, places, by_place)
+    return tuple(source for source in made if source.tokens)
+
+
+def _places(prompt: Prompt, kind: SourceKind) -> list[Place]:
+    if kind in _SPLITTERS:
+        return [
+            (region.start + start, region.start + end)
+            for region in prompt.regions
+            for start, end in _SPLITTERS[kind](prompt.text[region.start : region.end])
+        ]
+    parts = prompt.messages if kind == "message" else prompt.documents
+    if not parts:
+        way_out = "give messages as prompt" if kind == "message" else "give documents by context=[…]"
+        raise WhyformerError(f"sources={kind!r}: the prompt has no {kind}s, {way_out} or choose sentences.")
+    return [(part.start, part.end) for part in parts]
+
+
+def _own_sources(prompt: Prompt, sources: Iterable[Any]) -> tuple[Source, ...]:
+    places = sorted(checked_place(place, prompt.text, "source", "prompt") for place in sources)
+    if not places:
+        raise WhyformerError("sources=[] names no part of the prompt: give (start, end) of each, or a kind.")
+    for first, second in pairwise(places):
+        if second[0] < first[1]:
+            raise WhyformerError(f"The sources {first} and {second} overlap: a character belongs to one source.")
+    made = _made(prompt, "span", places, tokens_on(places, prompt.tokens, prompt.text))
+    empty = next((source for source in made if not source.tokens), None)
+    if empty is not None:
+        where = (empty.start, empty.end)
+        raise WhyformerError(f"The source {where}, {empty.text!r:.40}, holds no token of its own: widen it.")
+    return made
+
+
+def checked_place(place: Any, text: str, noun: str, owner: str) -> Place:
+    """A caller's (start, end) as it must be."""
+    is_pair = isinstance(place, (tuple, list)) and len(place) == 2 and all(type(end) is int for end in place)
+    if not is_pair:
+        raise WhyformerError(f"A {noun} is (start, end) in characters of the {owner}, not {place!r:.40}.")
+    start, end = place
+    if not 0 <= start < end <= len(text):
+        raise WhyformerError(f"The {noun} {(start, end)} is not in the {owner}, which has {len(text)} characters.")
+    return start, end
+
+
+def _made(prompt: Prompt, kind: str, places: Sequence[Place], tokens: Sequence[tuple[int, ...]]) -> tuple[Source, ...]:
+    return tuple(
+        Source(kind, prompt.name_at(start), start, end, prompt.text[start:end], numbers)
+        for (start, end), numbers in zip(places, tokens, strict=True)
+    )

@@ -1,0 +1,103 @@
+"""What of a response is asked about: all of it, its sentences, words or tokens, or places that the caller names."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any, Literal
+
+from whyformer.errors import WhyformerError
+from whyformer.inputs.sentences import Place, sentence_places
+from whyformer.inputs.sources import checked_place
+from whyformer.inputs.tokens import Placed, tokens_on
+from whyformer.inputs.words import word_spans
+
+SpanKind = Literal["response", "sentence", "word", "token"]
+Units = str | Sequence[Place | str] | None  # a SpanKind, a quotation, or several places and quotations
+
+_SPLITTERS: dict[str, Callable[[str], list[Place]]] = {"sentence": sentence_places, "word": word_spans}
+
+
+@dataclass(frozen=True)
+class Span:
+    """A part of a response that is asked about.
+
+    Attributes:
+        start: Its first character in the response's text.
+        end: The character after its last one.
+        text: Its characters.
+        tokens: The numbers of its tokens in the response.
+    """
+
+    start: int
+    end: int
+    text: str
+    tokens: tuple[int, ...]
+
+
+def spans_of(text: str, tokens: Sequence[Placed], units: Units = None) -> tuple[Span, ...]:
+    """The spans of a response: a kind, a quotation of it, or a list of quotations and places (start, end).
+
+    Without any, sentences where there are several, else the whole. Special tokens are in none.
+    """
+    if all(token.is_special for token in tokens):
+        raise WhyformerError(f"The response {text!r:.40} has only special tokens: there is nothing to explain.")
+    if units is None:
+        sentences = spans_of(text, tokens, "sentence")
+        return sentences if len(sentences) > 1 else spans_of(text, tokens, "response")
+    if units == "response":
+        numbers = tuple(number for number, token in enumerate(tokens) if not token.is_special)
+        return (Span(0, len(text), text, numbers),)
+    if units == "token":
+        return tuple(
+            Span(token.start, token.end, text[token.start : token.end], (number,))
+            for number, token in enumerate(tokens)
+            if not token.is_special
+        )
+    if isinstance(units, str) and units in _SPLITTERS:
+        places = _SPLITTERS[units](text)
+        by_place = zip(places, tokens_on(places, tokens, text), strict=True)
+        return tuple(Span(start, end, text[start:end], numbers) for (start, end), numbers in by_place if numbers)
+    return tuple(_own_spans(text, tokens, [units] if isinstance(units, str) else units))
+
+
+def _own_spans(text: str, tokens: Sequence[Placed], units: Iterable[Any]) -> Iterator[Span]:
+    places = [place for unit in units for place in _own_places(text, unit)]
+    if not places:
+        raise WhyformerError("units=[] names no part of the response: quote some, or give (start, end) of each.")
+    for start, end in places:
+        (numbers,) = tokens_on([(start, end)], tokens, text)
+        if not numbers:
+            raise WhyformerError(f"The span {(start, end)}, {text[start:end]!r:.40}, holds no token of the response.")
+        yield Span(start, end, text[start:end], numbers)
+
+
+def _own_places(text: str, unit: Any) -> list[Place]:
+    """Where a quotation stands, everywhere that it does; or the place itself."""
+    if not isinstance(unit, str):
+        return [checked_place(unit, text, "span", "response")]
+    places = [match.span() for match in re.finditer(re.escape(unit), text)] if unit.strip() else []
+    if not places:
+        raise WhyformerError(f"{unit!r:.60} is not in the response. The nearest there: {_nearest_words(unit, text)!r}.")
+    return places
+
+
+def _nearest_words(quotation: str, text: str) -> str:
+    """The words of a text that are most like a quotation, about as many of them as it has."""
+    words, count = word_spans(text), max(1, len(word_spans(quotation)))
+    windows = [
+        text[words[first][0] : words[last - 1][1]]
+        for size in {max(1, count - 1), count, count + 1}
+        for first in range(max(1, len(words) - size + 1))
+        if (last := min(len(words), first + size)) > first
+    ]
+    matcher = SequenceMatcher(autojunk=False)
+    matcher.set_seq2(quotation.casefold())
+
+    def likeness(window: str) -> float:
+        matcher.set_seq1(window.casefold())
+        return matcher.ratio()
+
+    return max(windows, key=likeness, default=text)

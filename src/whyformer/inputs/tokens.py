@@ -1,0 +1,112 @@
+"""The tokens of a prompt or a response, and the characters that each stands for."""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from whyformer.errors import WhyformerError
+from whyformer.inputs.chunks import spell
+from whyformer.inputs.sentences import Place
+
+
+@dataclass(frozen=True)
+class Token:
+    """A token, and the characters of its text that it stands for.
+
+    A special one is no part of what a person wrote (a beginning, a chat template's marker): it stands for no character,
+    and its `text` is what the tokenizer calls it.
+    """
+
+    id: int
+    text: str
+    start: int
+    end: int
+    is_special: bool = False
+
+
+class Placed(Protocol):
+    """What lies on characters of a text: a token of a prompt, or of a response."""
+
+    @property
+    def start(self) -> int: ...
+    @property
+    def end(self) -> int: ...
+    @property
+    def is_special(self) -> bool: ...
+
+
+def text_tokens(text: str, tokenizer: Any, *, add_special_tokens: bool) -> tuple[Token, ...]:
+    """The tokens of a text as its tokenizer cuts it; white space belongs to the token after it."""
+    if not getattr(tokenizer, "is_fast", False):
+        raise WhyformerError(f"{type(tokenizer).__name__} has no character offsets: a fast tokenizer is needed.")
+    encoding = tokenizer(text, add_special_tokens=add_special_tokens, verbose=False).encodings[0]
+    markers = special_ids(tokenizer)
+    tokens, reached = [], 0
+    rows = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True)
+    for token, name, (start, end), is_added in rows:
+        if is_added or token in markers:
+            reached = reached if is_added else max(reached, end)
+            tokens.append(Token(token, name, reached, reached, is_special=True))
+            continue
+        if start == end:  # some tokenizers leave white space out of a token, and so all of one that has nothing else
+            start, end = reached, reached + _white_space(text, reached, tokenizer.decode([token]))
+        elif reached < start and not text[reached:start].strip():
+            start = reached
+        reached = max(reached, end)
+        tokens.append(Token(token, text[start:end], start, end))
+    return tuple(tokens)
+
+
+def _white_space(text: str, place: int, characters: str) -> int:
+    """How many characters from a place of a text a token of white space stands for."""
+    return len(characters) if not characters.strip() and text.startswith(characters, place) else 0
+
+
+def id_tokens(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) -> tuple[str, tuple[Token, ...]]:
+    """The text that these tokens spell after those before them, and the tokens laid on it."""
+    text, names, offsets = spell(list(ids), tokenizer, list(before))
+    markers = special_ids(tokenizer)
+    tokens = [
+        Token(token, name if token in markers else text[start:end], start, end, token in markers)
+        for token, name, (start, end) in zip(ids, names, offsets, strict=True)
+    ]
+    return text, tuple(tokens)
+
+
+def special_ids(tokenizer: Any) -> set[int]:
+    """The tokens that are no part of a text; one that stands for an unknown word is."""
+    return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+
+
+def tokens_on(places: Sequence[Place], tokens: Sequence[Placed], text: str) -> list[tuple[int, ...]]:
+    """For each place (in order, apart from each other) the tokens that lie on it; a token lies on one place at most.
+
+    One that reaches over two lies on that of which it holds more characters, white space before a word not counted.
+    """
+    starts = [start for start, _ in places]
+    by_place: list[list[int]] = [[] for _ in places]
+    for number, token in enumerate(tokens):
+        start, end = _core(token, text)
+        if token.is_special or start >= end:
+            continue
+        first = max(0, bisect_right(starts, start) - 1)
+        shared: dict[int, int] = {}
+        for place in range(first, len(places)):
+            if places[place][0] >= end:
+                break
+            shared[place] = min(end, places[place][1]) - max(start, places[place][0])
+        best = max(shared, key=lambda place: shared[place], default=None)
+        if best is not None and shared[best] > 0:
+            by_place[best].append(number)
+    return [tuple(numbers) for numbers in by_place]
+
+
+def _core(token: Placed, text: str) -> Place:
+    """The characters of a token without white space around them, where it has others."""
+    part = text[token.start : token.end]
+    if not part.strip():
+        return token.start, token.end
+    return token.start + len(part) - len(part.lstrip()), token.end - len(part) + len(part.rstrip())

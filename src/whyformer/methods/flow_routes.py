@@ -1,0 +1,125 @@
+"""Information flow routes: how near each attention edge comes to the state that it is added to."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import State, StreamScores, TokenMask, TokenScores, at_least_float32
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.methods.registry import method
+from whyformer.models.readout import ReadOut
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.record import TILE, AttentionRecord
+from whyformer.tracing.streams import summed
+from whyformer.tracing.trace import Trace
+
+
+@method("flow_routes", reads=Reads(maps="all", edges=True))
+def flow_routes(trace: Trace, *, hops: int = 0, span: Tensor | None = None) -> StreamScores:
+    """Share of each key's edges in the state they are added to, summed over blocks (Ferrando & Voita 2024; FlashTrace).
+
+    The positions that are read, as many as they are, count as one sink: their states and edges are added up first.
+    `hops` rounds hand on what falls on `span`, a mask of the positions of a reasoning: it becomes the sink weights of
+    the next round, whose scores count by the share handed on.
+    """
+    span = _span_mask(trace, hops, span)
+    stream, sinks, handed_on = trace.readout.stream, trace.readouts, torch.ones_like(trace.readout.weights[:, :1])
+    parts: list[tuple[str, TokenScores]] = []
+    for hop in range(hops + 1):
+        shares = summed(part for sink in sinks for part in _edge_shares(trace, sink))
+        scores = {name: values * handed_on for name, values in shares.items()}
+        if hop < hops:
+            scores.setdefault(stream, torch.zeros_like(span, dtype=handed_on.dtype))  # a pool reads only others
+            on_span = scores[stream] * span
+            total = torch.cat([*scores.values()], dim=1).sum(dim=1, keepdim=True)
+            handed_on = handed_on * _divided(on_span.sum(dim=1, keepdim=True), total)
+            sinks = (ReadOut(stream, _divided(on_span, on_span.sum(dim=1, keepdim=True))),)
+            scores[stream] = scores[stream] - on_span
+        parts += scores.items()
+    return summed(parts)
+
+
+def _edge_shares(trace: Trace, sink: ReadOut) -> list[tuple[str, TokenScores]]:
+    """e_j of every block at a weighted sink, by the stream of the keys."""
+    records = [record for step in trace.steps_from(0) for record in step if record.query_stream == sink.stream]
+    return [(record.key_stream, edge_shares(record, sink)) for record in records]
+
+
+def edge_shares(record: AttentionRecord, sink: ReadOut) -> TokenScores:
+    """e_j = Σ_h p(f_jh, x') / (Σ_jh p(f_jh, x') + p(x, x')), x and x' the sink's state before and after attention.
+
+    f_jh = Σ_i r_i A_h[i, j] v_jh W_oh is what the edge from key j carries by head h; p is the proximity.
+    """
+    before, after = record.query_states
+    parts = {"the residual state": before, "W_v": record.linear_value, "W_o": record.output_weight}
+    missing = [name for name, part in parts.items() if part is None]
+    if before is None or after is None or missing:
+        raise UnsupportedModel(
+            f"flow_routes needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}), "
+            "which is no plain linear layer on a residual stream (LoRA, quantised?). Merge the adapter, or use rollout."
+        )
+    before, after = (_sink_state(state, sink) for state in (before, after))
+    edges = _edge_proximities(record, sink, after)
+    return _divided(edges, edges.sum(dim=1, keepdim=True) + proximity(before, after).clamp(min=0)[:, None])
+
+
+def _edge_proximities(record: AttentionRecord, sink: ReadOut, after: Tensor) -> TokenScores:
+    """Σ_h p(f_jh, x'), head by head and for some keys at a time: the edges' vectors are never all there."""
+    assert record.linear_value is not None
+    assert record.output_weight is not None
+    attention, values = _sink_attention(record, sink), record.linear_value()
+    heads, keys, width = values.shape[1:]
+    outputs = record.output_weight.unflatten(-1, (heads, width))  # [channel, head, feature]
+    near = torch.zeros_like(attention[:, 0])
+    run = max(1, TILE // (len(after) * after.shape[1]))
+    for head in range(heads):
+        for part in (slice(start, start + run) for start in range(0, keys, run)):
+            carried = at_least_float32(values[:, head, part]).to(after) @ outputs[:, head].T.to(after)
+            near[:, part] += proximity(attention[:, head, part, None] * carried, after[:, None]).clamp(min=0)
+    return near
+
+
+def _sink_state(state: State, sink: ReadOut) -> Tensor:
+    """Σ_i r_i x_i over the positions of the sink."""
+    positions, weights = sink.rows
+    return torch.einsum("bq,bqc->bc", weights, state.take_along_dim(positions[..., None], dim=1).to(weights))
+
+
+def _sink_attention(record: AttentionRecord, sink: ReadOut) -> Tensor:
+    """Σ_i r_i A_h[i, j], a weight per head and key, from the rows of the sink alone."""
+    positions, weights = sink.rows
+    picked = record.pick(positions)
+    if picked.output_scale is not None:  # of a norm between W_o and the residual stream
+        weights = weights * picked.output_scale.to(weights)
+    parts = [torch.einsum("bq,bhqk->bhk", weights[:, rows], tile.map.to(weights)) for rows, tile in picked.tiles()]
+    return torch.stack(parts).sum(dim=0)
+
+
+def proximity(part: Tensor, whole: Tensor) -> Tensor:
+    """‖x‖₁ − ‖a − x‖₁ over the last axis.
+
+    Channel by channel |x| − |a − x| is min(g, 2|x| − g) with g = a sign(x): a small part loses no digits to the whole.
+    """
+    along = torch.where(whole < 0, -part, part)
+    return torch.minimum(along, 2 * whole.abs() - along).sum(dim=-1)
+
+
+def _divided(part: Tensor, total: Tensor) -> Tensor:
+    """part / total, and 0 where there is nothing."""
+    return part / total.where(total > 0, 1.0)
+
+
+def _span_mask(trace: Trace, hops: int, span: Tensor | None) -> TokenMask:
+    length = trace.mask.shape[1]
+    if hops < 0:
+        raise WhyformerError(f"flow_routes: hops={hops}. It is 0 or more.")
+    if span is None:
+        if hops:
+            raise WhyformerError(
+                f"flow_routes: hops={hops} needs span=…, a mask of the {length} positions to hop through."
+            )
+        return torch.zeros_like(trace.mask)
+    if span.shape[-1] != length:
+        raise WhyformerError(f"flow_routes: span has {span.shape[-1]} positions, the stream {length} tokens.")
+    return span.to(trace.mask.device).bool().expand(trace.mask.shape)

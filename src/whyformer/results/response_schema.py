@@ -1,0 +1,172 @@
+"""A response as plain data, for scripts and for files: written here, and checked when it is read."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+
+from whyformer.errors import WhyformerError
+from whyformer.inputs.prompt import Document, Message, Prompt
+from whyformer.inputs.sources import Source
+from whyformer.inputs.spans import Span
+from whyformer.inputs.tokens import Token
+from whyformer.results.response import Response
+from whyformer.results.response_parts import ResponseToken, Sinks
+from whyformer.results.schema import (
+    as_json,
+    read_boolean,
+    read_field,
+    read_integer,
+    read_list_of,
+    read_mapping,
+    read_number,
+    read_offsets,
+    read_text,
+)
+
+ARRAYS = ("scores", "token_scores", "earlier")  # of which the last two may be None
+
+
+def response_dict(response: Response) -> dict[str, Any]:
+    """The response as numbers, strings, lists and dicts, as JSON holds them."""
+    arrays = {name: getattr(response, name) for name in ARRAYS}
+    return {
+        "prompt": {
+            "text": response.prompt.text,
+            "rendered": response.prompt.rendered,
+            "messages": [asdict(message) for message in response.prompt.messages],
+            "documents": [asdict(document) for document in response.prompt.documents],
+            "tokens": _columns(response.prompt.tokens),
+        },
+        "text": response.text,
+        "tokens": {
+            **_columns(response.tokens),
+            "log_probabilities": [token.log_probability for token in response.tokens],
+            "entropies": [token.entropy for token in response.tokens],
+            "ranks": [token.rank for token in response.tokens],
+        },
+        "rows": [asdict(row) | {"tokens": list(row.tokens)} for row in response.rows],
+        "sources": [asdict(source) | {"tokens": list(source.tokens)} for source in response.sources],
+        **{name: None if values is None else values.tolist() for name, values in arrays.items()},
+        "sinks": [asdict(sinks) for sinks in response.sinks],
+        "aggregate": response.aggregate,
+        "leaves_out_sinks": response.leaves_out_sinks,
+        "method": response.method,
+        "model": response.model,
+        "options": {name: as_json(value) for name, value in response.options.items()},
+        "notes": list(response.notes),
+        "seed": response.seed,
+    }
+
+
+def _columns(tokens: Sequence[Token | ResponseToken]) -> dict[str, list[Any]]:
+    return {
+        "ids": [token.id for token in tokens],
+        "texts": [token.text for token in tokens],
+        "offsets": [[token.start, token.end] for token in tokens],
+        "special": [token.is_special for token in tokens],
+    }
+
+
+def read_response(document: Any) -> Response:
+    """The response of a document, in which scores are arrays or lists of lists; every field checked."""
+    prompt = read_field(document, "prompt", read_mapping)
+    seed = document.get("seed")
+    return Response(
+        prompt=Prompt(
+            text=read_field(prompt, "text", read_text),
+            tokens=tuple(Token(**fields) for fields in _rows(read_field(prompt, "tokens", read_mapping))),
+            rendered=read_field(prompt, "rendered", read_text),
+            messages=tuple(read_field(prompt, "messages", read_list_of(_message))),
+            documents=tuple(read_field(prompt, "documents", read_list_of(_document))),
+        ),
+        text=read_field(document, "text", read_text),
+        tokens=tuple(_response_tokens(read_field(document, "tokens", read_mapping))),
+        rows=tuple(read_field(document, "rows", read_list_of(_span))),
+        sources=tuple(read_field(document, "sources", read_list_of(_source))),
+        scores=read_field(document, "scores", _array),
+        token_scores=read_field(document, "token_scores", _array_or_none),
+        earlier=read_field(document, "earlier", _array_or_none),
+        sinks=tuple(read_field(document, "sinks", read_list_of(_sinks))),
+        aggregate=read_field(document, "aggregate", read_text),  # type: ignore[arg-type]  # checked when it is used
+        leaves_out_sinks=read_field(document, "leaves_out_sinks", read_boolean),
+        method=read_field(document, "method", read_text),
+        model=read_field(document, "model", read_text),
+        options=read_field(document, "options", read_mapping),
+        notes=tuple(read_field(document, "notes", read_list_of(read_text))),
+        seed=None if seed is None else read_integer(seed),
+    )
+
+
+def _rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
+    """The columns of tokens as fields of each."""
+    ids, texts = read_field(columns, "ids", read_list_of(read_integer)), read_field(columns, "texts", _texts)
+    offsets = read_field(columns, "offsets", read_list_of(read_offsets))
+    special = read_field(columns, "special", read_list_of(read_boolean))
+    if not len(ids) == len(texts) == len(offsets) == len(special):
+        raise WhyformerError(f"its tokens have {len(ids)} ids, {len(texts)} texts and {len(offsets)} offsets")
+    return [
+        {"id": token, "text": text, "start": start, "end": end, "is_special": is_special}
+        for token, text, (start, end), is_special in zip(ids, texts, offsets, special, strict=True)
+    ]
+
+
+def _response_tokens(columns: dict[str, Any]) -> list[ResponseToken]:
+    rows = _rows(columns)
+    log_probabilities, entropies = (
+        read_field(columns, name, read_list_of(read_number)) for name in ("log_probabilities", "entropies")
+    )
+    ranks = read_field(columns, "ranks", read_list_of(read_integer))
+    if not len(rows) == len(log_probabilities) == len(entropies) == len(ranks):
+        raise WhyformerError(f"its {len(rows)} tokens have {len(ranks)} ranks and {len(entropies)} entropies")
+    return [
+        ResponseToken(**fields, log_probability=log_probability, entropy=entropy, rank=rank)
+        for fields, log_probability, entropy, rank in zip(rows, log_probabilities, entropies, ranks, strict=True)
+    ]
+
+
+def _texts(value: Any) -> list[str]:
+    return read_list_of(read_text)(value)
+
+
+def _place(document: Any) -> dict[str, int]:
+    return {name: read_field(document, name, read_integer) for name in ("start", "end")}
+
+
+def _message(document: Any) -> Message:
+    return Message(read_field(document, "role", read_text), **_place(document))
+
+
+def _document(document: Any) -> Document:
+    return Document(read_field(document, "name", read_text), **_place(document))
+
+
+def _span(document: Any) -> Span:
+    tokens = tuple(read_field(document, "tokens", read_list_of(read_integer)))
+    return Span(**_place(document), text=read_field(document, "text", read_text), tokens=tokens)
+
+
+def _source(document: Any) -> Source:
+    kind, name = (read_field(document, key, read_text) for key in ("kind", "name"))
+    span = _span(document)
+    return Source(kind, name, span.start, span.end, span.text, span.tokens)
+
+
+def _sinks(document: Any) -> Sinks:
+    return Sinks(**{name: read_field(document, name, read_number) for name in ("first_token", "special", "earlier")})
+
+
+def _array(value: Any) -> np.ndarray:
+    if isinstance(value, np.ndarray):
+        return value
+    rows = read_list_of(read_list_of(read_number))(value)
+    if len(set(map(len, rows))) > 1:
+        raise TypeError("rows of different lengths, not a table")
+    return np.array(rows, dtype=np.float32).reshape(len(rows), -1 if rows and rows[0] else 0)
+
+
+def _array_or_none(value: Any) -> np.ndarray | None:
+    return None if value is None else _array(value)

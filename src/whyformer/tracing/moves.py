@@ -1,0 +1,49 @@
+"""What moving the entries of a tensor about does to what is known of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.tracing.tags import Move, Tag, Weights, Written
+
+# Moves that change the order of axes.
+SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
+
+
+def moved(tag: Tag | None, name: str) -> Tag | None:
+    """The tag after a move: swapped axes matter to what is written, and undo what a map is."""
+    if name not in SWAPPING:
+        return tag
+    if isinstance(tag, Written):
+        return replace(tag, is_swapped=not tag.is_swapped)
+    return None if isinstance(tag, Weights) else tag
+
+
+def mixes(operands: list[Any]) -> bool:
+    """Whether the product contracts the map's keys: always for a matrix product, by its letters for einsum."""
+    if not isinstance(operands[0], str):
+        return isinstance(operands[1], Tensor)
+    terms, _, result = operands[0].replace(" ", "").partition("->")
+    weights = terms.split(",")[0]
+    return len(weights) > 1 and weights[-2] in result and weights[-1] not in result
+
+
+def repeating(shape: torch.Size) -> Move:
+    """The move to as many heads as this shape has, where each of fewer is read by several."""
+    return lambda x: x.repeat_interleave(shape[-3] // x.shape[-3], dim=-3)
+
+
+def part_of(move: Callable[..., Any], number: int) -> Move:
+    """A move of which only one of several results is taken."""
+    return lambda x: move(x)[number]
+
+
+def only_part(parts: Any) -> Tensor | None:
+    """The one of these tensors that is not empty."""
+    filled = [x for x in parts if isinstance(x, Tensor) and x.numel()]
+    return filled[0] if len(filled) == 1 else None
