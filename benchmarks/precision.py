@@ -99,9 +99,11 @@ def main() -> None:
     texts = [line for line in options.texts.read_text().splitlines() if line.strip()]
     folders: dict[str, str | Path] = {"mini-vit": "mini-vit", "mini-bert": "mini-bert"}
     folders |= {} if options.dinov2 is None else {"DINOv2": options.dinov2}
-    report = {name: agreement(name, folder, photos, texts) for name, folder in folders.items()}
+    report: dict[str, Any] = {}
     card = {"card": torch.cuda.get_device_name(), "torch": torch.__version__}
-    options.out.write_text(json.dumps({**card, "enough": ENOUGH, "models": report}, indent=1) + "\n")
+    for name, folder in folders.items():
+        report[name] = agreement(name, folder, photos, texts)
+        options.out.write_text(json.dumps({**card, "enough": ENOUGH, "models": report}, indent=1) + "\n")
 
 
 if __name__ == "__main__":
