@@ -37,8 +37,9 @@ def reply_of(
     """The reply that a text or token ids are, or if it is None the one that the model writes."""
     if not loaded_model.task.writes:
         raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
-    if loaded_model.task.sees is not None:
-        raise WhyformerError(f"{loaded_model.name} is shown pictures: its responses to texts alone are not explained.")
+    takes = getattr(loaded_model.model, "main_input_name", "input_ids")
+    if takes != "input_ids" or loaded_model.task.sees is not None:
+        raise WhyformerError(f"{loaded_model.name} does not read texts alone: only responses to texts are explained.")
     beginning = tuple(decoder_beginning(loaded_model)) if loaded_model.task.has_decoder else None
     ids = tuple(prompt.ids)
     notes: tuple[str, ...] = ()
