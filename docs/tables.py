@@ -92,16 +92,12 @@ def responses() -> str:
     report = result("responses")
     rows = []
     for label, figures in report["figures"].items():
-        method, comma, rest = label.partition(", ")
-        if rest in ("all rows", "one row at a time"):
-            runs = f"{figures['calls']} ({figures['examples']})"
-            rows.append([method, rest, f"{figures['seconds']:.3f}", f"{figures['ratio']:.1f}", runs])
-        else:
-            rows.append(
-                [f"gradients of maps alone: {label}", "", f"{figures['seconds']:.3f}", f"{figures['ratio']:.1f}", "–"]
-            )
+        is_call = "calls" in figures
+        runs = f"{figures['calls']} ({figures['examples']})" if is_call else "–"
+        name = label if is_call else f"gradients of maps alone: {label}"
+        rows.append([name, f"{figures['seconds']:.3f}", f"{figures['ratio']:.1f}", runs])
     unit = f"s, {report['response_tokens']} rows, {report['prompt_tokens']} tokens before them"
-    return table(["method", "", unit, "forward + backward passes", "forwards (examples)"], rows)
+    return table(["what", unit, "forward + backward passes", "forwards (examples)"], rows)
 
 
 def gpu() -> str:

@@ -240,6 +240,12 @@ def test_a_text_and_its_tokens_are_the_same_response(gpt):
         assert explain_response(PROMPT, given, gpt, "generic_attention") == text
 
 
+def test_a_space_that_may_have_been_forgotten_is_noted(gpt):
+    joined = explain_response("The film was", "great", gpt, "rollout")
+    assert joined.notes == ("The response follows the prompt without a space: 'wasgreat'.",)
+    assert explain_response("The film was", " great", gpt, "rollout").notes == ()
+
+
 def test_a_response_is_cut_into_tokens_as_it_goes_on_from_its_prompt(llama_model):
     response = explain_response("the film", " was badly", llama_model, "rollout")
     names = llama_model.tokenizer.convert_ids_to_tokens([token.id for token in response.tokens])
