@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from commands import COMMAND, process, run
 from conftest import save_noise
-from whyformer import METHODS, Explanation, contrast, explain, load
+from whyformer import METHODS, SOURCE_METHODS, Explanation, contrast, explain, load
 from whyformer.cli import app
 
 
@@ -251,7 +251,7 @@ def test_a_comparison_is_drawn_as_a_picture(bert, tmp_path):
 
 def test_methods_are_listed_with_their_options(monkeypatch):
     found = {method["name"]: method for method in json.loads(run("methods", "--json"))}
-    assert list(found) == list(METHODS)
+    assert list(found) == [*SOURCE_METHODS, *METHODS]
     assert found["rollout"]["options"] == {"first_block": 0, "normalise_rows": False, "cross": "flow"}
     assert found["rollout"]["reads"] == "maps"
     assert found["grad_cam"]["summary"] == METHODS["grad_cam"].summary

@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tiny_architectures import DECODERS, OTHERS
 from tiny_models import FAMILIES, STREAM_FAMILIES, image_inputs, inputs_of, text_inputs
 from whyformer import attribute
 from whyformer.api.memory import peak_bytes, random_text
-from whyformer.errors import WhyformerError
+from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.methods import flow_routes
 from whyformer.methods.flow_routes import proximity
 from whyformer.tracing import record as records
@@ -185,6 +186,32 @@ def test_hops_hand_on_what_falls_on_the_span():
         torch.testing.assert_close(row, expected, rtol=1e-9, atol=1e-9)
 
 
+# Each token has a rest of its own where the MLP is added in the same sum, or the rows of a map do not add up to 1.
+OWN_REST = {"Phi", "Falcon", "GPT-NeoX"} | {"GPT-OSS"}
+
+
+@pytest.mark.parametrize(
+    "name", [*FAMILIES, *sorted(DECODERS.keys() - {"Qwen3-Next"})]
+)  # which has layers without maps
+def test_residual_edges_and_biases_add_up_to_the_state_after(name):
+    """What is left of each token is its biases, the same for all."""
+    model = (FAMILIES[name] if name in FAMILIES else DECODERS[name])()
+    found = trace(model, inputs_of(name), 1, reads=Reads(maps="all", edges=True), readout="mean")
+    for record in found.records:
+        values = record.value.repeat_interleave(record.source.shape[1] // record.value.shape[1], dim=1)
+        assert_same_for_all((values - record.linear_value()).transpose(1, 2)[found.mask])
+        before, after = record.query_states
+        carried = (record.map @ record.linear_value()).transpose(1, 2).flatten(2) @ record.output_weight.T
+        scale = 1.0 if record.output_scale is None else record.output_scale[..., None]
+        rest = (after - before - carried * scale)[found.mask]
+        if name not in OWN_REST:
+            assert_same_for_all(rest)
+
+
+def assert_same_for_all(tokens: Tensor) -> None:
+    torch.testing.assert_close(tokens, tokens[:1].expand_as(tokens), rtol=1e-4, atol=1e-5)
+
+
 @pytest.mark.parametrize("family", ["vit", "bert", "modernbert mean"])
 def test_a_blocks_edges_and_its_residual_share_out_one(family):
     model, inputs = FAMILIES[family](), inputs_of(family)
@@ -244,6 +271,13 @@ def test_the_proximity_is_a_difference_of_norms(pairs):
 def test_a_part_far_smaller_than_the_whole_keeps_its_digits():
     whole = torch.full((64,), 1000.0)
     torch.testing.assert_close(proximity(torch.full((64,), 1e-6), whole), torch.tensor(6.4e-5))
+
+
+def test_a_model_whose_values_do_not_go_straight_to_the_stream_is_refused():
+    with pytest.raises(
+        UnsupportedModel, match=r"flow_routes needs the residual state and W_o of block 0 \(path unknown"
+    ):
+        attribute(OTHERS["ConvBERT"](), text_inputs(), 1, "flow_routes")
 
 
 @pytest.mark.parametrize(

@@ -1,8 +1,9 @@
 """Rows of exchanges explained: each a score of its own, all of a prompt together.
 
 A row is an example like any other: the exchange up to its last token, with its own score and its own read-out. What
-takes something back through the graph runs rows as a batch; what reads maps alone runs each exchange once, and reads
-every row from that one pass.
+reads maps alone runs each exchange once, and reads every row from that one pass. What reads their gradients takes all
+rows back through the graph of one pass together; other backward passes go by rules that are not vectorised, and run
+rows as a batch.
 """
 
 from __future__ import annotations
@@ -16,8 +17,9 @@ import torch
 from torch import Tensor
 
 from whyformer.api.attribution import Choice
-from whyformer.api.batches import check_batch_size, in_batches
+from whyformer.api.batches import check_batch_size, in_batches, is_out_of_memory
 from whyformer.axes import Inputs
+from whyformer.errors import UnsupportedModel
 from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
 from whyformer.models.loading import LoadedModel
 from whyformer.models.readout import ReadOut
@@ -29,6 +31,7 @@ from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.path import inputs_at_once
 from whyformer.tracing.trace import Trace
 
+MOST_SHARED = 1024  # tokens: the maps of longer exchanges are not kept, and their rows run one by one
 MakeScore = Callable[[Sequence[Prediction], int], Score]
 
 
@@ -90,11 +93,12 @@ class Engine:
         task = f"{self.choice.method.name} on {self.loaded_model.name}"
         return in_batches(items, function, size, task, progress=self.progress)
 
-    def _trace(self, rows: Sequence[Row], checkpoint: bool | None, readout: Any) -> Trace:
-        inputs = row_inputs(self.loaded_model, rows)
+    def _trace(self, rows: Sequence[Row], checkpoint: bool | None, readout: Any, longest: Row | None = None) -> Trace:
+        """The trace of these rows, each an example; or all scores of one example, the longest."""
+        inputs = row_inputs(self.loaded_model, rows if longest is None else [longest])
         shift = first_logit(inputs)
         predictions = [
-            Prediction(number, position - shift, row.exchange.response[token])
+            Prediction(number, number if longest is None else 0, position - shift, row.exchange.response[token])
             for number, row in enumerate(rows)
             for position, token in zip(row.positions, row.tokens, strict=True)
         ]
@@ -111,7 +115,15 @@ class Engine:
     def _by_batch(
         self, rows: Sequence[Row], checkpoint: bool | None
     ) -> list[tuple[RowScores, list[TokenStatistics] | None]]:
-        """Each row as an example of its own."""
+        """Each row as an example of its own, or where that can be, all of one exchange after one forward pass."""
+        if checkpoint is None and self._can_share(rows):
+            try:
+                return self._by_shared_pass(rows)
+            except UnsupportedModel:
+                pass
+            except RuntimeError as error:  # an operation that cannot be vectorised, as its author's own
+                if is_out_of_memory(error):
+                    raise
         weights = row_weights(rows, max(row.length for row in rows))
         trace = self._trace(rows, checkpoint, weights if self.readout is None else self.readout)
         attribution = self.choice.method(trace, **self._options(rows, weights.shape[1]))
@@ -120,6 +132,23 @@ class Engine:
             (scores, _statistics_of(row, logits[number], trace.question.inputs) if row.has_last else None)
             for number, (row, scores) in enumerate(zip(rows, _row_scores(rows, attribution, trace), strict=True))
         ]
+
+    def _can_share(self, rows: Sequence[Row]) -> bool:
+        """Whether rows can be taken back together through one graph: plain gradients of maps that are kept."""
+        reads = self.choice.method.reads_with(self.choice.options)
+        is_plain = reads.takes_gradients and not (reads.has_relevance or reads.states or reads.path)
+        is_one = len(rows) > 1 and len({row.exchange for row in rows}) == 1
+        is_short = max(row.length for row in rows) <= MOST_SHARED
+        return is_plain and is_one and is_short and self.choice.backward == "gradient" and self.readout is None
+
+    def _by_shared_pass(self, rows: Sequence[Row]) -> list[tuple[RowScores, list[TokenStatistics] | None]]:
+        """The rows of one exchange after one forward pass, taken back together."""
+        longest = max(rows, key=lambda row: row.length)
+        trace = _reading(self._trace(rows, None, row_weights(rows, longest.length), longest), rows)
+        attribution = self.choice.method(trace, **self.choice.options)
+        logits = token_logits(trace.output)[0]
+        statistics = _statistics_of(longest, logits, trace.question.inputs) if longest.has_last else None
+        return [(scores, statistics) for scores in _row_scores(rows, attribution, trace)]
 
     def _by_one_pass(
         self, items: Sequence[tuple[Exchange, Sequence[Row]]], checkpoint: bool | None

@@ -16,35 +16,38 @@ from whyformer.targets.scores import Score, all_logits
 
 @dataclass(frozen=True)
 class Prediction:
-    """A token that is predicted: of which example, at which place of the logits, and which token."""
+    """A token that is predicted: which score it counts for, of which example, at which place of the logits, and which.
 
+    Each example has a score, or one has them all.
+    """
+
+    score: int
     example: int
     place: int
     token: int
 
 
-def log_probability(predictions: Sequence[Prediction], examples: int) -> Score:
-    """The score that is the sum of the log-probabilities of each example's predictions."""
-    return _sum_of(predictions, examples, is_log=True)
+def log_probability(predictions: Sequence[Prediction], count: int) -> Score:
+    """So many scores, each the sum of its predictions' log-probabilities."""
+    return _sum_of(predictions, count, is_log=True)
 
 
-def logit_sum(predictions: Sequence[Prediction], examples: int) -> Score:
-    """The score that is the sum of the logits of each example's predictions."""
-    return _sum_of(predictions, examples, is_log=False)
+def logit_sum(predictions: Sequence[Prediction], count: int) -> Score:
+    """So many scores, each the sum of its predictions' logits."""
+    return _sum_of(predictions, count, is_log=False)
 
 
-def _sum_of(predictions: Sequence[Prediction], examples: int, *, is_log: bool) -> Score:
-    owners, places, tokens = (
-        torch.tensor([getattr(one, name) for one in predictions]) for name in ("example", "place", "token")
-    )
+def _sum_of(predictions: Sequence[Prediction], count: int, *, is_log: bool) -> Score:
+    names = ("score", "example", "place", "token")
+    fields = [torch.tensor([getattr(one, name) for one in predictions]) for name in names]
 
     def score(output: Any) -> ExampleScores:
         logits = token_logits(output)
-        own, at, token = (x.to(logits.device) for x in (owners, places, tokens))
-        rows = logits[own, at]
+        number, example, place, token = (x.to(logits.device) for x in fields)
+        rows = logits[example, place]
         values = at_least_float32(rows).log_softmax(dim=-1) if is_log else rows
         chosen = values.gather(1, token[:, None])[:, 0]
-        return chosen.new_zeros(examples).index_add(0, own, chosen)
+        return chosen.new_zeros(count).index_add(0, number, chosen)
 
     return score
 

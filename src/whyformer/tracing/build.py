@@ -29,6 +29,7 @@ from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord, GradientSource
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
+from whyformer.tracing.several import as_examples, check_scores
 from whyformer.tracing.streams import places, reaching, steps_of
 from whyformer.tracing.tags import Tap
 from whyformer.tracing.trace import Trace
@@ -94,6 +95,7 @@ def trace(
             settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
             return trace(model, inputs, target, reads=reads, backward=backward, checkpoint=False, **settings)
         resolved = resolve_target(target, output, labels_of(model) if labels is None else labels, model, inputs)
+        check_scores(len(resolved.names), question, reads)
         question = replace(question, score=resolved.score)
         steps = _steps(question, recorder) if has_records(model, recorder, batch) else ()
         graph = _graph(question, recorder, output, leaves, mode, blocks) if reads.has_relevance or leaves else None
@@ -105,6 +107,8 @@ def trace(
         elif reads.has_graph and reads.inputs == "none":
             with using_backward(mode, backward):
                 steps = _with_gradients(question, steps, recorder, output, reads)
+        if len(resolved.names) > batch:
+            question, steps = as_examples(question, steps, len(resolved.names))
         steps, readouts, masks = find_readouts(question, steps, readout)
     return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph)
 

@@ -39,10 +39,9 @@ def gradients_or_none(
     scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward, *, keep: bool = False
 ) -> list[GradientSource | None]:
     """As `gradients`, with None for maps that the scores do not depend on. `keep` keeps the graph for another pass."""
-    of_probes = _backward(scores, taps, retain_graph=keep)
-    share = MAP_SHARES[backward]
-    pairs = zip(taps, of_probes, strict=True)
-    return [None if x is None else gradient_source(tap.map, x, batch, share) for tap, x in pairs]
+    of_probes = _backward(scores, taps, batch, retain_graph=keep)
+    share, pairs = MAP_SHARES[backward], zip(taps, of_probes, strict=True)
+    return [None if x is None else gradient_source(tap.map, x, len(scores), share) for tap, x in pairs]
 
 
 def last_gradient(
@@ -50,18 +49,34 @@ def last_gradient(
 ) -> list[GradientSource | None]:
     """The gradient of the last map that the scores depend on, and None for those before it."""
     for count in range(len(taps), 0, -1):
-        (of_probe,) = _backward(scores, taps[count - 1 : count], retain_graph=keep or count > 1)
+        (of_probe,) = _backward(scores, taps[count - 1 : count], batch, retain_graph=keep or count > 1)
         if of_probe is not None:
-            return [None] * (count - 1) + [gradient_source(taps[count - 1].map, of_probe, batch, MAP_SHARES[backward])]
+            source = gradient_source(taps[count - 1].map, of_probe, len(scores), MAP_SHARES[backward])
+            return [None] * (count - 1) + [source]
     raise HiddenGradient
 
 
-def _backward(scores: ExampleScores, taps: Sequence[Tap], *, retain_graph: bool = False) -> list[Tensor | None]:
+def grad_of_each(
+    scores: ExampleScores, inputs: Sequence[Tensor], batch: int, *, retain_graph: bool
+) -> list[Tensor | None]:
+    """The gradient of each example's score; several scores of one example go back together, and become examples."""
+    if len(scores) == batch:
+        return list(torch.autograd.grad(scores.sum(), inputs, retain_graph=retain_graph, allow_unused=True))
+    each = torch.eye(len(scores), dtype=scores.dtype, device=scores.device)
+    parts = torch.autograd.grad(
+        scores, inputs, each, is_grads_batched=True, retain_graph=retain_graph, allow_unused=True
+    )
+    return [None if part is None else part.flatten(0, 1) for part in parts]
+
+
+def _backward(
+    scores: ExampleScores, taps: Sequence[Tap], batch: int, *, retain_graph: bool = False
+) -> list[Tensor | None]:
     if not scores.requires_grad:
         raise HiddenGradient
     probes = [tap.probe for tap in taps if tap.probe is not None]
     try:
-        return list(torch.autograd.grad(scores.sum(), probes, retain_graph=retain_graph, allow_unused=True))
+        return grad_of_each(scores, probes, batch, retain_graph=retain_graph)
     except CheckpointError as error:
         raise HiddenGradient from error
     except RuntimeError as error:

@@ -16,7 +16,7 @@ from whyformer.propagation.rules import GRADIENT_FORMS, RULES, Rule, Rules, bala
 from whyformer.targets.scores import Score
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.blocks import BlockPass, WayBack
-from whyformer.tracing.gradients import HiddenGradient
+from whyformer.tracing.gradients import HiddenGradient, grad_of_each
 from whyformer.tracing.path import sum_channels
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.scaling import Leaf
@@ -114,7 +114,7 @@ class Graph:
         leaves = [leaf.value for leaf in self.leaves.values()]
         with using_backward(self.mode, backward):
             gradients = (
-                torch.autograd.grad(self.score.sum(), leaves, allow_unused=True)
+                grad_of_each(self.score, leaves, self.batch, retain_graph=False)
                 if self.blocks is None
                 else self.blocks.before(leaves)
             )
@@ -175,7 +175,9 @@ class Graph:
 
     def _by_stream(self, parts: Sequence[Tensor | None]) -> StreamScores:
         return {
-            stream: sum_channels(stream, torch.zeros_like(leaf.value) if part is None else part)
+            stream: sum_channels(stream, leaf.value.new_zeros(len(self.score), *leaf.value.shape[1:]))
+            if part is None
+            else sum_channels(stream, part)
             for (stream, leaf), part in zip(self.leaves.items(), parts, strict=True)
         }
 

@@ -56,6 +56,8 @@ class Tap:
             state = None if self.value_source is None else self.value_source.source.detach()
             if state is not None and state.dim() == 2 and len(state) == batch * tokens:
                 state = state.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
+            if state is not None and state.dim() == 4 and state.shape[1] == 1:
+                state = state[:, 0]  # a latent that all heads share
         return (
             None if state is None else self._examples_first(state, batch, tokens, self.state_is_swapped and not of_keys)
         )

@@ -1,0 +1,34 @@
+"""Several scores of one example: after one forward pass, as many examples that share its maps."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from torch import Tensor
+
+from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.tracing.copies import repeat_inputs
+from whyformer.tracing.flow import Step
+from whyformer.tracing.question import Question
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.record import AttentionRecord
+
+
+def check_scores(count: int, question: Question, reads: Reads) -> None:
+    """Refuse a number of scores that is not that of the examples, but several of one whose gradients are plain."""
+    is_plain = not (reads.has_relevance or reads.states or reads.path or question.by_blocks)
+    if count != question.batch and not (question.batch == 1 and is_plain and question.backward == "gradient"):
+        raise WhyformerError(f"The target gave {count} scores for {question.batch} examples: one each.")
+
+
+def as_examples(question: Question, steps: tuple[Step, ...], count: int) -> tuple[Question, tuple[Step, ...]]:
+    """The question and its records with an example for each score; the gradients have one each already."""
+    inputs = repeat_inputs(question.inputs, count, question.batch)
+    shared = tuple(tuple(_shared(record, count) for record in step) for step in steps)
+    return replace(question, inputs=inputs, batch=count), shared
+
+
+def _shared(record: AttentionRecord, count: int) -> AttentionRecord:
+    if not isinstance(record.source, Tensor) or len(record.source) != 1:
+        raise UnsupportedModel("Several scores share a forward pass where they are of one example whose maps are kept.")
+    return replace(record, source=record.source.expand(count, -1, -1, -1))
