@@ -28,7 +28,8 @@ PROMPT = (
     "The last scene by the sea was beautiful. In the end I think that"
 )
 TOKENS = 12
-METHODS = ["raw_attention", "rollout", "grad_cam", "generic_attention", "input_x_gradient", "attention_gradient", None]
+MAPS_ALONE = ["raw_attention", "rollout"]
+METHODS = [*MAPS_ALONE, "grad_cam", "generic_attention", "input_x_gradient", "attention_gradient", None]
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -108,7 +109,7 @@ def measure(rounds: int) -> dict[str, object]:
     calls: dict[str, Callable[[], object]] = dict(ways)
     forwards: dict[str, dict[str, int]] = {}
     for method in METHODS:
-        for size in (None, 1):
+        for size in (None,) if method in MAPS_ALONE else (None, 1):
             label = f"{method or 'the default'}, {'one row at a time' if size else 'all rows'}"
             calls[label] = lambda method=method, size=size: explain(method, size)
             with counted(loaded_model.model) as forwards[label]:

@@ -87,6 +87,19 @@ def cost() -> str:
     return table(["forwards, CPU", *(f"batch {batch}" for batch in batches), "the papers' code, batch 1"], rows)
 
 
+def responses() -> str:
+    """What a response costs to explain, in forward + backward passes."""
+    report = result("responses")
+    rows = []
+    for label, figures in report["figures"].items():
+        is_call = "calls" in figures
+        runs = f"{figures['calls']} ({figures['examples']})" if is_call else "–"
+        name = label if is_call else f"gradients of maps alone: {label}"
+        rows.append([name, f"{figures['seconds']:.3f}", f"{figures['ratio']:.1f}", runs])
+    unit = f"s, {report['response_tokens']} rows, {report['prompt_tokens']} tokens before them"
+    return table(["what", unit, "forward + backward passes", "forwards (examples)"], rows)
+
+
 def gpu() -> str:
     """Images per second on a GPU."""
     report, strict = result("gpu"), result("gpu_fp32")
@@ -377,6 +390,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "rule-texts": rule_texts,
     "measured": measured,
     "cost": cost,
+    "responses": responses,
     "gpu": gpu,
     "per-image": per_image,
     "memory": memory,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -37,8 +37,9 @@ def reply_of(
     """The reply that a text or token ids are, or if it is None the one that the model writes."""
     if not loaded_model.task.writes:
         raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
-    if loaded_model.task.sees is not None:
-        raise WhyformerError(f"{loaded_model.name} is shown pictures: its responses to texts alone are not explained.")
+    takes = getattr(loaded_model.model, "main_input_name", "input_ids")
+    if takes != "input_ids" or loaded_model.task.sees is not None:
+        raise WhyformerError(f"{loaded_model.name} does not read texts alone: only responses to texts are explained.")
     beginning = tuple(decoder_beginning(loaded_model)) if loaded_model.task.has_decoder else None
     ids = tuple(prompt.ids)
     notes: tuple[str, ...] = ()
@@ -54,6 +55,7 @@ def reply_of(
     else:
         text, made, seed = *_given(loaded_model, prompt, response), None
         _check_length(loaded_model, prompt, beginning, len(made))
+        notes = () if beginning is not None or prompt.messages else tuple(_seam(prompt.text, text))
     return Reply(prompt, text, made, Exchange(ids, tuple(token.id for token in made), beginning), seed, notes)
 
 
@@ -78,6 +80,14 @@ def _given(loaded_model: LoadedModel, prompt: Prompt, response: Any) -> tuple[st
     if not ids:
         raise WhyformerError("The response is empty: give its text or token ids, or None to have it written.")
     return id_tokens(ids, loaded_model.tokenizer, [] if loaded_model.task.has_decoder else prompt.ids[-1:])
+
+
+def _seam(prompt: str, response: str) -> Iterator[str]:
+    """A note where a space between a prompt and a response may have been forgotten."""
+    last, first = prompt[-1], response[:1]
+    if last.isascii() and first.isascii() and last.isalnum() and first.isalnum():
+        joined = f"{prompt.split()[-1]}{response.split()[0]}"
+        yield f"The response follows the prompt without a space: {joined!r:.60}."
 
 
 def _text_reply(loaded_model: LoadedModel, prompt: Prompt, response: str) -> tuple[Token, ...]:

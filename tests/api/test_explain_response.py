@@ -9,7 +9,7 @@ import pytest
 import torch
 from test_continuation import llama, translator
 
-from tiny_models import built
+from tiny_models import STREAM_FAMILIES, built
 from whyformer import Response, continuation, explain, explain_response, explain_responses
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, load
@@ -240,6 +240,12 @@ def test_a_text_and_its_tokens_are_the_same_response(gpt):
         assert explain_response(PROMPT, given, gpt, "generic_attention") == text
 
 
+def test_a_space_that_may_have_been_forgotten_is_noted(gpt):
+    joined = explain_response("The film was", "great", gpt, "rollout")
+    assert joined.notes == ("The response follows the prompt without a space: 'wasgreat'.",)
+    assert explain_response("The film was", " great", gpt, "rollout").notes == ()
+
+
 def test_a_response_is_cut_into_tokens_as_it_goes_on_from_its_prompt(llama_model):
     response = explain_response("the film", " was badly", llama_model, "rollout")
     names = llama_model.tokenizer.convert_ids_to_tokens([token.id for token in response.tokens])
@@ -388,6 +394,12 @@ def test_an_encoder_decoder_says_how_much_it_can_read_and_write():
         explain_response("the film was great " * 5, "great", loaded_model)
     with pytest.raises(WhyformerError, match="The response has 21 tokens, and bart writes 20: shorten one"):
         explain_response("the film", [6] * 21, loaded_model)
+
+
+def test_a_model_that_hears_is_not_asked_about_texts(gpt):
+    whisper = LoadedModel(STREAM_FAMILIES["whisper"][0](), gpt.tokenizer, "whisper")
+    with pytest.raises(WhyformerError, match="whisper does not read texts alone: only responses to texts are"):
+        explain_response("The film was", " great", whisper)
 
 
 def test_as_many_responses_as_prompts_are_needed(gpt):
