@@ -90,6 +90,20 @@ def example_of(source: Input, pair: str | None, texts: Sequence[str], model: Loa
     return first if pair is None else (first, _picture_or_text(read_inputs([pair])[0], model))
 
 
+def typed_text(argument: str, name: str) -> str:
+    """A text as it was typed, or that of a file or a pipe without the line break that ends it."""
+    (source,) = read_inputs([argument])
+    if source.content is not None:
+        return _decoded(source, source.content).removesuffix("\n")
+    if os.path.isfile(argument) or _looks_like_a_path(argument):
+        from whyformer.inputs.read import text_of
+
+        return str(text_of(Path(argument))).removesuffix("\n")
+    if not argument.strip():
+        raise WhyformerError(f"{name} is empty: give a text, or a file that has one.")
+    return argument
+
+
 def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
     """The files of a folder that this model can take; none if it is no folder, or can only be meant as a text."""
     folder = source.argument
@@ -164,16 +178,13 @@ def _picture_or_text(source: Input, model: LoadedModel) -> Any:
         return _piped_example(source, source.content, model)
     argument = source.argument
     suffix = os.path.splitext(argument)[1].lower()
-    looks_like_a_path = suffix in IMAGE_SUFFIXES | {".txt"} or (
-        re.search(r"[/\\]", argument) and not re.search(r"\s", argument)
-    )
     if os.path.isfile(argument):
         if suffix in IMAGE_SUFFIXES and not model.task.sees_pictures:
             raise WhyformerError(
                 f"{argument!r} is a picture, and {model.name} reads texts: choose another with --model."
             )
         return Path(argument)
-    if looks_like_a_path or (model.task.sees_pictures and os.path.isdir(argument)):
+    if _looks_like_a_path(argument) or (model.task.sees_pictures and os.path.isdir(argument)):
         return Path(argument)  # refused with the reason when it is read
     if model.task.sees_pictures:
         raise WhyformerError(
@@ -193,6 +204,16 @@ def _piped_example(source: Input, content: bytes, model: LoadedModel) -> Any:
         raise WhyformerError(
             f"{source.title.capitalize()} is a picture, and {model.name} reads texts: choose another with --model."
         )
+    return _decoded(source, content)
+
+
+def _looks_like_a_path(argument: str) -> bool:
+    """Whether a text can only be meant as a file, there or not."""
+    has_suffix = os.path.splitext(argument)[1].lower() in IMAGE_SUFFIXES | {".txt"}
+    return has_suffix or bool(re.search(r"[/\\]", argument) and not re.search(r"\s", argument))
+
+
+def _decoded(source: Input, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

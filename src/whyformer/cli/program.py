@@ -17,6 +17,7 @@ from whyformer.cli.explain import continue_, explain
 from whyformer.cli.listings import doctor, methods, models
 from whyformer.cli.measure import demo, evaluate, report, schema
 from whyformer.cli.options import examples
+from whyformer.cli.response import response_
 from whyformer.cli.screen import complain
 from whyformer.errors import WhyformerError
 
@@ -98,6 +99,15 @@ app.command(
         "whyformer continue question.txt --model mini-t5 --json",
     ),
 )(continue_)
+app.command(
+    "response",
+    epilog=examples(
+        'whyformer response "The music was great. The film was" --response " great too." --out film.html',
+        'whyformer response "Where is it?" --context a.txt --context b.txt --response answer.txt --sources document',
+        "whyformer response --messages chat.json --model ./my-model --units sentence --json",
+        "whyformer response --batch log.jsonl --out pages",
+    ),
+)(response_)
 app.command(
     epilog=examples(
         f"whyformer compare {CAT}",

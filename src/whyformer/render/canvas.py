@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 
@@ -46,6 +47,18 @@ class Face:
 
     def width(self, text: str) -> float:
         return text_width(text, self.size, self.bold)
+
+
+def chips(pieces: Iterable[tuple[str, RGB | None]]) -> list[Chip]:
+    """The words of a text in pieces, each on the ground of its piece; its spaces and line breaks where they were."""
+    words, white_space = list[Chip](), " "
+    for text, background in pieces:
+        for match in re.finditer(r"(\s*)(\S+)", text):
+            white_space += match[1]
+            words.append(Chip(match[2], background, "\n" in white_space, bool(white_space)))
+            white_space = ""
+        white_space += text[len(text.rstrip()) :]
+    return words
 
 
 def paragraph(

@@ -10,16 +10,15 @@ from jinja2 import Environment, PackageLoader, StrictUndefined
 from whyformer.render.image import check_grid, row_original
 from whyformer.render.shades import declarations
 from whyformer.render.text import Units, readable, visible
-from whyformer.render.view import ExplanationView, MatrixView, data_uri, explanation_view, matrix_view, used_shades
+from whyformer.render.view import ExplanationView, data_uri, explanation_view, used_shades
 
 if TYPE_CHECKING:
     from whyformer.render.image import Rows
-    from whyformer.results.continuation import Continuation
     from whyformer.results.explanation import Explanation
 
 CELL_SIDE = 320
 
-_TEMPLATES = Environment(
+TEMPLATES = Environment(
     loader=PackageLoader("whyformer.render"),
     autoescape=True,
     undefined=StrictUndefined,
@@ -45,12 +44,6 @@ def page(
     return _render("page.html.j2", views, title=heading, explanations=named, grid=None)
 
 
-def continuation_page(continuation: Continuation) -> str:
-    """One page with the continuation as a table of tokens."""
-    view = matrix_view(continuation)
-    return _render("page.html.j2", [view], title=continuation.headline, explanations=[("", view)], grid=None)
-
-
 def page_title(explanations: Sequence[Explanation]) -> str:
     """What several explanations share, and how many they are: `3 explanations by bi_token on mini-vit`."""
     if len(explanations) == 1:
@@ -63,12 +56,6 @@ def page_title(explanations: Sequence[Explanation]) -> str:
 def explanation_fragment(explanation: Explanation, *, units: Units = "word") -> str:
     """One explanation to put into another page, such as a notebook; its styles reach nothing outside it."""
     view = explanation_view(explanation, units=units)
-    return _render("fragment.html.j2", [view], view=view)
-
-
-def continuation_fragment(continuation: Continuation) -> str:
-    """One continuation to put into another page; its styles reach nothing outside it."""
-    view = matrix_view(continuation)
     return _render("fragment.html.j2", [view], view=view)
 
 
@@ -126,6 +113,6 @@ def _enumerate(names: Sequence[str]) -> str:
     return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def _render(template: str, views: Iterable[ExplanationView | MatrixView], **context: Any) -> str:
+def _render(template: str, views: Iterable[ExplanationView], **context: Any) -> str:
     shades = {name: declarations(name) for name in used_shades(views)}
-    return _TEMPLATES.get_template(template).render(shades=shades, **context)
+    return TEMPLATES.get_template(template).render(shades=shades, **context)

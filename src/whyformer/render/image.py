@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from math import ceil
 from typing import TYPE_CHECKING, assert_never
@@ -41,6 +40,7 @@ WIDTH, LARGEST_SIDE, CELL, ROW_TITLE, MARGIN = 1280, 628, 400, 180, 32
 CELLS_PER_LINE = 4  # of a comparison, which is then narrow enough for a screen and a page
 # Parts side by side: smaller pictures, and words only where a column is wide enough to read.
 SIDE_BESIDE, LEAST_COLUMN, GUTTER = 400, 280, 48
+FONT_ADVICE = "No font of this machine has some of these characters, drawn as boxes: saved as .html they can be read."
 
 
 def legend(part: Part, *, width: int = 300) -> Image.Image:
@@ -168,7 +168,7 @@ def _font_advice(explanation: Explanation) -> list[str]:
     texts = [text for _, part in captioned_parts(explanation) for text in getattr(part.layout, "texts", ())]
     if not missing_characters(readable("".join([*texts, explanation.headline]))):
         return []
-    return ["No font of this machine has some of these characters, drawn as boxes: saved as .html they can be read."]
+    return [FONT_ADVICE]
 
 
 def _bar(part: Part, width: int) -> np.ndarray:
@@ -197,15 +197,10 @@ def _text(part: Part, width: int, size: int, units: Units, *, most_lines: int) -
 
 def _chips(part: Part, text: Sequence[Span]) -> list[Chip]:
     scale = score_scale(part.scores)
-    chips, white_space = list[Chip](), " "
-    for span in text:
-        colour = None if span.score is None else rgb(scale.colours(scale.strength(np.array(span.score)), "light"))
-        for match in re.finditer(r"(\s*)(\S+)", span.text):
-            white_space += match[1]
-            chips.append(Chip(match[2], colour, "\n" in white_space, bool(white_space)))
-            white_space = ""
-        white_space += span.text[len(span.text.rstrip()) :]
-    return chips
+    return canvas.chips(
+        (span.text, None if span.score is None else rgb(scale.colours(scale.strength(np.array(span.score)), "light")))
+        for span in text
+    )
 
 
 def _spread_out(texts: Sequence[str], width: int) -> Image.Image:

@@ -1,49 +1,56 @@
-"""A response and its sources drawn: as a page, as a picture, and on a terminal."""
+"""A response and its sources as a page: its script is the only one that may run, and asks for nothing."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from html import escape
-from typing import TYPE_CHECKING
+import base64
+import hashlib
+from typing import TYPE_CHECKING, Any
 
-from PIL import Image, ImageDraw
+from markupsafe import Markup
 
-from whyformer.render.text import one_line, visible
+from whyformer.render.continuation_view import continuation_view
+from whyformer.render.html import TEMPLATES
+from whyformer.render.shades import declarations
+from whyformer.render.source_view import RANKED, WRITTEN, SourcesView, response_view
 
 if TYPE_CHECKING:
+    from whyformer.results.continuation import Continuation
     from whyformer.results.response import Response
-
-RANKED = 3  # sources of a row on a terminal
-
-
-def response_text(response: Response) -> str:
-    """The sources of each row, the strongest first."""
-    return "\n".join(_lines(response))
-
-
-def response_fragment(response: Response) -> str:
-    """The response as a part of a page."""
-    return f"<pre>{escape(response_text(response))}</pre>"
 
 
 def response_page(response: Response) -> str:
     """The response as a page of its own."""
-    head = f'<head><meta charset="utf-8"><title>{escape(response.headline)}</title></head>'
-    return f"<!doctype html><html>{head}<body>{response_fragment(response)}</body></html>"
+    return sources_page(response_view(response))
 
 
-def response_figure(response: Response) -> Image.Image:
-    """The response as a picture."""
-    lines = response_text(response).splitlines()
-    picture = Image.new("RGB", (1200, 24 * len(lines) + 16), "white")
-    ImageDraw.Draw(picture).text((8, 8), "\n".join(lines), fill="black")
-    return picture
+def response_fragment(response: Response) -> str:
+    """The response to put into another page, such as a notebook; its styles reach nothing outside it."""
+    return sources_fragment(response_view(response))
 
 
-def _lines(response: Response) -> Iterator[str]:
-    yield response.headline
-    for number, row in enumerate(response.rows):
-        yield visible(row.text)
-        for item in response.top(RANKED, row=number):
-            name = f"{one_line(item.source.name)}: " if item.source.name else ""
-            yield f"  {item.share:4.0%}  {name}{one_line(item.source.text)}"
+def continuation_page(continuation: Continuation) -> str:
+    """The continuation as a page of its own."""
+    return sources_page(continuation_view(continuation))
+
+
+def continuation_fragment(continuation: Continuation) -> str:
+    """The continuation to put into another page; its styles reach nothing outside it."""
+    return sources_fragment(continuation_view(continuation))
+
+
+def sources_page(view: SourcesView) -> str:
+    """A page with a response on the left and its prompt on the right."""
+    script = TEMPLATES.get_template("sources.js").render()
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return _render("sources.html.j2", view, script, script_hash=f"sha256-{digest}", grid=None, title=view.headline)
+
+
+def sources_fragment(view: SourcesView) -> str:
+    """A response and its prompt to put into another page."""
+    return _render("sources_fragment.html.j2", view, TEMPLATES.get_template("sources.js").render())
+
+
+def _render(template: str, view: SourcesView, script: str, **context: Any) -> str:
+    shades = {name: declarations(name) for name in view.shades}
+    context |= {"view": view, "shades": shades, "script": Markup(script), "most": RANKED, "written": WRITTEN}
+    return TEMPLATES.get_template(template).render(context)

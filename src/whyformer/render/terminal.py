@@ -36,7 +36,7 @@ LEAST_SHOWN = 0.08
 
 def explanation_text(explanation: Explanation, *, units: Units = "word") -> str:
     """The explanation as standard output can show it."""
-    console = _colour_console()
+    console = colour_console()
     return (
         plain_explanation(explanation) if console is None else coloured_explanation(explanation, console, units=units)
     )
@@ -44,7 +44,7 @@ def explanation_text(explanation: Explanation, *, units: Units = "word") -> str:
 
 def continuation_text(continuation: Continuation) -> str:
     """The continuation as standard output can show it."""
-    console = _colour_console()
+    console = colour_console()
     return plain_continuation(continuation) if console is None else coloured_continuation(continuation, console)
 
 
@@ -83,7 +83,7 @@ def coloured_continuation(continuation: Continuation, console: Console) -> str:
     return captured.get().rstrip("\n")
 
 
-def _colour_console() -> Console | None:
+def colour_console() -> Console | None:
     """Standard output, if it is a terminal that shows colours."""
     console = Console(file=sys.stdout, force_jupyter=False)
     return console if console.is_terminal and console.color_system and not console.no_color else None

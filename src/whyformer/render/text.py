@@ -17,6 +17,7 @@ from whyformer.render.heat import leading_regions
 if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part
+    from whyformer.results.response import Response
 
 Units = Literal["word", "token"]
 
@@ -132,7 +133,7 @@ def offset_remark(part: Part) -> str:
     return f"No score is below {number(part.scores.min())}: on a scale that begins at 0 all look strong."
 
 
-def option_lines(explanation: Explanation) -> list[str]:
+def option_lines(explanation: Explanation | Response) -> list[str]:
     """The method's options as `name = value`."""
     return [readable(f"{name} = {_plain(value)}") for name, value in explanation.options.items()]
 

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import base64
 import io
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, assert_never
 
-import numpy as np
 from PIL import Image
 
 from whyformer.inputs.layouts import Boxes, Patches, WordPieces
@@ -16,7 +15,6 @@ from whyformer.render.colour import Scale, score_scale
 from whyformer.render.heat import PictureLayout, display_side, original, overlay, strongest_first
 from whyformer.render.shades import BarGround, bar_shade, token_shade
 from whyformer.render.text import (
-    ScoredToken,
     Span,
     Units,
     captioned_parts,
@@ -27,12 +25,9 @@ from whyformer.render.text import (
     readable,
     region_ranking,
     spans,
-    token_names,
-    visible,
 )
 
 if TYPE_CHECKING:
-    from whyformer.results.continuation import Continuation
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part
 
@@ -103,49 +98,6 @@ class ExplanationView:
         return any(part.texts for part in self.parts)
 
 
-@dataclass(frozen=True)
-class MatrixView:
-    """A continuation as a table: a row for each token written, a column for each before it, in groups by part."""
-
-    text: str
-    method: str
-    model: str
-    options: tuple[str, ...]
-    notes: tuple[str, ...]
-    groups: tuple[tuple[str, tuple[str, ...]], ...]
-    rows: tuple[tuple[str, tuple[SpanView, ...]], ...]
-
-
-def matrix_view(continuation: Continuation) -> MatrixView:
-    """The continuation as the templates show it, each row in its own range of colours."""
-    *_, last = continuation.explanations  # which has seen all the others
-    parts = captioned_parts(last)
-    widths = {name: part.layout.size for name, part in last.parts.items()}
-    return MatrixView(
-        text=visible(continuation.text),
-        method=readable(last.method),
-        model=readable(last.model),
-        options=tuple(option_lines(last)),
-        notes=tuple(dict.fromkeys(readable(note) for one in continuation.explanations for note in one.notes)),
-        groups=tuple((caption, tuple(token_names(part))) for caption, part in parts),
-        rows=tuple((one.answer, _matrix_row(one, widths)) for one in continuation.explanations),
-    )
-
-
-def _matrix_row(explanation: Explanation, widths: Mapping[str, int]) -> tuple[SpanView, ...]:
-    """A cell for each token of each part, empty where it was not yet there; one range of colours for all of them."""
-    scale = score_scale(np.concatenate([part.scores for part in explanation.parts.values()]))
-    cells: list[SpanView] = []
-    for name, width in widths.items():
-        part = explanation.parts.get(name)
-        tokens = (
-            [ScoredToken(*pair) for pair in zip(token_names(part), part.scores.tolist(), strict=True)] if part else []
-        )
-        cells += [_span_view(Span("", (token,)), scale) for token in tokens]
-        cells += [SpanView("")] * (width - len(tokens))
-    return tuple(cells)
-
-
 def explanation_view(
     explanation: Explanation, largest_side: int = LARGEST_SIDE, *, units: Units = "word"
 ) -> ExplanationView:
@@ -164,13 +116,10 @@ def explanation_view(
     )
 
 
-def used_shades(views: Iterable[ExplanationView | MatrixView]) -> list[str]:
+def used_shades(views: Iterable[ExplanationView]) -> list[str]:
     """The CSS classes these views need."""
-    views = list(views)
-    parts = [part for view in views if isinstance(view, ExplanationView) for part in view.parts]
-    cells = (row for view in views if isinstance(view, MatrixView) for _, row in view.rows)
-    texts = (text for part in parts for text in (*part.texts, part.invisible))
-    shades = {span.shade for text in (*texts, *cells) for span in text if span.shade}
+    parts = [part for view in views for part in view.parts]
+    shades = {span.shade for part in parts for text in (*part.texts, part.invisible) for span in text if span.shade}
     return sorted(shades | {part.legend.shade for part in parts})
 
 

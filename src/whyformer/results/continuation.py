@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from whyformer.errors import WhyformerError
-from whyformer.render import html, image, terminal
+from whyformer.render import image, response, terminal
 from whyformer.render.plot import plot_matrix
 from whyformer.render.show import Where, show
 from whyformer.render.text import Units, visible
@@ -22,7 +22,7 @@ from whyformer.results.part import Aggregate, By, TopItem, Word
 class Continuation:
     """What a model wrote after a text, and why each token of it.
 
-    `continuation` makes it. Printed, it shows itself in the terminal; a notebook displays it as a table.
+    `continuation` makes it. Printed, it shows itself in the terminal; a notebook displays it as a page.
 
     Attributes:
         text: What was written.
@@ -155,9 +155,9 @@ class Continuation:
             ...
         """
         show(
-            fragment=lambda: html.continuation_fragment(self),
+            fragment=lambda: response.continuation_fragment(self),
             text=lambda: terminal.continuation_text(self),
-            page=lambda: html.continuation_page(self),
+            page=lambda: response.continuation_page(self),
             where=where,
         )
 
@@ -272,7 +272,7 @@ class Continuation:
         return f"<Continuation {self.headline}; {len(self.explanations)} tokens>"
 
     def _repr_html_(self) -> str:
-        return html.continuation_fragment(self)
+        return response.continuation_fragment(self)
 
     def _part_name(self, part: str | None) -> str:
         """The part's name checked; without one, the first."""

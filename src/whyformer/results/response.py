@@ -15,7 +15,9 @@ from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.sources import Source, Sources, sources_of
 from whyformer.inputs.spans import Span
-from whyformer.render import response as drawing
+from whyformer.render import response as page
+from whyformer.render.response_figure import response_figure
+from whyformer.render.response_text import response_text
 from whyformer.render.show import Where, show
 from whyformer.render.text import one_line, visible
 from whyformer.results.part import check_count
@@ -84,9 +86,13 @@ class Response:
     @property
     def headline(self) -> str:
         """The response in a line: `␣great. by rollout on mini-gpt`."""
+        return f"{visible(self.text)} by {self.manner} on {visible(self.model)}"
+
+    @property
+    def manner(self) -> str:
+        """The method, and how its gradients were taken if not as gradients: `bi_token (backward=libra)`."""
         backward = self.options.get("backward")
-        way = "" if backward is None else f" (backward={backward})"
-        return f"{visible(self.text)} by {visible(self.method)}{way} on {visible(self.model)}"
+        return visible(self.method if backward is None else f"{self.method} (backward={backward})")
 
     @property
     def log_probability(self) -> float:
@@ -158,8 +164,7 @@ class Response:
             ['The', 'film']
         """
         check_count(k)
-        if row is not None and (type(row) is not int or not -len(self.rows) <= row < len(self.rows)):
-            raise WhyformerError(f"row={row!r}: the response has {len(self.rows)} rows, 0 to {len(self.rows) - 1}.")
+        self._check_row(row)
         scores = self.scores.sum(axis=0) if row is None else self.scores[row]
         portions = shares(scores[None])[0]
         order = np.argsort(-portions, kind="stable")[:k]
@@ -169,17 +174,24 @@ class Response:
             if portions[number] > 0
         ]
 
-    def image(self) -> Image.Image:
+    def image(self, row: int | None = None) -> Image.Image:
         """The response and its sources as a picture, as it is saved to a .png file.
+
+        Args:
+            row: The number of the row whose sources are coloured and ranked. If None, those of all rows together.
 
         Returns:
             A PIL image.
+
+        Raises:
+            WhyformerError: If there is no such row.
 
         Example:
             >>> whyformer.explain_response("The film was", " dull", method="rollout").image().mode
             'RGB'
         """
-        return drawing.response_figure(self)
+        self._check_row(row)
+        return response_figure(self, row)
 
     def show(self, *, where: Where | None = None) -> None:
         """Show the response: inline in a notebook, printed on a terminal, from a script in the browser.
@@ -196,9 +208,9 @@ class Response:
             ...
         """
         show(
-            fragment=lambda: drawing.response_fragment(self),
-            text=lambda: drawing.response_text(self),
-            page=lambda: drawing.response_page(self),
+            fragment=lambda: page.response_fragment(self),
+            text=lambda: response_text(self),
+            page=lambda: page.response_page(self),
             where=where,
         )
 
@@ -283,19 +295,23 @@ class Response:
         return all(_same(getattr(self, one.name), getattr(other, one.name)) for one in fields(self))
 
     def __str__(self) -> str:
-        return drawing.response_text(self)
+        return response_text(self)
 
     def __repr__(self) -> str:
         kinds = ", ".join(dict.fromkeys(source.kind for source in self.sources))
         return f"<Response {self.headline}; {len(self.rows)} spans, {len(self.sources)} sources ({one_line(kinds)})>"
 
     def _repr_html_(self) -> str:
-        return drawing.response_fragment(self)
+        return page.response_fragment(self)
 
     def _check(self, name: str, values: np.ndarray, shape: tuple[int, int]) -> None:
         if getattr(values, "dtype", None) != np.float32 or values.shape != shape or not np.isfinite(values).all():
             kind = f"{getattr(values, 'dtype', type(values).__name__)} of shape {np.shape(values)}"
             raise WhyformerError(f"{name} of a response are finite float32 of shape {shape}, not {kind}.")
+
+    def _check_row(self, row: int | None) -> None:
+        if row is not None and (type(row) is not int or not -len(self.rows) <= row < len(self.rows)):
+            raise WhyformerError(f"row={row!r}: the response has {len(self.rows)} rows, 0 to {len(self.rows) - 1}.")
 
     def _groups(self, chosen: tuple[Source, ...]) -> list[list[int]]:
         """The sources that were scored which each of others consists of; refused where one would be cut."""

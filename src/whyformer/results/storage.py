@@ -18,7 +18,7 @@ from whyformer.errors import WhyformerError, with_article
 from whyformer.files import whole_file
 from whyformer.inputs.read import open_image
 from whyformer.render import html
-from whyformer.render.response import response_page
+from whyformer.render.response import continuation_page, response_page
 from whyformer.render.text import Units, one_line, visible
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
@@ -96,7 +96,7 @@ def _content(result: Result, suffix: str, units: Units) -> bytes:
         return response_page(result).encode()
     if isinstance(result, Explanation):
         return html.page([result], units=units).encode()
-    return html.continuation_page(result).encode()
+    return continuation_page(result).encode()
 
 
 def _npz(result: Result) -> bytes:

@@ -1,0 +1,269 @@
+"""`whyformer response`: which parts of a prompt made a model respond as it did."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from whyformer.cli import options
+from whyformer.cli.inputs import typed_text
+from whyformer.cli.options import OUTPUT, QUESTION
+from whyformer.cli.questions import load_model, method_call
+from whyformer.cli.screen import announce, complain, safe
+from whyformer.errors import WhyformerError
+from whyformer.plugins import load_plugins
+
+if TYPE_CHECKING:
+    from whyformer.results.response import Response
+
+UNFINISHED = 1  # the exit code where lines of a batch could not be explained
+
+ResponseText = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE|TEXT",
+        help="The response, character for character as it follows the prompt. If not given, the model writes it.",
+        rich_help_panel=QUESTION,
+    ),
+]
+Documents = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE|TEXT",
+        help="A document that the prompt asks about, a file by its name; can be repeated.",
+        rich_help_panel=QUESTION,
+    ),
+]
+Messages = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="CHAT.json",
+        help='Instead of a prompt: a list of messages {"role": …, "content": …}, for a model with a chat template.',
+        rich_help_panel=QUESTION,
+    ),
+]
+Contrast = Annotated[
+    str | None,
+    typer.Option(metavar="FILE|TEXT", help="Another response: why the one rather than this.", rich_help_panel=QUESTION),
+]
+Units = Annotated[
+    str | None,
+    typer.Option(
+        help="What of the response is explained: response, sentence, word, token, or a quotation of it. If not given, "
+        "sentences where there are several.",
+        rich_help_panel=QUESTION,
+    ),
+]
+SourceKindName = Annotated[
+    Literal["token", "word", "sentence", "paragraph", "message", "document"] | None,
+    typer.Option(
+        help="What of the prompt it is explained by. If not given, sentences where there are several, else words.",
+        rich_help_panel=QUESTION,
+    ),
+]
+AggregateName = Annotated[
+    Literal["positive", "sum", "mean", "max"],
+    typer.Option(
+        help="What a source has of its tokens' scores: those above 0 added up, all with their sign, their mean, or the "
+        "one furthest from 0.",
+        rich_help_panel=QUESTION,
+    ),
+]
+SinkName = Annotated[
+    Literal["leave_out", "keep"],
+    typer.Option(
+        help="Whether the first token, where attention rests for want of better, counts; its share is reported.",
+        rich_help_panel=QUESTION,
+    ),
+]
+TokenCount = Annotated[int, typer.Option(help="How many tokens the model writes at most.", rich_help_panel=QUESTION)]
+Seed = Annotated[
+    int | None,
+    typer.Option(
+        help="Draw the tokens it writes with this seed; if not given, the likeliest.", rich_help_panel=QUESTION
+    ),
+]
+BatchFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE.jsonl",
+        help='Many instead of one: a line each, {"prompt" or "messages", "response", "context", "contrast", "id"}. '
+        "--out is the folder of the results; stopped at any moment, it goes on where it was.",
+        rich_help_panel=OUTPUT,
+    ),
+]
+OutPlace = Annotated[
+    Path | None,
+    typer.Option(help="A .html, .png, .json or .npz file; with --batch a folder.", rich_help_panel=OUTPUT),
+]
+FormatName = Annotated[
+    options.Format | None, typer.Option(help="Of the files of a --batch; html if not given.", rich_help_panel=OUTPUT)
+]
+
+
+def response_(
+    prompt: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="PROMPT",
+            help="The prompt, or with --context the question: a text, a text file, or - for standard input. The line "
+            "break that ends a file is no part of it.",
+        ),
+    ] = None,
+    model: options.ModelName = "mini-gpt",
+    response: ResponseText = None,
+    context: Documents = None,
+    messages: Messages = None,
+    contrast: Contrast = None,
+    units: Units = None,
+    sources: SourceKindName = None,
+    aggregate: AggregateName = "positive",
+    sinks: SinkName = "leave_out",
+    tokens: TokenCount = 64,
+    seed: Seed = None,
+    method: options.MethodName = None,
+    option: options.MethodOptions = None,
+    backward: options.BackwardName = None,
+    plugin: options.Plugins = None,
+    out: OutPlace = None,
+    batch: BatchFile = None,
+    format: FormatName = None,
+    as_json: options.AsJson = False,
+    quiet: options.Quiet = False,
+    device: options.DeviceName = None,
+    dtype: options.Dtype = None,
+    batch_size: options.BatchSize = None,
+) -> None:
+    """Show which parts of a prompt each part of the response to it comes from."""
+    load_plugins(plugin or ())
+    settings: dict[str, Any] = {"units": units, "sources": sources, "aggregate": aggregate, "sinks": sinks}
+    settings |= {"tokens": tokens, "seed": seed, **method_call(method, option or [], backward).arguments}
+    typed = {"PROMPT": prompt, "--messages": messages, "--response": response, "--context": context}
+    typed["--contrast"] = contrast
+    engine = Engine(model, settings, device, dtype, batch_size, quiet)
+    if batch is not None:
+        _explain_lines(batch, _folder(typed, out), f".{format or 'html'}", engine, as_json=as_json)
+    elif format is not None:
+        raise WhyformerError(
+            f"--format {format} is that of the files of a --batch: --out names one file with its suffix."
+        )
+    else:
+        _explain_one(typed, out, engine, as_json=as_json)
+
+
+@dataclass(frozen=True)
+class Engine:
+    """How responses are explained: the model by its name, what is asked of each prompt, and the machine."""
+
+    model: str
+    settings: Mapping[str, Any]
+    device: str | None
+    dtype: options.DtypeName | None
+    batch_size: int | None
+    quiet: bool
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a result depends on beside its prompt."""
+        return {**self.settings, "model": self.model, "dtype": self.dtype}
+
+    def explainer(self) -> Callable[[Mapping[str, Any]], Response]:
+        """The model loaded, as a function from a prompt, and what belongs to it, to the Response."""
+        from whyformer.api.response import explain_response
+
+        loaded_model = load_model(self.model, device=self.device, dtype=self.dtype, quiet=self.quiet)
+
+        def explain(case: Mapping[str, Any]) -> Response:
+            prompt = case["prompt"] if case.get("messages") is None else case["messages"]
+            extra: dict[str, Any] = {name: case.get(name) for name in ("context", "contrast")}
+            extra |= {**self.settings, "batch_size": self.batch_size}
+            return explain_response(prompt, case.get("response"), loaded_model, **extra)
+
+        return explain
+
+
+def _explain_one(typed: Mapping[str, Any], out: Path | None, engine: Engine, *, as_json: bool) -> None:
+    from whyformer.cli.output import ONE_FILE, check_file, writing
+
+    prompt, messages, response, context, contrast = typed.values()
+    if (prompt is None) == (messages is None):
+        raise WhyformerError("Give a PROMPT (a text or a file), or --messages CHAT.json: one of the two, or --batch.")
+    if out is not None:
+        check_file(out, ONE_FILE)
+    case = {
+        "prompt": None if prompt is None else typed_text(prompt, "PROMPT"),
+        "messages": None if messages is None else _read_messages(messages),
+        "response": None if response is None else typed_text(response, "--response"),
+        "context": None if context is None else [_document(text) for text in context],
+        "contrast": None if contrast is None else typed_text(contrast, "--contrast"),
+    }
+    result = engine.explainer()(case)
+    if out is not None:
+        with writing(out):
+            result.save(out)
+    if as_json:
+        typer.echo(json.dumps(result.to_dict()))
+    elif not engine.quiet:
+        typer.echo(result)
+    if out is not None:
+        announce(f"Written to {safe(out)}", quiet=engine.quiet, err=as_json)
+
+
+def _folder(typed: Mapping[str, Any], out: Path | None) -> Path:
+    """The folder of a batch; refused together with what each line of it says itself."""
+    from whyformer.cli.output import check_folder
+
+    name = next((name for name, value in typed.items() if value is not None), None)
+    if name is not None:
+        raise WhyformerError(f"{name} goes with one prompt, and each line of --batch has its own: leave it out.")
+    if out is None:
+        raise WhyformerError("--batch needs a folder for its results: name it with --out.")
+    check_folder(out)
+    return out
+
+
+def _explain_lines(batch: Path, out: Path, suffix: str, engine: Engine, *, as_json: bool) -> None:
+    from whyformer.cli.output import writing
+    from whyformer.cli.response_batch import Results, explain_lines, read_lines
+
+    lines, results = read_lines(batch), Results(out, suffix, engine.identity)
+    pending = results.missing(lines)
+    refusals = 0
+    if pending:
+        with writing(out):
+            for record in explain_lines(pending, results, engine.explainer(), len(lines), quiet=engine.quiet):
+                if "error" in record:
+                    refusals += 1
+                    complain(f"{safe(batch)}, line {record['line']}: {record['error']}")
+                if as_json:
+                    typer.echo(json.dumps(record))
+    count = len(lines) - refusals
+    announce(f"Written to {safe(out)}: {count} of {len(lines)} lines.", quiet=engine.quiet, err=as_json)
+    if refusals:
+        raise typer.Exit(UNFINISHED)
+
+
+def _read_messages(path: Path) -> list[Any]:
+    """The messages of a file: a list of them, or an object that has them."""
+    from whyformer.inputs.read import text_of
+
+    try:
+        content = json.loads(str(text_of(path)))
+    except json.JSONDecodeError as error:
+        raise WhyformerError(f"--messages {str(path)!r} is not JSON (line {error.lineno}: {error.msg}).") from error
+    messages = content.get("messages") if isinstance(content, dict) else content
+    if not isinstance(messages, list) or not messages:
+        raise WhyformerError(f'--messages {str(path)!r}: a list of {{"role": …, "content": …}}, not {content!r:.40}.')
+    return messages
+
+
+def _document(argument: str) -> str | tuple[str, str]:
+    """A document: a file with its name, or a text without one."""
+    text = typed_text(argument, "--context").strip()
+    return (Path(argument).stem, text) if os.path.isfile(argument) else text

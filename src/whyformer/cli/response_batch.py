@@ -1,0 +1,166 @@
+"""Many responses explained line by line: what is finished stays finished, and a bad line stops no other."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+
+from whyformer.errors import WhyformerError, nearest
+from whyformer.results.response import Response
+
+INDEX = "index.jsonl"  # in the folder of the results: which file belongs to which line
+FIELDS = ("prompt", "messages", "response", "context", "contrast", "id")
+SECONDS_BETWEEN = 10  # lines about progress where there is no terminal
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of the file: its number from 1, and what it says."""
+
+    number: int
+    text: str
+
+    def case(self) -> dict[str, Any]:
+        """The prompt and what belongs to it, checked."""
+        try:
+            case = json.loads(self.text)
+        except json.JSONDecodeError as error:
+            raise WhyformerError(f"not JSON ({error.msg}, column {error.colno}).") from error
+        if not isinstance(case, dict):
+            raise WhyformerError(f"an object with a prompt is needed, not {self.text[:40]!r}.")
+        unknown = next((name for name in case if name not in FIELDS), None)
+        if unknown is not None:
+            raise WhyformerError(f"unknown field {unknown!r}. {nearest(unknown, FIELDS)}")
+        if ("prompt" in case) == ("messages" in case):
+            raise WhyformerError('either "prompt" or "messages" is needed.')
+        return case
+
+
+@dataclass(frozen=True)
+class Results:
+    """The folder of the results, their format, and all that they depend on beside their lines."""
+
+    out: Path
+    suffix: str
+    settings: Mapping[str, Any]
+
+    def file_of(self, line: Line) -> Path:
+        """Where the result of a line goes."""
+        return self.out / f"{line.number:06}{self.suffix}"
+
+    def digest(self, line: Line) -> str:
+        """What the result of a line is made of, as a short text."""
+        content = json.dumps([line.text, self.settings], sort_keys=True)
+        return hashlib.sha256(content.encode()).hexdigest()[:16]
+
+    def missing(self, lines: Sequence[Line]) -> list[Line]:
+        """The lines without a result that was made of the same line by the same settings."""
+        records = _read_index(self.out / INDEX)
+        return [
+            line
+            for line in lines
+            if records.get(line.number, {}).get("digest") != self.digest(line) or not self.file_of(line).is_file()
+        ]
+
+    def write(self, line: Line, case: Mapping[str, Any], response: Response) -> dict[str, Any]:
+        """Save the result, note in the index that the line is finished, and give back that record."""
+        self.out.mkdir(parents=True, exist_ok=True)
+        response.save(self.file_of(line))
+        record = {"line": line.number, "file": self.file_of(line).name, "digest": self.digest(line)}
+        record |= {"id": case["id"]} if "id" in case else {}
+        # After the file, which is written whole; what a kill left of a record is ended by a line break.
+        with (self.out / INDEX).open("a", encoding="utf-8") as index:
+            index.write("\n" * _is_cut_off(self.out / INDEX) + json.dumps(record) + "\n")
+        return record
+
+
+def read_lines(path: Path) -> list[Line]:
+    """The lines of a JSONL file that are not blank."""
+    try:
+        texts = path.read_text(encoding="utf-8-sig").split("\n")
+    except OSError as error:
+        raise WhyformerError(f"--batch {str(path)!r} cannot be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise WhyformerError(f"--batch {str(path)!r} is not UTF-8 text (byte {error.start}).") from error
+    lines = [Line(number, text.strip()) for number, text in enumerate(texts, start=1) if text.strip()]
+    if not lines:
+        raise WhyformerError(f"--batch {str(path)!r} has no lines: there is nothing to explain.")
+    return lines
+
+
+def explain_lines(
+    lines: Sequence[Line],
+    results: Results,
+    explain: Callable[[Mapping[str, Any]], Response],
+    total: int,
+    *,
+    quiet: bool,
+) -> Iterator[dict[str, Any]]:
+    """Explain each line and write its result: a record of each, with its error where it could not be explained."""
+    with _progress(len(lines), total, quiet=quiet) as advance:
+        for line in lines:
+            try:
+                case = line.case()
+                response = explain(case)
+            except (
+                WhyformerError,
+                RuntimeError,
+            ) as error:  # torch's own, such as memory that one line needs too much of
+                yield {"line": line.number, "error": " ".join(str(error).split())}
+            else:
+                yield results.write(line, case, response)
+            advance()
+
+
+def _is_cut_off(path: Path) -> bool:
+    """Whether the last line of a file lacks its end."""
+    with path.open("rb") as file:
+        file.seek(0, 2)
+        if file.tell() == 0:
+            return False
+        file.seek(-1, 2)
+        return file.read() != b"\n"
+
+
+def _read_index(path: Path) -> dict[int, dict[str, Any]]:
+    """The last record of each line; one that was cut off by a kill is as if it were not there."""
+    records = {}
+    for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+        try:
+            record = json.loads(text)
+            records[record["line"]] = record
+        except (ValueError, TypeError, KeyError):
+            continue
+    return records
+
+
+@contextmanager
+def _progress(count: int, total: int, *, quiet: bool) -> Iterator[Callable[[], None]]:
+    """A bar with the time left on a terminal, elsewhere a line about it now and then."""
+    terminal, before = Console(stderr=True), total - count
+    if terminal.is_terminal and not quiet:
+        columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+        with Progress(*columns, console=terminal) as bar:
+            task = bar.add_task("Explaining", total=total, completed=before)
+            yield lambda: bar.advance(task)
+        return
+    start = spoken = time.monotonic()
+    done = 0
+
+    def advance() -> None:
+        nonlocal done, spoken
+        done, now = done + 1, time.monotonic()
+        if not quiet and now - spoken >= SECONDS_BETWEEN:
+            spoken, left = now, (now - start) / done * (count - done)
+            terminal.print(f"{before + done} of {total} lines, about {left:.0f} s left", highlight=False)
+
+    yield advance

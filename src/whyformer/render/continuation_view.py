@@ -1,0 +1,116 @@
+"""A continuation as the templates show it: what was written, and what each token of it rests on, as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from whyformer.inputs.layouts import WordPieces
+from whyformer.render.source_view import (
+    BlockView,
+    Extent,
+    SourcesView,
+    TokenView,
+    UnitView,
+    cut_text,
+    ranked_rows,
+    unseen_block,
+    with_total,
+)
+from whyformer.render.text import captioned_parts, option_lines, readable, token_names, visible
+
+if TYPE_CHECKING:
+    from whyformer.results.continuation import Continuation
+    from whyformer.results.explanation import Explanation
+    from whyformer.results.part import Part
+
+
+@dataclass(frozen=True)
+class _Stream:
+    """A stream of tokens before the last one written: its columns in the table, and how many were there at first."""
+
+    part: Part
+    layout: WordPieces
+    caption: str
+    first_column: int
+    count: int
+
+
+def continuation_view(continuation: Continuation) -> SourcesView:
+    """The continuation as the templates show it: a row for each token written, a source for each before it."""
+    *_, last = continuation.explanations  # which has seen all the others
+    streams = list(_streams(continuation))
+    scores = with_total(np.stack([_row(one, last) for one in continuation.explanations]))
+    chances = [one.probability for one in continuation.explanations]
+    facts = ["" if chance is None else f"Its probability is {chance:.2g}." for chance in chances]
+    return SourcesView(
+        headline=continuation.headline,
+        method=readable(last.manner),
+        model=readable(last.model),
+        units=tuple(_units(continuation, streams[-1])),
+        blocks=tuple(block for stream in streams for block in _blocks(stream)),
+        rows=ranked_rows(scores),
+        facts=tuple(facts if len(facts) == len(scores) else [*facts, ""]),
+        is_diverging=bool((scores < 0).any()),
+        options=tuple(option_lines(last)),
+        notes=tuple(dict.fromkeys(readable(note) for one in continuation.explanations for note in one.notes)),
+    )
+
+
+def _streams(continuation: Continuation) -> Iterator[_Stream]:
+    """The streams in reading order; the last of them is the one that is written on."""
+    first, *_, last = *continuation.explanations, continuation.explanations[-1]
+    columns = dict(zip(last.parts, np.cumsum([0, *(part.layout.size for part in last.parts.values())]), strict=False))
+    names = {id(part): name for name, part in last.parts.items()}
+    for caption, part in captioned_parts(last):
+        assert isinstance(part.layout, WordPieces)
+        name = names[id(part)]
+        count = first.parts[name].layout.size if name in first.parts else 0
+        yield _Stream(part, part.layout, caption, int(columns[name]), count)
+
+
+def _row(explanation: Explanation, last: Explanation) -> np.ndarray:
+    """The scores of a token written; those that came later have 0."""
+    row = []
+    for name, part in last.parts.items():
+        scores = explanation.parts[name].scores if name in explanation.parts else np.zeros(0)
+        row.append(np.pad(scores, (0, part.layout.size - len(scores))))
+    return np.concatenate(row)
+
+
+def _blocks(stream: _Stream) -> Iterator[BlockView]:
+    """The texts of a stream as they were before anything was written."""
+    layout, seen = stream.layout, set[int | None]()
+    for segment, text in enumerate(layout.texts):
+        tokens = [token for token in range(stream.count) if layout.segments[token] == segment]
+        extents = [Extent(*layout.offsets[token], stream.first_column + token) for token in tokens]
+        is_written_on = segment == len(layout.texts) - 1 and stream.count < layout.size
+        end = layout.offsets[stream.count][0] if is_written_on else len(text)
+        if text[:end].strip():
+            pieces = tuple(cut_text(text, extents, 0, len(text[:end].rstrip())))
+            seen.update(piece.source for piece in pieces)
+            yield BlockView("", stream.caption, pieces)
+    names, columns = token_names(stream.part), range(stream.first_column, stream.first_column + stream.count)
+    yield from unseen_block([pair for pair in zip(names, columns, strict=False) if pair[1] not in seen])
+
+
+def _units(continuation: Continuation, stream: _Stream) -> Iterator[UnitView]:
+    """Each token written, its space before it; those that others were written after are sources too."""
+    text, layout, position = readable(continuation.text), stream.layout, 0
+    written = layout.size - stream.count
+    base = layout.offsets[stream.count][0] if written else 0
+    for number, one in enumerate(continuation.explanations):
+        is_source = number < written
+        end = layout.offsets[stream.count + number][1] - base if is_source else len(text)
+        characters = text[position:end]
+        position = max(position, end)
+        space = characters[: len(characters) - len(characters.lstrip())] if characters.strip() else ""
+        if space and number:
+            yield UnitView((TokenView(space),))
+        shown = characters[len(space) :] or visible(one.target)
+        doubt = 0.0 if one.probability is None else round(1 - one.probability, 2)
+        source = stream.first_column + stream.count + number if is_source else None
+        yield UnitView((TokenView(shown, one.answer, doubt),), (number,), source)

@@ -1,0 +1,105 @@
+"""A response and its sources as a picture: the response and a ranking on the left, the coloured prompt on the right."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from whyformer.render import canvas
+from whyformer.render.colour import RGB, Scale, rgb
+from whyformer.render.fonts import missing_characters
+from whyformer.render.image import FONT_ADVICE, MARGIN
+from whyformer.render.source_view import RANKED, response_view
+
+if TYPE_CHECKING:
+    from whyformer.render.source_view import BlockView, Entry, SourcesView
+    from whyformer.results.response import Response
+
+LEFT, RIGHT, GUTTER = 540, 640, 56
+BAR, SHARE, BAR_HEIGHT = 90, 64, 12
+CHOSEN: RGB = (222, 226, 234)
+MOST_NUMBERED = 12  # rows: where there are more, they are words, and numbers would hide them
+
+
+def response_figure(response: Response, row: int | None = None) -> Image.Image:
+    """The response with its rows numbered, the prompt in the colours of a row (without one, of all rows together)."""
+    view = response_view(response)
+    chosen = len(view.rows) - 1 if row is None else row % len(response.rows)
+    heading = canvas.label(f"by {view.method} on {view.model}", LEFT + GUTTER + RIGHT, 18)
+    columns = canvas.side_by_side([_left(view, chosen), _prompt(view, chosen)], gap=GUTTER)
+    notes = [*view.notes, *[FONT_ADVICE] * bool(missing_characters(_all_text(view)))]
+    footer = [canvas.label(note, LEFT + GUTTER + RIGHT, 16) for note in notes]
+    return canvas.on_sheet(canvas.stack([heading, columns, *footer], gap=22), margin=MARGIN)
+
+
+def _left(view: SourcesView, chosen: int) -> Image.Image:
+    entries = view.rows[chosen][:RANKED]
+    is_all = len(view.rows) == 1 or view.is_total(chosen)
+    title = "Sources of the response" if is_all else f"Sources of {chosen + 1}"
+    left_out = len(view.rows[chosen]) - len(entries)
+    more = [canvas.label(f"and {left_out} more", LEFT, 16)] if left_out else []
+    parts = [
+        _heading("Response"),
+        canvas.paragraph(canvas.chips(_response_pieces(view, chosen)), LEFT, 22),
+        _heading(title),
+        *(_ranked(view, entry) for entry in entries),
+        *more,
+        *([canvas.label(view.facts[chosen], LEFT, 16)] if view.facts[chosen] else []),
+    ]
+    return canvas.on_sheet(canvas.stack(parts, gap=14), width=LEFT)
+
+
+def _prompt(view: SourcesView, chosen: int) -> Image.Image:
+    levels = {entry.source: entry.level for entry in view.rows[chosen]}
+    blocks = [_block(view, block, levels) for block in view.blocks]
+    return canvas.on_sheet(canvas.stack([_heading("Prompt"), *blocks], gap=18), width=RIGHT)
+
+
+def _block(view: SourcesView, block: BlockView, levels: dict[int, int]) -> Image.Image:
+    colours = {source: _colour(view, level) for source, level in levels.items()}
+    pieces = [
+        (piece.name + piece.text, None if piece.source is None else colours.get(piece.source)) for piece in block.pieces
+    ]
+    title = [canvas.label(block.title, RIGHT, 16, bold=True)] if block.title else []
+    return canvas.stack([*title, canvas.paragraph(canvas.chips(pieces), RIGHT, 20)], gap=4)
+
+
+def _response_pieces(view: SourcesView, chosen: int) -> Iterator[tuple[str, RGB | None]]:
+    """The response with the chosen row on a ground, and each row after its number where they are several."""
+    count, seen = len(view.rows) - 1, set[int]()
+    for unit in view.units:
+        if unit.rows and unit.rows[0] not in seen and 1 < count <= MOST_NUMBERED:
+            yield f"{unit.rows[0] + 1}", canvas.FAINT
+            yield " ", None
+        seen.update(unit.rows)
+        yield "".join(token.text for token in unit.tokens), CHOSEN if chosen in unit.rows and count else None
+
+
+def _ranked(view: SourcesView, entry: Entry) -> Image.Image:
+    name, text = view.source_text(entry.source)
+    words = f"{name}: {text}" if name else text
+    ground = Image.new("RGB", (BAR, BAR_HEIGHT), canvas.WHITE)
+    ground.paste(_colour(view, entry.level), (0, 0, max(2, round(BAR * abs(entry.level) / 100)), BAR_HEIGHT))
+    bar = Image.new("RGB", (BAR, 26), canvas.WHITE)
+    bar.paste(ground, (0, 7))
+    share = f"{entry.share or '<1'}%{' against' if entry.level < 0 else ''}"
+    width = LEFT - BAR - SHARE - 2 * 16
+    sides = [canvas.on_sheet(canvas.label(share, SHARE + 60, 17, colour=canvas.INK), width=SHARE), bar]
+    return canvas.side_by_side([*sides, canvas.label(words, width, 17, colour=canvas.INK)], gap=16)
+
+
+def _heading(text: str) -> Image.Image:
+    return canvas.label(text, LEFT, 18, bold=True)
+
+
+def _colour(view: SourcesView, level: int) -> RGB:
+    scale = Scale(-1.0 if view.is_diverging else 0.0, 1.0)
+    return rgb(scale.colours(np.array(level / 100), "light"))
+
+
+def _all_text(view: SourcesView) -> str:
+    words: Sequence[str] = [piece.name + piece.text for block in view.blocks for piece in block.pieces]
+    return "".join([*words, *(token.text for unit in view.units for token in unit.tokens)])

@@ -1,0 +1,64 @@
+"""A response and its sources as terminal text: under each row its sources, with bars as long as their shares."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import numpy as np
+from rich.text import Text
+
+from whyformer.render.cells import AGAINST, FOR, style
+from whyformer.render.colour import Scale, ink, rgb
+from whyformer.render.source_view import response_view
+from whyformer.render.terminal import colour_console
+from whyformer.render.text import one_line
+
+if TYPE_CHECKING:
+    from whyformer.render.source_view import Entry, SourcesView
+    from whyformer.results.response import Response
+
+RANKED, BAR, LONGEST = 5, 16, 90  # sources of a row, and characters of a bar and of a source's text
+
+
+def response_text(response: Response) -> str:
+    """The response as standard output can show it: the sources of each row, the strongest first."""
+    lines = list(_lines(response_view(response)))
+    console = colour_console()
+    if console is None:
+        return "\n".join(line.plain.rstrip() for line in lines)
+    with console.capture() as captured:
+        for line in lines:
+            console.print(line)
+    return captured.get().rstrip("\n")
+
+
+def _lines(view: SourcesView) -> Iterator[Text]:
+    yield Text(view.headline, "bold")
+    rows = view.rows[:-1] if len(view.rows) > 1 else view.rows
+    for number, entries in enumerate(rows):
+        yield Text(f"{number + 1}  {_shortened(view.row_text(number))}", "bold")
+        for entry in entries[:RANKED]:
+            yield _source_line(view, entry)
+        if len(entries) > RANKED:
+            yield Text(f"   and {len(entries) - RANKED} more", "dim")
+        yield Text(f"   {view.facts[number]}", "dim")
+    for note in view.notes:
+        yield Text(one_line(note), "dim")
+
+
+def _source_line(view: SourcesView, entry: Entry) -> Text:
+    scale = Scale(-1.0 if view.is_diverging else 0.0, 1.0)
+    colour = rgb(scale.colours(np.array(entry.level / 100), "dark"))
+    bar = (FOR if entry.level > 0 else AGAINST)[-1] * max(1, round(BAR * abs(entry.level) / 100))
+    name, text = view.source_text(entry.source)
+    share = f"{entry.share or '<1'}%{' against' if entry.level < 0 else ''}"
+    shown = _shortened(f"{name}: {text}" if name else text)
+    background = style(ink(colour), colour).bgcolor
+    assert background is not None
+    return Text.assemble(f"   {share:>4}  ", (f"{bar:<{BAR}}", background.name), f"  {shown}")
+
+
+def _shortened(text: str) -> str:
+    line = one_line(text)
+    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1].rstrip()}…"
