@@ -116,6 +116,22 @@ CARDS: dict[str, list[Row]] = {
             sampled_continuation,
         ),
     ],
+    "mini-llm": [
+        ("held-out questions answered right, 3 to 60 sentences", percent("accuracy_by_hops", "all", places=2)),
+        ("… by the number of facts to join, up to 40 sentences, %", by_kind("accuracy_by_hops_up_to_40_sentences")),
+        ("… by kind, %", by_kind("accuracy_by_kind")),
+        ("… by where in the text the first fact stands, %", by_kind("accuracy_by_position")),
+        ("… by length, %", by_kind("accuracy_by_length")),
+        ("two questions at once", percent("accuracy_of_two_questions")),
+        (
+            "the answer changes without the sentences it depends on",
+            percent("reliance", "answer_changes_without_its_causes"),
+        ),
+        (
+            "the answer stays without another sentence",
+            percent("reliance", "answer_stays_without_another_sentence"),
+        ),
+    ],
     "mini-t5": [
         ("answers that match exactly, test scenes", percent("exact_match", "all")),
         ("… by kind, %", by_kind("exact_match")),

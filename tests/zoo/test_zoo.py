@@ -43,7 +43,7 @@ def test_a_bundled_model_is_a_stock_folder_of_safetensors_with_a_card(name):
     config = json.loads((folder / "config.json").read_text())
     assert hasattr(transformers, config["architectures"][0])
     assert (folder / "README.md").read_text().startswith(f"# {name}\n")
-    assert {file.suffix for file in folder.iterdir()} <= {".json", ".safetensors", ".md", ".txt"}
+    assert {file.suffix for file in folder.iterdir()} <= {".json", ".safetensors", ".md", ".txt", ".jinja"}
     assert sum(file.stat().st_size for file in folder.iterdir()) < 16e6
 
 

@@ -34,7 +34,7 @@ SinkChoice = Literal["leave_out", "keep"]
 def explain_response(
     prompt: Any,
     response: str | Sequence[int] | None = None,
-    model: str | Path | nn.Module | LoadedModel = "mini-gpt",
+    model: str | Path | nn.Module | LoadedModel = "mini-llm",
     method: str | None = None,
     *,
     context: Sequence[Any] | None = None,
@@ -127,7 +127,7 @@ def explain_response(
 def explain_responses(
     prompts: Iterable[Any],
     responses: Iterable[str | Sequence[int] | None] | None = None,
-    model: str | Path | nn.Module | LoadedModel = "mini-gpt",
+    model: str | Path | nn.Module | LoadedModel = "mini-llm",
     method: str | None = None,
     *,
     contexts: Iterable[Sequence[Any] | None] | None = None,

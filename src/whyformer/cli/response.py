@@ -116,7 +116,7 @@ def response_(
             "break that ends a file is no part of it.",
         ),
     ] = None,
-    model: options.ModelName = "mini-gpt",
+    model: options.ModelName = "mini-llm",
     response: ResponseText = None,
     context: Documents = None,
     messages: Messages = None,
