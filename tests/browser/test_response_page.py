@@ -99,7 +99,10 @@ def test_a_click_on_a_sentence_lights_up_its_sources_and_ranks_them(opened, resp
         assert listed(page) == expected_list(response.top(RANKED, row=1))
         expect(page.locator(".heading")).to_have_text("Sources of The music was great.")
         expect(page.locator(".units .chosen")).to_have_text("The music was great.")
-        assert "50% on the first token, left out, 25% on other special tokens" in page.locator(".facts").text_content()
+        assert (
+            "50% are on the first token (left out), 25% on other special tokens"
+            in page.locator(".facts").text_content()
+        )
         strongest = page.locator(".prompt [data-source='3']")
         colour = "rgb({}, {}, {})".format(*rgb(RAMPS["light", "only"][100]))
         expect(strongest).to_have_css("background-color", colour)

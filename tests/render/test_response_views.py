@@ -145,7 +145,9 @@ def test_a_terminal_ranks_sources_under_each_row():
         f"    24%  {'█' * 6:<16}  How was the film?",
     ]
     assert "2  The music was great." in lines
-    assert "50% on the first token, left out, 25% on other special tokens, 12% on the response before it" in lines[7]
+    assert (
+        "50% are on the first token (left out), 25% on other special tokens, 12% on the response before it" in lines[7]
+    )
     assert lines[-1] == "A note."
     against = response_text(made_response([[1.0, -2.0, 0, 0, 0, 0], [1.0, 0, 0, 0, 0, 0]]))
     assert f"67% against  {'=' * 16}  almanac: It is big." in against
