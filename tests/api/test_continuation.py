@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import replace
-from html import escape, unescape
+from html import unescape
 from pathlib import Path
 
 import numpy as np
@@ -194,24 +194,23 @@ def test_a_continuation_is_shown_in_a_line_and_a_line_for_each_token(written):
 
 
 @pytest.mark.parametrize("model", ["mini-gpt", "mini-t5"])
-def test_the_page_of_a_continuation_is_a_table_with_a_cell_for_each_score(written, model, tmp_path):
+def test_the_page_of_a_continuation_has_a_level_for_each_score(written, model, tmp_path):
     found = written[model]
     found.save(tmp_path / "written.html")
     page = (tmp_path / "written.html").read_text()
-    rows = re.findall(r'<tr><th scope="row" dir="auto">(.*?)</th>(.*?)</tr>', page)
-    assert [unescape(answer) for answer, _ in rows] == [one.answer for one in found.explanations]
-    columns = [unescape(column) for column in re.findall(r'<th scope="col"><span>(.*?)</span>', page)]
-    parts = found.explanations[-1].parts
-    assert len(columns) == sum(part.layout.size for part in parts.values())
-    assert columns[:2] == {"mini-gpt": ["The", "film"], "mini-t5": ["there", "is"]}[model]
-    whole = np.concatenate([found.matrix(name) for name in parts], axis=1)
-    for (_, cells), scores in zip(rows, whole, strict=True):
-        shown = re.findall(r"<td(?: class=\"(?:only|for|against)-(\d+)\")?(?: title=\"(.*?)\")?></td>", cells)
-        levels = [int(level or 0) for level, _ in shown]
-        assert levels == np.rint(100 * np.abs(scores) / np.abs(scores).max()).astype(int).tolist()
-        titled = {index: title for index, (_, title) in enumerate(shown) if title}
-        assert all(title == f"{escape(columns[i])}  {scores[i]:.3g}" for i, title in titled.items())
-    assert found._repr_html_().count("<tr>") == len(rows) + len(parts)
+    table = json.loads(unescape(re.search(r'data-table="(.*?)"', page)[1]))
+    whole = np.concatenate([found.matrix(name) for name in found.explanations[-1].parts], axis=1)
+    for entries, scores in zip(table["rows"], [*whole, whole.sum(axis=0)], strict=True):
+        levels = np.zeros(len(scores), dtype=int)
+        for source, level, _ in entries:
+            levels[source] = level
+        assert levels.tolist() == np.rint(100 * scores / np.abs(scores).max()).astype(int).tolist()
+    units = re.findall(r'data-row="(\d+)".*?><i title="(.*?)".*?>(.*?)</i>', page)
+    assert [unescape(title) for _, title, _ in units] == [one.answer for one in found.explanations]
+    assert [unescape(text) for *_, text in units] == [token.strip() for token in found.tokens]
+    prompt = re.findall(r'data-source="(\d+)">(.*?)</span>', page.partition('class="prompt"')[2])
+    assert [text for _, text in prompt[:2]] == {"mini-gpt": ["The", "film"], "mini-t5": ["there", "is"]}[model]
+    assert re.search(r'data-table=".*?"', page)[0] in found._repr_html_()
 
 
 def test_a_continuation_is_drawn_with_a_row_for_each_token(written, tmp_path):

@@ -135,9 +135,8 @@ class SourcesView:
 def response_view(response: Response) -> SourcesView:
     """The response as the templates show it."""
     scores = with_total(response.scores)
-    facts = [_facts(response, number) for number in range(len(response.rows))]
-    if len(scores) > len(facts):
-        facts.append(_figures(response, range(len(response.tokens))))
+    rows = range(len(response.rows))
+    facts = [_facts(response, [number]) for number in rows] + [_facts(response, rows)] * (len(rows) > 1)
     return SourcesView(
         headline=response.headline,
         method=response.manner,
@@ -262,16 +261,21 @@ def _tokens(response: Response, text: str, start: int, end: int) -> Iterator[Tok
         yield TokenView(characters[space:], " · ".join(titles), round(doubt, 2))
 
 
-def _facts(response: Response, number: int) -> str:
-    """How likely a row is, and how much of its scores falls where no source is."""
-    figures = _figures(response, response.rows[number].tokens)
-    if number >= len(response.sinks):
-        return figures
-    sinks = response.sinks[number]
-    first = "the first token, left out" if response.leaves_out_sinks else "the first token"
-    places = {first: sinks.first_token, "other special tokens": sinks.special, "the response before it": sinks.earlier}
+def _facts(response: Response, numbers: Sequence[int]) -> str:
+    """How likely rows are, and how much of their scores falls where no source is: of several rows, at most."""
+    tokens = dict.fromkeys(token for number in numbers for token in response.rows[number].tokens)
+    figures, sinks = _figures(response, tokens), [response.sinks[number] for number in numbers if response.sinks]
+    first = "the first token (left out)" if response.leaves_out_sinks else "the first token"
+    places = {
+        first: max((one.first_token for one in sinks), default=0),
+        "other special tokens": max((one.special for one in sinks), default=0),
+        "the response before it": max((one.earlier for one in sinks), default=0),
+    }
     shares = ", ".join(f"{share:.0%} on {place}" for place, share in places.items() if share)
-    return f"{figures} Of its scores {shares}; shares are of the rest." if shares else figures
+    whose = "Of its scores" if len(numbers) == 1 else "Of the scores of a part up to"
+    return (
+        f"{figures} {whose} {shares.replace('on', 'are on', 1)}; shares are among the sources." if shares else figures
+    )
 
 
 def _figures(response: Response, numbers: Iterable[int]) -> str:

@@ -1,0 +1,64 @@
+"""Responses with scores that a test chooses: no model is asked."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from whyformer.inputs.prompt import Document, Prompt
+from whyformer.inputs.sources import sources_of
+from whyformer.inputs.spans import spans_of
+from whyformer.inputs.tokens import Token
+from whyformer.results.response import Response
+from whyformer.results.response_parts import ResponseToken, Sinks
+
+DOCUMENTS = {
+    "almanac": "Oslo is cold. It is big.",
+    "review": "The film was dull. The music was great.",
+    "letter": "It rained all week.",
+}
+QUESTION = "How was the film?"
+TEXT = " The film was dull. The music was great."
+#          almanac    review     letter question
+SCORES = [[0.1, 0.0, 3.0, 0.5, 0.2, 1.2], [0.3, 0.1, 0.2, 2.0, 0.0, 1.0]]
+
+
+def words(text: str, start: int = 0) -> list[tuple[str, int, int]]:
+    """The words of a text, each with the space before it, and where they stand."""
+    cuts = [place for place, letter in enumerate(text) if letter == " " and place] + [len(text)]
+    return [(text[a:b], start + a, start + b) for a, b in zip([0, *cuts], cuts, strict=False)]
+
+
+def made_prompt(documents: dict[str, str] = DOCUMENTS, question: str = QUESTION) -> Prompt:
+    text, places = "", []
+    for name, content in documents.items():
+        places.append(Document(name, len(text), len(text) + len(f"{name}: {content}")))
+        text += f"{name}: {content}\n\n"
+    text += question
+    tokens = tuple(Token(7, *word) for word in words(text))
+    return Prompt(text, tokens, text, documents=tuple(places))
+
+
+def made_response(
+    scores=SCORES, *, prompt: Prompt | None = None, text: str = TEXT, units=None, sources=None, **changes
+):
+    """A Response of two sentences to three documents and a question."""
+    prompt = made_prompt() if prompt is None else prompt
+    tokens = tuple(
+        ResponseToken(7, *word, -0.25 * number, 0.5 * number, number + 1) for number, word in enumerate(words(text))
+    )
+    rows = spans_of(text, tokens, units)
+    made = Response(
+        prompt=prompt,
+        text=text,
+        tokens=tokens,
+        rows=rows,
+        sources=sources_of(prompt, sources),
+        scores=np.array(scores, dtype=np.float32),
+        method="rollout",
+        model="mini-gpt",
+        sinks=(Sinks(0.5, 0.25, 0.125),) * len(rows),
+        notes=("A note.",),
+    )
+    return replace(made, **changes)

@@ -1,0 +1,178 @@
+"""A response drawn: as a page, as a picture, on a terminal."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import io
+import json
+import re
+from dataclasses import replace
+from itertools import pairwise
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from test_render import NASTY, STRANGE, Page, Terminal
+
+from made_responses import SCORES, made_prompt, made_response
+from whyformer.inputs.prompt import Message, Prompt
+from whyformer.inputs.tokens import Token
+from whyformer.render.colour import RAMPS, rgb
+from whyformer.render.response import response_fragment, response_page
+from whyformer.render.response_figure import response_figure
+from whyformer.render.response_text import response_text
+from whyformer.render.source_view import response_view
+
+HOSTILE = {NASTY: f"{NASTY} is cold.", "b": 'It is "big" & old.'}
+
+
+def hostile():
+    prompt = made_prompt(HOSTILE, f"{NASTY}?")
+    text = f" {NASTY} is."
+    changes = {"notes": (NASTY,), "method": NASTY, "model": NASTY, "options": {NASTY: NASTY}}
+    response = made_response(
+        np.ones((1, 3)), prompt=prompt, text=text, units="response", sources="paragraph", **changes
+    )
+    return replace(response, scores=np.array([[1.0, -2.0, 0.5]], dtype=np.float32))
+
+
+@pytest.mark.parametrize("draw", [response_page, response_fragment])
+def test_no_string_of_the_user_becomes_markup(draw):
+    source = draw(hostile())
+    page = Page(source)
+    assert page.tags.count("script") == source.count("<script") == 1
+    assert not {"iframe", "object", "link", "img"} & set(page.tags)
+    shown = "".join(page.text)
+    assert shown.count(NASTY) >= 6  # response, documents, question, note, method, model
+    assert all(name not in ("onerror", "onclick", "src", "href") for _, name, _ in page.attributes)
+    assert not re.search(r"url\(|@import|https?://", source)
+
+
+def test_the_page_lets_no_script_run_but_its_own():
+    source = response_page(made_response())
+    script = re.search(r"<script>(.*?)</script>", source, re.DOTALL)[1]
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    policy = next(value for tag, name, value in Page(source).attributes if tag == "meta" and "default-src" in value)
+    assert policy.startswith("default-src 'none';")
+    assert policy.endswith(f"; script-src 'sha256-{digest}'")
+
+
+def test_a_fragment_styles_nothing_outside_itself():
+    style = re.search(r"<style>(.*)</style>", response_fragment(made_response()), re.DOTALL)[1]
+    style = re.sub(r"@media [^{]*{[^{}]*}", "", style)  # which stand inside a rule of their own
+    selectors = [one for rule in style.split("}") if "{" in rule for one in rule.split("{")[0].split(",")]
+    assert selectors
+    assert all(selector.strip().startswith(".whyformer") for selector in selectors)
+    assert made_response()._repr_html_() == response_fragment(made_response())
+
+
+def test_the_table_of_a_page_has_every_score_as_a_level_and_a_share():
+    response = made_response()
+    attributes = Page(response_page(response)).attributes
+    table = json.loads(next(value for _, name, value in attributes if name == "data-table"))
+    assert table["rising"] == "only"
+    scores = [*np.array(SCORES), np.sum(SCORES, axis=0)]
+    for row, entries in zip(scores, table["rows"], strict=True):
+        assert entries == [
+            [source, round(100 * row[source] / row.max()), round(100 * row[source] / row.sum())]
+            for source in np.argsort(-row, kind="stable").tolist()
+            if row[source] > 0
+        ]
+    assert len(table["facts"]) == 3
+
+
+def test_documents_and_messages_stand_apart_with_their_names():
+    blocks = response_view(made_response()).blocks
+    assert [(block.name, block.title) for block in blocks] == [
+        ("almanac", ""),
+        ("review", ""),
+        ("letter", ""),
+        ("", ""),
+    ]
+    assert [block.pieces[0].name for block in blocks] == ["almanac:", "review:", "letter:", ""]
+    text = "Be brief.\n\nWhere is it?"
+    tokens = (Token(7, "Be brief.", 0, 9), Token(7, "Where is it?", 11, 23))
+    prompt = Prompt(text, tokens, text, messages=(Message("system", 0, 9), Message("user", 11, 23)))
+    view = response_view(made_response(np.ones((2, 2)), prompt=prompt, sources="message"))
+    assert [(block.title, [piece.text for piece in block.pieces]) for block in view.blocks] == [
+        ("system", ["Be brief."]),
+        ("user", ["Where is it?"]),
+    ]
+
+
+def test_a_source_without_characters_of_its_own_is_not_lost():
+    text = "a\n\n\U0001f600 b"
+    places = [(0, 1), (1, 3), (3, 4), (3, 4), (4, 6)]
+    tokens = tuple(Token(7, text[a:b], a, b) for a, b in places)
+    prompt = Prompt(text, tokens, text)
+    response = made_response(np.ones((2, 5)), prompt=prompt, sources="token")
+    view = response_view(response)
+    assert {piece.source for block in view.blocks for piece in block.pieces} - {None} == set(range(5))
+    assert [block.title for block in view.blocks] == ["", "not visible in the text"]
+    assert [view.source_text(number)[1] for number in range(5)] == ["a", "↵↵", "\U0001f600", "\U0001f600", "b"]
+
+
+@given(st.text(min_size=1).filter(str.strip), st.data())
+def test_a_prompt_is_shown_whole_however_it_is_cut(text, data):
+    cuts = sorted(data.draw(st.sets(st.integers(0, len(text)), max_size=6)) | {0, len(text)})
+    places = list(pairwise(cuts))
+    tokens = tuple(Token(7, text[a:b], a, b) for a, b in places)
+    response = made_response(np.ones((2, len(places))), prompt=Prompt(text, tokens, text), sources="token")
+    view = response_view(response)
+    shown = "".join(piece.text for block in view.blocks[:1] for piece in block.pieces)
+    assert len(shown) == len(text.strip())
+    assert {piece.source for block in view.blocks for piece in block.pieces} - {None} == set(range(len(places)))
+
+
+def test_strange_characters_are_drawn_everywhere():
+    prompt = made_prompt({"a": STRANGE.replace("\n", " ")}, STRANGE)
+    response = made_response(np.ones((1, 2)), prompt=prompt, text=f" {STRANGE}", units="response", sources="paragraph")
+    response = replace(response, scores=np.ones((1, len(response.sources)), dtype=np.float32))
+    assert "\x1b" not in response_text(response)
+    assert "\u202e" not in response_page(response)
+    response_page(response).encode()
+    assert (np.asarray(response_figure(response)) < 128).any()
+
+
+def test_a_terminal_ranks_sources_under_each_row():
+    lines = response_text(made_response()).splitlines()
+    assert lines[0] == "␣The film was dull. The music was great. by rollout on mini-gpt"
+    assert lines[1:4] == [
+        "1  The film was dull.",
+        f"    60%  {'█' * 16}  review: The film was dull.",
+        f"    24%  {'█' * 6:<16}  How was the film?",
+    ]
+    assert "2  The music was great." in lines
+    assert (
+        "50% are on the first token (left out), 25% on other special tokens, 12% on the response before it" in lines[7]
+    )
+    assert lines[-1] == "A note."
+    against = response_text(made_response([[1.0, -2.0, 0, 0, 0, 0], [1.0, 0, 0, 0, 0, 0]]))
+    assert f"67% against  {'=' * 16}  almanac: It is big." in against
+
+
+def test_bars_have_colours_where_the_terminal_has(monkeypatch):
+    for name, value in {"TERM": "xterm-256color", "COLORTERM": "truecolor"}.items():
+        monkeypatch.setenv(name, value)
+    for name in ("NO_COLOR", "FORCE_COLOR", "TTY_COMPATIBLE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("sys.stdout", Terminal())
+    red, green, blue = rgb(RAMPS["dark", "only"][100])
+    assert f"\x1b[38;2;{red};{green};{blue}m{'█' * 16}" in str(made_response())
+    monkeypatch.setattr("sys.stdout", io.StringIO())
+    assert "\x1b" not in str(made_response())
+
+
+def test_a_picture_colours_the_prompt_for_a_row_or_for_all_of_them():
+    response = made_response()
+    colours = [
+        {tuple(colour) for colour in np.asarray(picture).reshape(-1, 3).tolist()}
+        for picture in (response.image(0), response.image(1), response.image())
+    ]
+    for row, shown in zip([*np.array(SCORES), np.sum(SCORES, axis=0)], colours, strict=True):
+        levels = np.rint(100 * row / row.max()).astype(int)
+        assert {rgb(RAMPS["light", "only"][level]) for level in levels if level} <= shown
+    with pytest.raises(ValueError, match="row=2: the response has 2 rows, 0 to 1"):
+        response.image(2)
