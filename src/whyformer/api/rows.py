@@ -85,14 +85,14 @@ class Engine:
                 groups[-1] += own
         longest = max(row.length for group in groups for row in group)
         results = iter(self._batched(groups, self._by_batch, longest))
-        explained = []
+        results_of = []
         for _, own in rows_of:
             each = [next(results) for _ in own]
             known = next((statistics for _, statistics in each if statistics is not None), None)
-            explained.append(([scores for scores, _ in each], known))
-        missing = [exchange for (exchange, _), (_, known) in zip(rows_of, explained, strict=True) if known is None]
+            results_of.append(([scores for scores, _ in each], known))
+        missing = [exchange for (exchange, _), (_, known) in zip(rows_of, results_of, strict=True) if known is None]
         others = iter(self._batched([missing], self._statistics, max(len(one.written) for one, _ in rows_of)))
-        return [ExchangeScores(scores, next(others) if known is None else known) for scores, known in explained]
+        return [ExchangeScores(scores, next(others) if known is None else known) for scores, known in results_of]
 
     def _batched(
         self, groups: Sequence[Sequence[Any]], function: Callable[..., Sequence[Any]], longest: int
@@ -173,9 +173,9 @@ class Engine:
         for turn in range(max(len(rows) for _, rows in items)):
             rows = [own[min(turn, len(own) - 1)] for _, own in items]
             attribution = self.choice.method(_reading(trace, rows), **self.choice.options)
-            for explained, each, (_, own) in zip(scores, _row_scores(rows, attribution, trace), items, strict=True):
+            for own_scores, each, (_, own) in zip(scores, _row_scores(rows, attribution, trace), items, strict=True):
                 if turn < len(own):
-                    explained.append(each)
+                    own_scores.append(each)
         logits = token_logits(trace.output)
         return [
             ExchangeScores(each, _statistics_of(row, logits[number], trace.question.inputs))
