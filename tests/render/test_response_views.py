@@ -102,16 +102,20 @@ def test_documents_and_messages_stand_apart_with_their_names():
     ]
 
 
-def test_a_source_without_characters_of_its_own_is_not_lost():
+def test_tokens_of_one_character_share_it_and_those_of_none_are_not_lost():
     text = "a\n\n\U0001f600 b"
-    places = [(0, 1), (1, 3), (3, 4), (3, 4), (4, 6)]
-    tokens = tuple(Token(7, text[a:b], a, b) for a, b in places)
+    places = [(0, 1), (1, 3), (3, 4), (3, 4), (4, 6), (6, 6)]
+    tokens = tuple(Token(7, text[a:b] or "</s>", a, b) for a, b in places)
     prompt = Prompt(text, tokens, text)
-    response = made_response(np.ones((2, 5)), prompt=prompt, sources="token")
+    scores = np.array([[1, 2, 3, -4, 5, 6]] * 2)
+    response = made_response(scores, prompt=prompt, sources="token")
     view = response_view(response)
-    assert {piece.source for block in view.blocks for piece in block.pieces} - {None} == set(range(5))
+    assert {source for block in view.blocks for piece in block.pieces for source in piece.sources} == set(range(6))
     assert [block.title for block in view.blocks] == ["", "not visible in the text"]
-    assert [view.source_text(number)[1] for number in range(5)] == ["a", "↵↵", "\U0001f600", "\U0001f600", "b"]
+    texts = ["a", "↵↵", "\U0001f600", "\U0001f600", "b", "</s>"]
+    assert [view.source_text(number)[1] for number in range(6)] == texts
+    assert view.level(0, [2, 3]) == -67
+    assert 'class="against-67" data-source="2 3"' in response_page(response)
 
 
 @given(st.text(min_size=1).filter(str.strip), st.data())
@@ -123,7 +127,9 @@ def test_a_prompt_is_shown_whole_however_it_is_cut(text, data):
     view = response_view(response)
     shown = "".join(piece.text for block in view.blocks[:1] for piece in block.pieces)
     assert len(shown) == len(text.strip())
-    assert {piece.source for block in view.blocks for piece in block.pieces} - {None} == set(range(len(places)))
+    assert {source for block in view.blocks for piece in block.pieces for source in piece.sources} == set(
+        range(len(places))
+    )
 
 
 def test_strange_characters_are_drawn_everywhere():
@@ -150,7 +156,8 @@ def test_a_terminal_ranks_sources_under_each_row():
     )
     assert lines[-1] == "A note."
     against = response_text(made_response([[1.0, -2.0, 0, 0, 0, 0], [1.0, 0, 0, 0, 0, 0]]))
-    assert f"67% against  {'=' * 16}  almanac: It is big." in against
+    assert f"    67% against  {'=' * 16}  almanac: It is big." in against
+    assert f"    33%          {'█' * 8:<16}  almanac: Oslo is cold." in against
 
 
 def test_bars_have_colours_where_the_terminal_has(monkeypatch):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -16,6 +17,7 @@ if TYPE_CHECKING:
     from whyformer.results.response import Response
 
 RANKED = 8  # sources in the list of a row
+LEAST_SHARE = 0.005  # of a sink that is named
 WRITTEN = "written before"  # the name of a source that is a part of the response
 
 
@@ -35,16 +37,24 @@ class Extent:
     end: int
     source: int
 
+    def trimmed(self, text: str) -> Extent:
+        """Without the space around its characters; one of space alone stays as it is."""
+        characters = text[self.start : self.end]
+        if not characters.strip():
+            return self
+        start = self.end - len(characters.lstrip())
+        return Extent(start, self.start + len(characters.rstrip()), self.source)
+
 
 @dataclass(frozen=True)
 class PieceView:
-    """Characters of the prompt, after a name that they may begin with, and the source that they belong to, if any.
+    """Characters of the prompt, after a name that they may begin with, and the sources that they belong to.
 
-    `label` is what they are called in a list, where that is something else.
+    Tokens of one character are several. `label` is what the characters are called in a list, where that is another.
     """
 
     text: str
-    source: int | None = None
+    sources: tuple[int, ...] = ()
     label: str = ""
     name: str = ""
 
@@ -106,10 +116,14 @@ class SourcesView:
         levels = {self.shade(entry.level) for row in self.rows for entry in row} - {""}
         return sorted({*levels, "page-both" if self.is_diverging else "page-rising"})
 
-    @property
-    def first_shades(self) -> dict[int, str]:
-        """The class of each source of the first row, which a page without scripts shows."""
-        return {entry.source: self.shade(entry.level) for entry in self.rows[0]}
+    @cached_property
+    def levels(self) -> tuple[dict[int, int], ...]:
+        """For each row the levels by source."""
+        return tuple({entry.source: entry.level for entry in row} for row in self.rows)
+
+    def level(self, row: int, sources: Iterable[int]) -> int:
+        """The level furthest from 0 that these sources have in a row."""
+        return max((self.levels[row].get(source, 0) for source in sources), key=abs, default=0)
 
     @property
     def table(self) -> dict[str, object]:
@@ -118,7 +132,7 @@ class SourcesView:
 
     def source_text(self, source: int) -> tuple[str, str]:
         """The name of the block that a source begins in, and its text, without that name where it begins with it."""
-        places = [(block, piece) for block in self.blocks for piece in block.pieces if piece.source == source]
+        places = [(block, piece) for block in self.blocks for piece in block.pieces if source in piece.sources]
         if not places:
             return WRITTEN, next(_unit_text(unit) for unit in self.units if unit.source == source)
         return places[0][0].name, "".join(piece.label or piece.text for _, piece in places)
@@ -174,29 +188,24 @@ def _entries(row: np.ndarray) -> Iterator[Entry]:
 
 def cut_text(text: str, extents: Iterable[Extent], start: int, end: int) -> Iterator[PieceView]:
     """The characters from start to end in order, cut where sources begin and end; the space around one is not its."""
-    position = start
-    for extent in extents:
-        first, last = max(extent.start, position), min(extent.end, end)
-        characters = text[first:last]
-        if first >= last:
-            continue
-        if characters.strip():
-            first += len(characters) - len(characters.lstrip())
-            last -= len(characters) - len(characters.rstrip())
-        if position < first:
-            yield PieceView(readable(text[position:first]))
-        label = "" if characters.strip() else visible(text[first:last])
-        yield PieceView(readable(text[first:last]), extent.source, label=label)
-        position = last
-    if position < end:
-        yield PieceView(readable(text[position:end]))
+    waiting = [extent.trimmed(text) for extent in extents]
+    waiting.sort(key=lambda extent: (extent.start, extent.source), reverse=True)
+    edges = {edge for extent in waiting for edge in (extent.start, extent.end) if start < edge < end}
+    current: list[Extent] = []
+    for first, last in pairwise(sorted({start, end, *edges})):
+        while waiting and waiting[-1].start <= first:
+            current.append(waiting.pop())
+        current = [extent for extent in current if extent.end > first]
+        sources, characters = tuple(extent.source for extent in current), text[first:last]
+        label = "" if characters.strip() or not sources else visible(characters)
+        yield PieceView(readable(characters), sources, label)
 
 
 def unseen_block(names: Sequence[tuple[str, int]]) -> list[BlockView]:
     """Sources on no visible character of their own, as a block of their own."""
     if not names:
         return []
-    spaced = [piece for name, source in names for piece in (PieceView(name, source), PieceView(" "))]
+    spaced = [piece for name, source in names for piece in (PieceView(name, (source,)), PieceView(" "))]
     return [BlockView("", "not visible in the text", tuple(spaced))]
 
 
@@ -208,23 +217,19 @@ def token_title(text: str, log_probability: float, entropy: float, rank: int) ->
 
 def _prompt_blocks(response: Response) -> Iterator[BlockView]:
     """The parts of the prompt with their names; sources that have no visible character of their own come last."""
-    text, seen = response.prompt.text, set[int | None]()
-    extents = sorted((Extent(one.start, one.end, number) for number, one in enumerate(response.sources)), key=_place)
+    text, seen = response.prompt.text, set[int]()
+    extents = [Extent(one.start, one.end, number) for number, one in enumerate(response.sources)]
     for region in response.prompt.regions:
         shown = text[region.start : region.end]
         start, end = region.end - len(shown.lstrip()), region.start + len(shown.rstrip())
         pieces = list(cut_text(text, extents, start, end))
-        seen.update(piece.source for piece in pieces)
+        seen.update(source for piece in pieces for source in piece.sources)
         has_name = bool(region.name) and text.startswith(f"{region.name}: ", start)
         pieces = list(_names_apart(pieces, len(region.name) + 1)) if has_name else pieces
         name = readable(region.name)
         yield BlockView(name, "" if has_name else name, tuple(pieces))
     unseen = [(visible(one.text), number) for number, one in enumerate(response.sources) if number not in seen]
     yield from unseen_block(unseen)
-
-
-def _place(extent: Extent) -> tuple[int, int]:
-    return extent.start, extent.end
 
 
 def _names_apart(pieces: Iterable[PieceView], length: int) -> Iterator[PieceView]:
@@ -271,7 +276,7 @@ def _facts(response: Response, numbers: Sequence[int]) -> str:
         "other special tokens": max((one.special for one in sinks), default=0),
         "the response before it": max((one.earlier for one in sinks), default=0),
     }
-    shares = ", ".join(f"{share:.0%} on {place}" for place, share in places.items() if share)
+    shares = ", ".join(f"{share:.0%} on {place}" for place, share in places.items() if share >= LEAST_SHARE)
     whose = "Of its scores" if len(numbers) == 1 else "Of the scores of a part up to"
     return (
         f"{figures} {whose} {shares.replace('on', 'are on', 1)}; shares are among the sources." if shares else figures
