@@ -12,7 +12,8 @@ from whyformer.render import canvas
 from whyformer.render.colour import RGB, Scale, rgb
 from whyformer.render.fonts import missing_characters
 from whyformer.render.image import FONT_ADVICE, MARGIN
-from whyformer.render.source_view import RANKED, response_view
+from whyformer.render.response_view import response_view
+from whyformer.render.source_view import RANKED
 
 if TYPE_CHECKING:
     from whyformer.render.source_view import BlockView, Entry, SourcesView
@@ -75,7 +76,7 @@ def _response_pieces(view: SourcesView, chosen: int) -> Iterator[tuple[str, RGB 
             yield f"{unit.rows[0] + 1}", canvas.FAINT
             yield " ", None
         seen.update(unit.rows)
-        yield "".join(token.text for token in unit.tokens), CHOSEN if chosen in unit.rows and count else None
+        yield unit.text, CHOSEN if chosen in unit.rows and count else None
 
 
 def _ranked(view: SourcesView, entry: Entry) -> Image.Image:
@@ -103,4 +104,4 @@ def _colour(view: SourcesView, level: int) -> RGB:
 
 def _all_text(view: SourcesView) -> str:
     words: Sequence[str] = [piece.name + piece.text for block in view.blocks for piece in block.pieces]
-    return "".join([*words, *(token.text for unit in view.units for token in unit.tokens)])
+    return "".join([*words, *(unit.text for unit in view.units)])

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from whyformer.render.cells import AGAINST, FOR, style
 from whyformer.render.colour import Scale, ink, rgb
-from whyformer.render.source_view import response_view
+from whyformer.render.response_view import response_view
 from whyformer.render.terminal import colour_console
 from whyformer.render.text import one_line
 
