@@ -14,7 +14,7 @@ from whyformer import Response, continuation, explain, explain_response, explain
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, load
 from whyformer.results.pooling import source_scores
-from whyformer.tracing import build
+from whyformer.tracing import build, recorder
 
 PROMPT, RESPONSE = "The film was dull. The music was", " great. I liked it."
 DIALOGUE = [
@@ -152,6 +152,27 @@ def test_gradients_of_all_rows_come_from_one_forward_pass_and_are_those_of_each(
     assert runs == [1] * len(shared.tokens)
     np.testing.assert_allclose(shared.token_scores, alone.token_scores, rtol=1e-6, atol=1e-10)
     np.testing.assert_allclose(shared.earlier, alone.earlier, rtol=1e-6, atol=1e-10)
+
+
+def test_each_of_many_exchanges_is_run_once_where_it_has_many_rows(gpt2, count_forwards):
+    prompts = [PROMPT, "The film", "I think the music", "It was dull. I"]
+    responses = [RESPONSE, " was great", " was dull", " left. I liked it."]
+    with count_forwards(gpt2.model) as runs:
+        many = explain_responses(prompts, responses, gpt2, "generic_attention", units="token")
+    assert runs == [1, 4, 1]  # those between have two rows each
+    for one, prompt, response in zip(many, prompts, responses, strict=True):
+        alone = explain_response(prompt, response, gpt2, "generic_attention", units="token", batch_size=1)
+        np.testing.assert_allclose(one.token_scores, alone.token_scores, rtol=1e-6, atol=1e-10)
+
+
+def test_rows_whose_maps_are_too_large_to_keep_run_as_a_batch(gpt2, count_forwards, monkeypatch):
+    shared = explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")
+    for module in (build, recorder):
+        monkeypatch.setattr(module, "KEPT", 10)
+    with count_forwards(gpt2.model) as runs:
+        batch = explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")
+    assert runs[-1] == len(shared.tokens)
+    np.testing.assert_allclose(shared.token_scores, batch.token_scores, rtol=1e-6, atol=1e-10)
 
 
 def test_a_model_that_cannot_be_vectorised_runs_its_rows_as_a_batch(gpt2, count_forwards, monkeypatch):

@@ -47,19 +47,21 @@ def reply_of(
         check_written(tokens)
         room = _room(loaded_model, prompt, beginning)
         most = tokens if room is None else min(tokens, room)
-        written = generate(loaded_model, _inputs(loaded_model, ids, beginning), most, seed=seed)
-        if len(written) == most:
+        written_ids = generate(loaded_model, _inputs(loaded_model, ids, beginning), most, seed=seed)
+        if len(written_ids) == most:
             why = "as many as asked for" if most == tokens else "as many as its context has room for"
             notes = (f"The response was stopped after {most} tokens, {why}.",)
-        text, made = id_tokens(written, loaded_model.tokenizer, ids[-1:] if beginning is None else ())
+        text, reply_tokens = id_tokens(written_ids, loaded_model.tokenizer, ids[-1:] if beginning is None else ())
     else:
-        text, made, seed = *_given(loaded_model, prompt, response), None
-        _check_length(loaded_model, prompt, beginning, len(made))
+        text, reply_tokens, seed = *_text_and_tokens(loaded_model, prompt, response), None
+        _check_length(loaded_model, prompt, beginning, len(reply_tokens))
         notes = () if beginning is not None or prompt.messages else tuple(_seam(prompt.text, text))
-    return Reply(prompt, text, made, Exchange(ids, tuple(token.id for token in made), beginning), seed, notes)
+    return Reply(
+        prompt, text, reply_tokens, Exchange(ids, tuple(token.id for token in reply_tokens), beginning), seed, notes
+    )
 
 
-def _given(loaded_model: LoadedModel, prompt: Prompt, response: Any) -> tuple[str, tuple[Token, ...]]:
+def _text_and_tokens(loaded_model: LoadedModel, prompt: Prompt, response: Any) -> tuple[str, tuple[Token, ...]]:
     """The text and the tokens of a response that is given; the end of its text is no part of it."""
     if isinstance(response, str):
         if not response.strip():

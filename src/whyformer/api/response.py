@@ -98,7 +98,7 @@ def explain_response(
         >>> [source.name for source in response.by("document").sources]
         ['weather', 'review']
     """
-    (explained,) = explain_responses(
+    (result,) = explain_responses(
         [prompt],
         [response],
         model,
@@ -118,7 +118,7 @@ def explain_response(
         backward=backward,
         **options,
     )
-    return explained
+    return result
 
 
 def explain_responses(
@@ -184,30 +184,31 @@ def explain_responses(
     check_choice("aggregate", aggregate, Aggregate)
     check_choice("sinks", sinks, SinkChoice)
     loaded_model = resolve_model(model, processor)
-    asked = list(prompts)
+    all_prompts = list(prompts)
     each = zip(
-        asked,
-        _one_each("responses", responses, len(asked)),
-        _one_each("contexts", contexts, len(asked)),
-        _one_each("contrasts", contrasts, len(asked)),
+        all_prompts,
+        _one_each("responses", responses, len(all_prompts)),
+        _one_each("contexts", contexts, len(all_prompts)),
+        _one_each("contrasts", contrasts, len(all_prompts)),
         strict=True,
     )
     cases = []
     for prompt, response, context, contrast in each:
-        written = prompt_of(loaded_model, prompt, context, layout)
-        reply = reply_of(loaded_model, written, response, tokens=tokens, seed=seed)
-        other = None if contrast is None else reply_of(loaded_model, written, contrast)
+        read_prompt = prompt_of(loaded_model, prompt, context, layout)
+        chosen = sources_of(read_prompt, sources)
+        reply = reply_of(loaded_model, read_prompt, response, tokens=tokens, seed=seed)
+        other = None if contrast is None else reply_of(loaded_model, read_prompt, contrast)
         spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
-        cases.append(_Case(reply, spans, sources_of(written, sources), other))
+        cases.append(_Case(reply, spans, chosen, other))
 
     def run(choice: Choice) -> list[Response]:
         engine = Engine(loaded_model, choice, batch_size=batch_size, progress=progress)
         rows_of = [(reply.exchange, rows) for case in cases for reply, rows in case.rows]
         results = iter(engine.explain(rows_of))
-        explained = [[next(results) for _ in case.rows] for case in cases]
+        scores_of = [[next(results) for _ in case.rows] for case in cases]
         return [
             _response(case, scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
-            for case, scores in zip(cases, explained, strict=True)
+            for case, scores in zip(cases, scores_of, strict=True)
         ]
 
     return first_that_applies(method, backward, options, run)

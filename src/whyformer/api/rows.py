@@ -24,15 +24,16 @@ from whyformer.errors import UnsupportedModel
 from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
 from whyformer.models.loading import LoadedModel
 from whyformer.models.readout import ReadOut
-from whyformer.models.structure import device_of
+from whyformer.models.structure import device_of, heads_of
 from whyformer.targets.scores import Score
 from whyformer.targets.spans import Prediction, TokenStatistics, log_probability, token_logits, token_statistics
 from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.path import inputs_at_once
+from whyformer.tracing.recorder import KEPT
 from whyformer.tracing.trace import Trace
 
-MOST_SHARED = 1024  # tokens: the maps of longer exchanges are not kept, and their rows run one by one
+LEAST_SHARED = 4  # rows of an exchange that are worth a forward pass of their own, where there are other exchanges
 MakeScore = Callable[[Sequence[Prediction], int], Score]
 
 
@@ -68,32 +69,40 @@ class Engine:
 
     def explain(self, rows_of: Sequence[tuple[Exchange, Sequence[Row]]]) -> list[ExchangeScores]:
         """The scores of each exchange's rows."""
+        if not rows_of:
+            return []
         reads = self.choice.method.reads_with(self.choice.options)
         if reads.has_graph or reads.path or self.readout is not None:
             return self._by_rows(rows_of)
-        return self._batched(rows_of, self._by_one_pass, [len(exchange.written) for exchange, _ in rows_of])
+        return self._batched([rows_of], self._by_one_pass, max(len(exchange.written) for exchange, _ in rows_of))
 
     def _by_rows(self, rows_of: Sequence[tuple[Exchange, Sequence[Row]]]) -> list[ExchangeScores]:
-        rows = [row for _, own in rows_of for row in own]
-        results = iter(self._batched(rows, self._by_batch, [row.length for row in rows]))
-        explained = []
+        groups: list[list[Row]] = [[]]
+        for _, own in rows_of:
+            if len(own) >= LEAST_SHARED and self._can_share(own):
+                groups += [list(own), []]
+            else:
+                groups[-1] += own
+        longest = max(row.length for group in groups for row in group)
+        results = iter(self._batched(groups, self._by_batch, longest))
+        results_of = []
         for _, own in rows_of:
             each = [next(results) for _ in own]
             known = next((statistics for _, statistics in each if statistics is not None), None)
-            explained.append(([scores for scores, _ in each], known))
-        missing = [exchange for (exchange, _), (_, known) in zip(rows_of, explained, strict=True) if known is None]
-        others = iter(self._batched(missing, self._statistics, [len(exchange.written) for exchange in missing]))
-        return [ExchangeScores(scores, next(others) if known is None else known) for scores, known in explained]
+            results_of.append(([scores for scores, _ in each], known))
+        missing = [exchange for (exchange, _), (_, known) in zip(rows_of, results_of, strict=True) if known is None]
+        others = iter(self._batched([missing], self._statistics, max(len(one.written) for one, _ in rows_of)))
+        return [ExchangeScores(scores, next(others) if known is None else known) for scores, known in results_of]
 
-    def _batched(self, items: Sequence[Any], function: Callable[..., Sequence[Any]], lengths: list[int]) -> list[Any]:
-        """The function's results on all items, as many at once as fill the device and fit its memory."""
-        if not items:
-            return []
+    def _batched(
+        self, groups: Sequence[Sequence[Any]], function: Callable[..., Sequence[Any]], longest: int
+    ) -> list[Any]:
+        """The function's results on all items, as many of a group at once as fill the device and fit its memory."""
         device = device_of(self.loaded_model.model).type
-        size = check_batch_size(self.batch_size) or max(1, inputs_at_once(max(lengths), device))
+        size = check_batch_size(self.batch_size) or max(1, inputs_at_once(longest, device))
         task = f"{self.choice.method.name} on {self.loaded_model.name}"
         limit = MemoryLimit(size)
-        batches = [items[start : start + size] for start in range(0, len(items), size)]
+        batches = [items[start : start + size] for items in groups for start in range(0, len(items), size)]
         tracked = track(batches, task, progress=self.progress)
         return [result for batch in tracked for result in limit.map_batches(batch, function, task)]
 
@@ -142,13 +151,13 @@ class Engine:
         reads = self.choice.method.reads_with(self.choice.options)
         is_plain = reads.takes_gradients and not (reads.has_relevance or reads.states or reads.path)
         is_one = len(rows) > 1 and len({row.exchange for row in rows}) == 1
-        is_short = max(row.length for row in rows) <= MOST_SHARED
-        return is_plain and is_one and is_short and self.choice.backward == "gradient" and self.readout is None
+        keeps = heads_of(self.loaded_model.model) * max(row.length for row in rows) ** 2 <= KEPT
+        return is_plain and is_one and keeps and self.choice.backward == "gradient" and self.readout is None
 
     def _by_shared_pass(self, rows: Sequence[Row]) -> list[tuple[RowScores, list[TokenStatistics] | None]]:
         """The rows of one exchange after one forward pass, taken back together."""
         longest = max(rows, key=lambda row: row.length)
-        trace = _reading(self._trace(rows, None, row_weights(rows, longest.length), longest), rows)
+        trace = _reading(self._trace(rows, False, row_weights(rows, longest.length), longest), rows)
         attribution = self.choice.method(trace, **self.choice.options)
         logits = token_logits(trace.output)[0]
         statistics = _statistics_of(longest, logits, trace.question.inputs) if longest.has_last else None
@@ -164,9 +173,9 @@ class Engine:
         for turn in range(max(len(rows) for _, rows in items)):
             rows = [own[min(turn, len(own) - 1)] for _, own in items]
             attribution = self.choice.method(_reading(trace, rows), **self.choice.options)
-            for found, each, (_, own) in zip(scores, _row_scores(rows, attribution, trace), items, strict=True):
+            for own_scores, each, (_, own) in zip(scores, _row_scores(rows, attribution, trace), items, strict=True):
                 if turn < len(own):
-                    found.append(each)
+                    own_scores.append(each)
         logits = token_logits(trace.output)
         return [
             ExchangeScores(each, _statistics_of(row, logits[number], trace.question.inputs))

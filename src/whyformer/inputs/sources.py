@@ -64,8 +64,7 @@ def sources_of(prompt: Prompt, sources: Sources = None) -> tuple[Source, ...]:
         )
     places = _places(prompt, sources)
     by_place = tokens_on(places, prompt.tokens, prompt.text)
-    made = _made(prompt, sources, places, by_place)
-    return tuple(source for source in made if source.tokens)
+    return tuple(source for source in _sources_at(prompt, sources, places, by_place) if source.tokens)
 
 
 def _places(prompt: Prompt, kind: SourceKind) -> list[Place]:
@@ -89,12 +88,12 @@ def _own_sources(prompt: Prompt, sources: Iterable[Any]) -> tuple[Source, ...]:
     for first, second in pairwise(places):
         if second[0] < first[1]:
             raise WhyformerError(f"The sources {first} and {second} overlap: a character belongs to one source.")
-    made = _made(prompt, "span", places, tokens_on(places, prompt.tokens, prompt.text))
-    empty = next((source for source in made if not source.tokens), None)
+    own = _sources_at(prompt, "span", places, tokens_on(places, prompt.tokens, prompt.text))
+    empty = next((source for source in own if not source.tokens), None)
     if empty is not None:
         where = (empty.start, empty.end)
         raise WhyformerError(f"The source {where}, {empty.text!r:.40}, holds no token of its own: widen it.")
-    return made
+    return own
 
 
 def checked_place(place: Any, text: str, noun: str, owner: str) -> Place:
@@ -108,7 +107,9 @@ def checked_place(place: Any, text: str, noun: str, owner: str) -> Place:
     return start, end
 
 
-def _made(prompt: Prompt, kind: str, places: Sequence[Place], tokens: Sequence[tuple[int, ...]]) -> tuple[Source, ...]:
+def _sources_at(
+    prompt: Prompt, kind: str, places: Sequence[Place], tokens: Sequence[tuple[int, ...]]
+) -> tuple[Source, ...]:
     return tuple(
         Source(kind, prompt.name_at(start), start, end, prompt.text[start:end], numbers)
         for (start, end), numbers in zip(places, tokens, strict=True)

@@ -11,6 +11,12 @@ from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
 
 
+def heads_of(model: nn.Module) -> int:
+    """How many heads an attention map of the model has; 1 where that differs by layer, as in a pyramid."""
+    heads = getattr(config_of(model), "num_attention_heads", 1)
+    return heads if isinstance(heads, int) else 1
+
+
 def config_of(model: nn.Module) -> Any:
     """The configuration of the model, or of the first part of it that has one; None for a plain module."""
     return next((module.config for module in model.modules() if hasattr(module, "config")), None)

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from whyformer.axes import KEY, QUERY, Inputs, by_head
 from whyformer.models.families import family_of
-from whyformer.models.structure import config_of, labels_of, layers_of, main_input, unwrapped
+from whyformer.models.structure import heads_of, labels_of, layers_of, main_input, unwrapped
 from whyformer.propagation.mode import Backward, PropagationMode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
@@ -119,9 +119,8 @@ def _blocks(question: Question, reads: Reads, checkpoint: bool | None) -> BlockP
     if not blocks or checkpoint is False:
         return None
     tokens = main_input(question.inputs)[1].shape[-1] if "input_ids" in question.inputs else 0
-    heads = getattr(config_of(question.model), "num_attention_heads", 1)
-    heads = heads if isinstance(heads, int) else 1  # a pyramid has a list of them
-    return BlockPass(question, blocks) if checkpoint or heads * tokens**2 > KEPT else None
+    is_large = heads_of(question.model) * tokens**2 > KEPT
+    return BlockPass(question, blocks) if checkpoint or is_large else None
 
 
 def _with_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device) -> tuple[Step, ...]:
