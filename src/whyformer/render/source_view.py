@@ -6,15 +6,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
 from whyformer.render.colour import STEPS
 from whyformer.render.text import readable, visible
-
-if TYPE_CHECKING:
-    pass
 
 RANKED = 8  # sources in the list of a row
 WRITTEN = "written before"  # the name of a source that is a part of the response
