@@ -18,12 +18,14 @@ from test_render import NASTY, STRANGE, Page, Terminal
 
 from made_responses import SCORES, made_prompt, made_response
 from whyformer.inputs.prompt import Message, Prompt
+from whyformer.inputs.spans import Span
 from whyformer.inputs.tokens import Token
 from whyformer.render.colour import RAMPS, rgb
 from whyformer.render.response import response_fragment, response_page
 from whyformer.render.response_figure import response_figure
 from whyformer.render.response_text import response_text
-from whyformer.render.source_view import response_view
+from whyformer.render.response_view import response_view
+from whyformer.results.response_parts import ResponseToken
 
 HOSTILE = {NASTY: f"{NASTY} is cold.", "b": 'It is "big" & old.'}
 
@@ -102,16 +104,33 @@ def test_documents_and_messages_stand_apart_with_their_names():
     ]
 
 
-def test_a_source_without_characters_of_its_own_is_not_lost():
+def test_a_name_is_set_apart_however_it_is_cut():
+    prompt = made_prompt({"old film": "It was dull."})
+    response = made_response(np.ones((2, 8)), prompt=prompt, sources="word")
+    block = response_view(response).blocks[0]
+    assert [(piece.name, piece.text) for piece in block.pieces][:5] == [
+        ("old", ""),
+        ("", " "),
+        ("film:", ""),
+        ("", " "),
+        ("", "It"),
+    ]
+
+
+def test_tokens_of_one_character_share_it_and_those_of_none_are_not_lost():
     text = "a\n\n\U0001f600 b"
-    places = [(0, 1), (1, 3), (3, 4), (3, 4), (4, 6)]
-    tokens = tuple(Token(7, text[a:b], a, b) for a, b in places)
+    places = [(0, 1), (1, 3), (3, 4), (3, 4), (4, 6), (6, 6)]
+    tokens = tuple(Token(7, text[a:b] or "</s>", a, b) for a, b in places)
     prompt = Prompt(text, tokens, text)
-    response = made_response(np.ones((2, 5)), prompt=prompt, sources="token")
+    scores = np.array([[1, 2, 3, -4, 5, 6]] * 2)
+    response = made_response(scores, prompt=prompt, sources="token")
     view = response_view(response)
-    assert {piece.source for block in view.blocks for piece in block.pieces} - {None} == set(range(5))
+    assert {source for block in view.blocks for piece in block.pieces for source in piece.sources} == set(range(6))
     assert [block.title for block in view.blocks] == ["", "not visible in the text"]
-    assert [view.source_text(number)[1] for number in range(5)] == ["a", "↵↵", "\U0001f600", "\U0001f600", "b"]
+    texts = ["a", "↵↵", "\U0001f600", "\U0001f600", "b", "</s>"]
+    assert [view.source_text(number)[1] for number in range(6)] == texts
+    assert view.level(0, [2, 3]) == -67
+    assert 'class="against-67" data-source="2 3"' in response_page(response)
 
 
 @given(st.text(min_size=1).filter(str.strip), st.data())
@@ -123,7 +142,22 @@ def test_a_prompt_is_shown_whole_however_it_is_cut(text, data):
     view = response_view(response)
     shown = "".join(piece.text for block in view.blocks[:1] for piece in block.pieces)
     assert len(shown) == len(text.strip())
-    assert {piece.source for block in view.blocks for piece in block.pieces} - {None} == set(range(len(places)))
+    assert {source for block in view.blocks for piece in block.pieces for source in piece.sources} == set(
+        range(len(places))
+    )
+
+
+def test_every_row_can_be_pointed_at():
+    places = [(0, 2), (2, 3), (2, 3), (3, 3), (3, 6)]
+    text = "\n\n\U0001f600 ok"
+    tokens = [ResponseToken(7, text[a:b] or "</s>", a, b, -1.0, 0.5, 2) for a, b in places]
+    rows = tuple(Span(one.start, one.end, one.text, (number,)) for number, one in enumerate(tokens))
+    response = replace(
+        made_response(), text=text, tokens=tuple(tokens), rows=rows, sinks=(), scores=np.ones((5, 6), "f4")
+    )
+    view = response_view(response)
+    assert {row for unit in view.units for row in unit.rows} == set(range(5))
+    assert [view.row_text(row).strip() for row in range(5)] == ["↵↵", "\U0001f600", "\U0001f600", "</s>", "ok"]
 
 
 def test_strange_characters_are_drawn_everywhere():
@@ -150,7 +184,8 @@ def test_a_terminal_ranks_sources_under_each_row():
     )
     assert lines[-1] == "A note."
     against = response_text(made_response([[1.0, -2.0, 0, 0, 0, 0], [1.0, 0, 0, 0, 0, 0]]))
-    assert f"67% against  {'=' * 16}  almanac: It is big." in against
+    assert f"    67% against  {'=' * 16}  almanac: It is big." in against
+    assert f"    33%          {'█' * 8:<16}  almanac: Oslo is cold." in against
 
 
 def test_bars_have_colours_where_the_terminal_has(monkeypatch):

@@ -83,7 +83,7 @@ def _row(explanation: Explanation, last: Explanation) -> np.ndarray:
 
 def _blocks(stream: _Stream) -> Iterator[BlockView]:
     """The texts of a stream as they were before anything was written."""
-    layout, seen = stream.layout, set[int | None]()
+    layout, seen = stream.layout, set[int]()
     for segment, text in enumerate(layout.texts):
         tokens = [token for token in range(stream.count) if layout.segments[token] == segment]
         extents = [Extent(*layout.offsets[token], stream.first_column + token) for token in tokens]
@@ -91,7 +91,7 @@ def _blocks(stream: _Stream) -> Iterator[BlockView]:
         end = layout.offsets[stream.count][0] if is_written_on else len(text)
         if text[:end].strip():
             pieces = tuple(cut_text(text, extents, 0, len(text[:end].rstrip())))
-            seen.update(piece.source for piece in pieces)
+            seen.update(source for piece in pieces for source in piece.sources)
             yield BlockView("", stream.caption, pieces)
     names, columns = token_names(stream.part), range(stream.first_column, stream.first_column + stream.count)
     yield from unseen_block([pair for pair in zip(names, columns, strict=False) if pair[1] not in seen])

@@ -10,8 +10,9 @@ from markupsafe import Markup
 
 from whyformer.render.continuation_view import continuation_view
 from whyformer.render.html import TEMPLATES
+from whyformer.render.response_view import response_view
 from whyformer.render.shades import declarations
-from whyformer.render.source_view import RANKED, WRITTEN, SourcesView, response_view
+from whyformer.render.source_view import RANKED, WRITTEN, SourcesView
 
 if TYPE_CHECKING:
     from whyformer.results.continuation import Continuation

@@ -12,14 +12,15 @@ from whyformer.render import canvas
 from whyformer.render.colour import RGB, Scale, rgb
 from whyformer.render.fonts import missing_characters
 from whyformer.render.image import FONT_ADVICE, MARGIN
-from whyformer.render.source_view import RANKED, response_view
+from whyformer.render.response_view import response_view
+from whyformer.render.source_view import RANKED
 
 if TYPE_CHECKING:
     from whyformer.render.source_view import BlockView, Entry, SourcesView
     from whyformer.results.response import Response
 
 LEFT, RIGHT, GUTTER = 540, 640, 56
-BAR, SHARE, BAR_HEIGHT = 90, 64, 12
+BAR, SHARE, SIGNED_SHARE, BAR_HEIGHT = 90, 52, 124, 12
 CHOSEN: RGB = (222, 226, 234)
 MOST_NUMBERED = 12  # rows: where there are more, they are words, and numbers would hide them
 
@@ -53,15 +54,15 @@ def _left(view: SourcesView, chosen: int) -> Image.Image:
 
 
 def _prompt(view: SourcesView, chosen: int) -> Image.Image:
-    levels = {entry.source: entry.level for entry in view.rows[chosen]}
-    blocks = [_block(view, block, levels) for block in view.blocks]
+    blocks = [_block(view, block, chosen) for block in view.blocks]
     return canvas.on_sheet(canvas.stack([_heading("Prompt"), *blocks], gap=18), width=RIGHT)
 
 
-def _block(view: SourcesView, block: BlockView, levels: dict[int, int]) -> Image.Image:
-    colours = {source: _colour(view, level) for source, level in levels.items()}
+def _block(view: SourcesView, block: BlockView, chosen: int) -> Image.Image:
+    levels = [view.level(chosen, piece.sources) for piece in block.pieces]
     pieces = [
-        (piece.name + piece.text, None if piece.source is None else colours.get(piece.source)) for piece in block.pieces
+        (piece.name + piece.text, _colour(view, level) if level else None)
+        for piece, level in zip(block.pieces, levels, strict=True)
     ]
     title = [canvas.label(block.title, RIGHT, 16, bold=True)] if block.title else []
     return canvas.stack([*title, canvas.paragraph(canvas.chips(pieces), RIGHT, 20)], gap=4)
@@ -75,7 +76,7 @@ def _response_pieces(view: SourcesView, chosen: int) -> Iterator[tuple[str, RGB 
             yield f"{unit.rows[0] + 1}", canvas.FAINT
             yield " ", None
         seen.update(unit.rows)
-        yield "".join(token.text for token in unit.tokens), CHOSEN if chosen in unit.rows and count else None
+        yield unit.text, CHOSEN if chosen in unit.rows and count else None
 
 
 def _ranked(view: SourcesView, entry: Entry) -> Image.Image:
@@ -86,9 +87,10 @@ def _ranked(view: SourcesView, entry: Entry) -> Image.Image:
     bar = Image.new("RGB", (BAR, 26), canvas.WHITE)
     bar.paste(ground, (0, 7))
     share = f"{entry.share or '<1'}%{' against' if entry.level < 0 else ''}"
-    width = LEFT - BAR - SHARE - 2 * 16
-    sides = [canvas.on_sheet(canvas.label(share, SHARE + 60, 17, colour=canvas.INK), width=SHARE), bar]
-    return canvas.side_by_side([*sides, canvas.label(words, width, 17, colour=canvas.INK)], gap=16)
+    column = SIGNED_SHARE if view.is_diverging else SHARE
+    sides = [canvas.on_sheet(canvas.label(share, column, 17, colour=canvas.INK), width=column), bar]
+    text_width = LEFT - BAR - column - 2 * 16
+    return canvas.side_by_side([*sides, canvas.label(words, text_width, 17, colour=canvas.INK)], gap=16)
 
 
 def _heading(text: str) -> Image.Image:
@@ -102,4 +104,4 @@ def _colour(view: SourcesView, level: int) -> RGB:
 
 def _all_text(view: SourcesView) -> str:
     words: Sequence[str] = [piece.name + piece.text for block in view.blocks for piece in block.pieces]
-    return "".join([*words, *(token.text for unit in view.units for token in unit.tokens)])
+    return "".join([*words, *(unit.text for unit in view.units)])

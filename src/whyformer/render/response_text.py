@@ -10,7 +10,7 @@ from rich.text import Text
 
 from whyformer.render.cells import AGAINST, FOR, style
 from whyformer.render.colour import Scale, ink, rgb
-from whyformer.render.source_view import response_view
+from whyformer.render.response_view import response_view
 from whyformer.render.terminal import colour_console
 from whyformer.render.text import one_line
 
@@ -52,11 +52,11 @@ def _source_line(view: SourcesView, entry: Entry) -> Text:
     colour = rgb(scale.colours(np.array(entry.level / 100), "dark"))
     bar = (FOR if entry.level > 0 else AGAINST)[-1] * max(1, round(BAR * abs(entry.level) / 100))
     name, text = view.source_text(entry.source)
-    share = f"{entry.share or '<1'}%{' against' if entry.level < 0 else ''}"
+    share = f"{entry.share or '<1'}%".rjust(4) + (" against" if entry.level < 0 else " " * 8 * view.is_diverging)
     shown = _shortened(f"{name}: {text}" if name else text)
     background = style(ink(colour), colour).bgcolor
     assert background is not None
-    return Text.assemble(f"   {share:>4}  ", (f"{bar:<{BAR}}", background.name), f"  {shown}")
+    return Text.assemble(f"   {share}  ", (f"{bar:<{BAR}}", background.name), f"  {shown}")
 
 
 def _shortened(text: str) -> str:

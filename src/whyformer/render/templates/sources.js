@@ -46,7 +46,7 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
     shown = choice;
     const { kind, number } = choice, ranked = entries[kind].get(number), items = all(".ranked li");
     for (const element of all(TEXT)) shade(element, 0);
-    for (const entry of ranked)
+    for (const entry of [...ranked].reverse())  // where several share an element, the strongest has it
       for (const element of elements[other[kind]].get(entry.number)) shade(element, entry.level);
     for (const element of all(".chosen")) element.classList.remove("chosen");
     for (const element of elements[kind].get(number) ?? []) element.classList.add("chosen");
@@ -71,14 +71,14 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
   const pinNext = (element) => {
     const choice = choiceOf(element), own = numbers(element, choice.kind);
     const place = pinned.kind === choice.kind ? own.indexOf(pinned.number) : -1;
-    pin({ kind: choice.kind, number: own[(place + 1) % own.length] });  // where rows overlap, the next of them
+    pin({ kind: choice.kind, number: own[(place + 1) % own.length] });  // where several share an element, the next of them
   };
   const target = (event) => event.target.closest(TEXT);
   const listed = (item) => elements[other[shown.kind]].get(Number(item.dataset.entry));
 
   // Tab goes from the response to the prompt, arrow keys go on within one.
-  const stops = [all(".text [data-row]"), [...elements.source.values()].map(([first]) => first)];
-  stops[1] = stops[1].filter((element) => !stops[0].includes(element));
+  const firsts = [...new Set([...elements.source.values()].map(([first]) => first))];
+  const stops = [all(".text [data-row]"), firsts.filter((element) => element.dataset.row === undefined)];
   for (const group of stops) group.forEach((element, place) => {
     element.setAttribute("role", "button");
     element.setAttribute("aria-pressed", "false");
