@@ -99,7 +99,7 @@ def response_log_probabilities(
             length = 0 if prefix is None else min(shared[prompt] for prompt in batch)
             return _after_prefix(writer, batch, prefix, length)
 
-        figures = in_batches(order, run, size, "asking without some sources", progress=progress)
+        figures = in_batches([order], run, size, "asking without some sources", progress=progress)
     return dict(zip(order, figures, strict=True))
 
 

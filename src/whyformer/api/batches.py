@@ -81,15 +81,15 @@ class MemoryLimit:
 
 
 def in_batches(
-    items: Sequence[Item],
+    groups: Sequence[Sequence[Item]],
     function: Callable[[Sequence[Item], bool | None], Sequence[Result]],
     size: int,
     task: str,
     *,
     progress: bool,
 ) -> list[Result]:
-    """The function's results on all items in their order, `size` at once, or as many as fit; with a bar if wanted."""
+    """The function's results on all items in their order, `size` of a group at once, or as many as fit."""
     limit = MemoryLimit(size)
-    batches = [items[start : start + size] for start in range(0, len(items), size)]
+    batches = [items[start : start + size] for items in groups for start in range(0, len(items), size)]
     tracked = track(batches, task, progress=progress)
     return [result for batch in tracked for result in limit.map_batches(batch, function, task)]

@@ -17,8 +17,7 @@ import torch
 from torch import Tensor
 
 from whyformer.api.attribution import Choice
-from whyformer.api.batches import MemoryLimit, check_batch_size, is_out_of_memory
-from whyformer.api.progress import track
+from whyformer.api.batches import check_batch_size, in_batches, is_out_of_memory
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
@@ -101,10 +100,7 @@ class Engine:
         device = device_of(self.loaded_model.model).type
         size = check_batch_size(self.batch_size) or max(1, inputs_at_once(longest, device))
         task = f"{self.choice.method.name} on {self.loaded_model.name}"
-        limit = MemoryLimit(size)
-        batches = [items[start : start + size] for items in groups for start in range(0, len(items), size)]
-        tracked = track(batches, task, progress=self.progress)
-        return [result for batch in tracked for result in limit.map_batches(batch, function, task)]
+        return in_batches(groups, function, size, task, progress=self.progress)
 
     def _trace(self, rows: Sequence[Row], checkpoint: bool | None, readout: Any, longest: Row | None = None) -> Trace:
         """The trace of these rows, each an example; or all scores of one example, the longest."""
