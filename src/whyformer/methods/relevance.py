@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
@@ -21,12 +20,11 @@ from whyformer.tracing.trace import Trace
 Precision = Literal["strict", "fast"]  # float32 without TF32, or what the model itself computes in
 
 
-def with_precision(reads: Reads) -> dict[str, Any]:
-    """What a method of relevance reads, by its option `precision`."""
-    return {"reads": reads, "reads_if": {("precision", "fast"): replace(reads, precise=False)}}
-
-
-@method("lrp", **with_precision(Reads(inputs="relevances")))
+@method(
+    "lrp",
+    reads=Reads(inputs="relevances"),
+    reads_if={("precision", "fast"): Reads(inputs="relevances", precise=False)},
+)
 def lrp(trace: Trace, *, rules: Rules = "z_plus", strict: bool = True, precision: Precision = "strict") -> Attribution:
     """Relevance propagated to the input: the pixels, or the embeddings of word pieces and regions (TA Eq. 4).
 
@@ -37,7 +35,11 @@ def lrp(trace: Trace, *, rules: Rules = "z_plus", strict: bool = True, precision
     return trace.input_relevances(rules, strict=strict)
 
 
-@method("partial_lrp", **with_precision(Reads(maps="last", relevances="last")))
+@method(
+    "partial_lrp",
+    reads=Reads(maps="last", relevances="last"),
+    reads_if={("precision", "fast"): Reads(maps="last", relevances="last", precise=False)},
+)
 def partial_lrp(
     trace: Trace, *, rules: MapRules = "z_plus", strict: bool = True, precision: Precision = "strict"
 ) -> Attribution:
@@ -53,7 +55,11 @@ def partial_lrp(
     return Attribution(summed(rows_of_streams), remarks=relevances.remarks)
 
 
-@method("transformer_attribution", **with_precision(Reads(maps="all", gradients="all", relevances="all")))
+@method(
+    "transformer_attribution",
+    reads=Reads(maps="all", gradients="all", relevances="all"),
+    reads_if={("precision", "fast"): Reads(maps="all", gradients="all", relevances="all", precise=False)},
+)
 def transformer_attribution(
     trace: Trace,
     *,
