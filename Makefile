@@ -22,10 +22,10 @@ bench: .venv/installed
 
 docs: .venv/installed
 	$(BIN)/whyformer explain src/whyformer/zoo/cat.jpg --model mini-vit --out docs/cat.png
-	$(BIN)/whyformer response "All in all, the film was dull, but the" --response " music was great. The story was slow." \
-		--context "The music of the film was great. The actors were great too." \
-		--context "The story was slow and dull. Nobody laughed." \
-		--context "It rained all day. We went home by bus." --out docs/response.png
+	$(BIN)/whyformer response "Where is the key? Who has the hat?" \
+		--context "Anna gave the key to Boris. Clara painted the violin green." \
+		--context "Boris went to Rome. The hat is in the box. Hugo left the lamp in Lima." \
+		--context "David has the box. Emil works as a tailor." --out docs/response.png
 	$(BIN)/python docs/tables.py
 
 .venv/installed: pyproject.toml constraints.txt

@@ -21,6 +21,9 @@ from whyformer.tracing.checks import NoMaps
 # What is computed where nobody names a method: the best of those measured (docs/results.md).
 DEFAULT_METHOD = "bi_token"
 DEFAULT_BACKWARD: Backward = "libra"
+DEFAULT: tuple[str, Backward] = (DEFAULT_METHOD, DEFAULT_BACKWARD)
+# The same of a response, where the best was measured on sentences whose truth is known (docs/responses.md).
+RESPONSE_DEFAULT: tuple[str, Backward] = ("generic_attention", "gradient")
 # What is computed instead where that does not apply to a model: the first of these that does. They are in the order of
 # their mean rank there, each by its better backward pass. Those that read inputs alone are for models without maps,
 # which are models of texts, and in the order of the figures on texts.
@@ -124,10 +127,14 @@ def attribute(
 
 
 def first_that_applies(
-    name: str | None, backward: str | None, options: Mapping[str, Any], run: Callable[[Choice], Result]
+    name: str | None,
+    backward: str | None,
+    options: Mapping[str, Any],
+    run: Callable[[Choice], Result],
+    default: tuple[str, Backward] = DEFAULT,
 ) -> Result:
     """What `run` gives of the method, or where none is named and the default does not apply, of the best that does."""
-    chosen, way = choose_method(name, backward)
+    chosen, way = choose_method(name, backward, default)
     check_options(chosen, options)
     choice = Choice(chosen, way, options)
     try:
@@ -157,11 +164,13 @@ def _fallbacks(default: Choice, backward: str | None, error: UnsupportedModel) -
         yield replace(choice, remarks=(remark,))
 
 
-def choose_method(name: str | None, backward: str | None = None) -> tuple[Method, Backward]:
+def choose_method(
+    name: str | None, backward: str | None = None, default: tuple[str, Backward] = DEFAULT
+) -> tuple[Method, Backward]:
     """The method, and how its gradients are taken."""
-    method = method_named(DEFAULT_METHOD if name is None else name)
+    method = method_named(default[0] if name is None else name)
     if backward is None:
-        return method, DEFAULT_BACKWARD if name is None else "gradient"
+        return method, default[1] if name is None else "gradient"
     check_choice("backward", backward, Backward)
     if backward != "gradient" and not method.reads.takes_gradients:
         raise WhyformerError(f"{method.name} reads no gradient: backward={backward!r} has nothing to do there.")

@@ -11,7 +11,7 @@ import numpy as np
 from torch import nn
 
 from whyformer.api.assemble import COARSE
-from whyformer.api.attribution import Choice, choose_method, first_that_applies
+from whyformer.api.attribution import RESPONSE_DEFAULT, Choice, choose_method, first_that_applies
 from whyformer.api.replies import Reply, reply_of
 from whyformer.api.rows import Engine, ExchangeScores, RowScores
 from whyformer.api.source_methods import SourceQuestion, check_backward, response_tokens
@@ -21,7 +21,7 @@ from whyformer.inputs.exchange import Row
 from whyformer.inputs.prompt import prompt_of
 from whyformer.inputs.sources import Source, Sources, sources_of
 from whyformer.inputs.spans import Span, Units, spans_of
-from whyformer.methods.registry import SOURCE_METHODS, check_options
+from whyformer.methods.registry import SOURCE_METHODS, Method, SourceMethod, check_options
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.propagation.mode import Backward
 from whyformer.results.pooling import Aggregate, source_scores
@@ -64,7 +64,8 @@ def explain_response(
             the model write it. It need not be what the model would have written.
         model: The name of a bundled model that writes, a folder, a Hugging Face id, a LoadedModel, or a module.
         method: The name of a method, as in `explain`; or one that asks the model again without some of the sources:
-            "context_ablation", "leave_one_out".
+            "context_ablation", "leave_one_out". If None, generic_attention, the best of one backward pass on responses
+            whose truth is known.
         context: Documents that the prompt asks about: texts, (name, text) or {"name": …, "text": …}.
         layout: How documents and question become a text, with {documents} and {question} in it; the documents first
             unless given.
@@ -218,15 +219,20 @@ def explain_responses(
             for case, scores in zip(cases, scores_of, strict=True)
         ]
 
-    return first_that_applies(method, backward, options, run)
+    return first_that_applies(method, backward, options, run, RESPONSE_DEFAULT)
+
+
+def choose_response_method(name: str | None, backward: str | None) -> Method | SourceMethod:
+    """The method that explains a response: one of those that read the model, or that ask it without some sources."""
+    own = SOURCE_METHODS.get(name or "")
+    return choose_method(name, backward, RESPONSE_DEFAULT)[0] if own is None else check_backward(own, backward)
 
 
 def _checked_options(
     name: str | None, backward: str | None, options: dict[str, Any], seed: int | None
 ) -> dict[str, Any]:
     """The method's options, with the seed where it draws; refused where there is no such method, way back or option."""
-    own = SOURCE_METHODS.get(name or "")
-    method = choose_method(name, backward)[0] if own is None else check_backward(own, backward)
+    method = choose_response_method(name, backward)
     with_seed = options | ({"seed": seed} if seed is not None and "seed" in method.options else {})
     check_options(method, with_seed)
     return with_seed

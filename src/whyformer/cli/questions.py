@@ -16,7 +16,7 @@ from whyformer.cli.screen import safe, spinner
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer.methods.registry import Method
+    from whyformer.methods.registry import Method, SourceMethod
     from whyformer.models.loading import LoadedModel
     from whyformer.targets.scores import Target
 
@@ -52,7 +52,16 @@ def method_call(name: str | None, options: Sequence[str], backward: str | None) 
     return MethodCall(name or DEFAULT_NAME, name, parse_options(method, options), backward)
 
 
-def parse_options(method: Method, texts: Sequence[str]) -> dict[str, Any]:
+def response_method_call(name: str | None, options: Sequence[str], backward: str | None) -> MethodCall:
+    """The method of a response as it was named, its options checked."""
+    from whyformer.api.response import choose_response_method
+
+    name = None if name == DEFAULT_NAME else name
+    method = choose_response_method(name, backward)
+    return MethodCall(name or DEFAULT_NAME, name, parse_options(method, options), backward)
+
+
+def parse_options(method: Method | SourceMethod, texts: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE strings as the method takes them."""
     from whyformer.methods.registry import check_options
 
@@ -71,7 +80,7 @@ def split_option(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _value(method: Method, name: str, text: str) -> Any:
+def _value(method: Method | SourceMethod, name: str, text: str) -> Any:
     """A number, a switch or nothing where the option takes one; check_options says what is wrong with the rest."""
     hint = get_type_hints(method.formula).get(name)
     default = method.options[name].default if name in method.options else None

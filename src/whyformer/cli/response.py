@@ -14,7 +14,7 @@ import typer
 from whyformer.cli import options
 from whyformer.cli.inputs import typed_text
 from whyformer.cli.options import OUTPUT, QUESTION
-from whyformer.cli.questions import load_model, method_call
+from whyformer.cli.questions import load_model, response_method_call
 from whyformer.cli.screen import announce, complain, safe
 from whyformer.errors import WhyformerError
 from whyformer.plugins import load_plugins
@@ -98,6 +98,13 @@ BatchFile = Annotated[
         rich_help_panel=OUTPUT,
     ),
 ]
+ResponseMethodName = Annotated[
+    str | None,
+    typer.Option(
+        help="One of `whyformer methods`; if not given generic_attention, the best we measured on responses.",
+        rich_help_panel=options.METHOD,
+    ),
+]
 OutPlace = Annotated[
     Path | None,
     typer.Option(help="A .html, .png, .json or .npz file; with --batch a folder.", rich_help_panel=OUTPUT),
@@ -127,7 +134,7 @@ def response_(
     sinks: SinkName = "leave_out",
     tokens: TokenCount = 64,
     seed: Seed = None,
-    method: options.MethodName = None,
+    method: ResponseMethodName = None,
     option: options.MethodOptions = None,
     backward: options.BackwardName = None,
     plugin: options.Plugins = None,
@@ -143,7 +150,7 @@ def response_(
     """Show which parts of a prompt each part of the response to it comes from."""
     load_plugins(plugin or ())
     settings: dict[str, Any] = {"units": units, "sources": sources, "aggregate": aggregate, "sinks": sinks}
-    settings |= {"tokens": tokens, "seed": seed, **method_call(method, option or [], backward).arguments}
+    settings |= {"tokens": tokens, "seed": seed, **response_method_call(method, option or [], backward).arguments}
     typed = {"PROMPT": prompt, "--messages": messages, "--response": response, "--context": context}
     typed["--contrast"] = contrast
     engine = Engine(model, settings, device, dtype, batch_size, quiet)
