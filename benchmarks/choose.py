@@ -2,11 +2,15 @@
 
     python benchmarks/choose.py RUN_DIR…             # the method: benchmarks/results/defaults.json
     python benchmarks/choose.py RUN_DIR… --options   # options of each method: benchmarks/results/options.json
+    python benchmarks/choose.py RUN_DIR --responses  # the method of responses: benchmarks/results/response_default.json
 
 Only models whose attention nobody supervised have a say, each by two figures: the difference of the negative and
 positive area of probability under perturbation, and agreement with what people marked, mIoU or token F1. Every figure
 of every model ranks the methods that all of them measured; the lowest mean rank is chosen. On the second half nothing
 is chosen: there the chosen one is compared with every other, with intervals and paired tests.
+
+For responses it is mini-llm on Facts World that has a say, by three figures: the average precision of the true sources,
+the log-probability lost without the three highest, and LDS. Methods that ask the model dozens of times are references.
 
 An option serves better than its default where, on the first half, paired tests have it better by two figures at least
 (one of eight may be chance) and worse by none.
@@ -26,15 +30,19 @@ from whyformer.benchmark.protocols import Figure
 from whyformer.benchmark.reporting.charts import CONTROLS
 from whyformer.benchmark.reporting.page import ALIKE
 from whyformer.benchmark.run_differences import ranks
+from whyformer.methods.registry import SOURCE_METHODS
 
 UNSUPERVISED = ("dinov2-photos", "mini-vit-plain", "mini-vit-mae", "mini-bert")
 # The protocols, with their defaults, that have a say, and by which figure.
 CRITERIA = {
-    "image_perturbation": "negative − positive, probability",
-    "text_perturbation": "negative − positive, probability",
-    "segmentation": "mIoU",
-    "rationales": "token F1, mean over top 10 to 80",
+    "image_perturbation": ["negative − positive, probability"],
+    "text_perturbation": ["negative − positive, probability"],
+    "segmentation": ["mIoU"],
+    "rationales": ["token F1, mean over top 10 to 80"],
+    "sources": ["AUPRC", "drop of log p without the top 3", "LDS"],
 }
+RESPONDING = ("mini-llm",)
+NO_CANDIDATES = {*CONTROLS, "recency", "lexical_overlap", *SOURCE_METHODS}
 AT_LEAST = 2  # figures by which a variant must be better
 RESULTS = Path(__file__).parent / "results"
 
@@ -53,7 +61,7 @@ def criteria(runs: Sequence[Run], half: Half, models: Sequence[str] = UNSUPERVIS
     """Every figure that has a say, on one half of the samples, for the methods that all have; without controls."""
     found = [criterion for run in runs if run.suite["model"] in models for criterion in _criteria(run.half(half))]
     known = [set(criterion.values) for criterion in found]
-    shared = set.intersection(*known) - set(CONTROLS) if known else set()
+    shared = set.intersection(*known) - NO_CANDIDATES if known else set()
     return [
         Criterion(one.name, one.figure, {m: v for m, v in one.values.items() if m in shared}, one.seed) for one in found
     ]
@@ -61,9 +69,9 @@ def criteria(runs: Sequence[Run], half: Half, models: Sequence[str] = UNSUPERVIS
 
 def _criteria(run: Run) -> Iterator[Criterion]:
     for choice in run.choices:
-        if choice.label in CRITERIA:
-            figure, values = sample_values(run, choice, CRITERIA[choice.label])
-            name = f"{run.suite['model']}: {choice.name}, {CRITERIA[choice.label]}"
+        for label in CRITERIA.get(choice.label, ()):
+            figure, values = sample_values(run, choice, label)
+            name = f"{run.suite['model']}: {choice.name}, {label}"
             yield Criterion(name, figure, {m: v for m, v in values.items() if v}, run.suite["seed"])
 
 
@@ -156,6 +164,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="what `whyformer evaluate` wrote")
     parser.add_argument("--options", action="store_true", help="of each method, instead of the method")
+    parser.add_argument("--responses", action="store_true", help="the method that explains responses")
     parser.add_argument("--out", type=Path, help="a .json file, if not that in benchmarks/results")
     parser.add_argument("--unfinished", action="store_true", help="also runs that are not finished, for trials")
     options = parser.parse_args()
@@ -164,6 +173,8 @@ def main() -> None:
         parser.error(", ".join(run.suite["model"] for run in runs if unfinished(run)) + ": the run is not finished.")
     if options.options:
         write(chosen_options(runs), options.out or RESULTS / "options.json")
+    elif options.responses:
+        write(chosen_defaults(runs, RESPONDING), options.out or RESULTS / "response_default.json")
     else:
         write(chosen_defaults(runs), options.out or RESULTS / "defaults.json")
 

@@ -148,6 +148,61 @@ def memory_at_64() -> str:
     return table(["generic_attention, 64 pictures, bf16", "images/s", "peak GiB"], rows)
 
 
+RESPONSE_FIGURES = {
+    "AUPRC": "AUPRC",
+    "recall of true sources at 3": "recall at 3",
+    "drop of log p without the top 3": "drop without the top 3",
+    "LDS": "LDS",
+    "forwards": "forwards",
+}
+
+
+def response_methods() -> str:
+    """Methods of responses against the truth of Facts World, the best first by AUPRC."""
+    run = result("evaluation/facts-llm")
+    figures = {figure["figure"]: figure for figure in run["protocols"][0]["figures"]}
+    columns = {label: {row["method"]: row for row in figures[name]["rows"]} for name, label in RESPONSE_FIGURES.items()}
+    order = sorted(columns["AUPRC"], key=lambda method: -columns["AUPRC"][method]["value"])
+
+    def cell(label: str, method: str) -> str:
+        row = columns[label][method]
+        if label == "forwards":
+            return f"{row['value']:.0f}"
+        return f"{row['value']:.2f} [{row['low']:.2f}, {row['high']:.2f}]"
+
+    rows = [[f"`{method}`", *(cell(label, method) for label in columns)] for method in order]
+    return table([f"{run['samples']} questions, mini-llm", *columns], rows)
+
+
+def response_default() -> str:
+    """What was chosen for responses on the first half, beside the best others on the second."""
+    report = result("response_default")
+    sentences = [f"On the first half `{report['label']}` has the lowest mean rank."]
+    for judged in report["second_half"]:
+        name = judged["criterion"].rpartition(", ")[2]
+        rows = {row["method"]: row for row in judged["rows"]}
+        better = [m for m, row in rows.items() if m != report["label"] and row["p"] < 0.05]
+        above = [f"`{m}`" for m in better if rows[m]["value"] > rows[report["label"]]["value"]]
+        worse = len(better) - len(above)
+        sentences.append(
+            f"On the second half by {name} it is told apart from {len(better)} of {len(rows) - 1} others (p < 0.05): "
+            f"better than {worse}, worse than {', '.join(above) or 'none'}."
+        )
+    return " ".join(sentences)
+
+
+def large_responses() -> str:
+    """What ten sentences of a response to a long prompt cost, of a large decoder."""
+    report = result("large_responses")
+    once = report["rows"]["forward and checkpointed backward"]["seconds"]
+    rows = [
+        [what, f"{row['seconds']:.2f}", f"{row['seconds'] / once:.1f}", f"{row['gib']:.1f}"]
+        for what, row in report["rows"].items()
+    ]
+    prompt, response = report["prompt_tokens"], report["response_tokens"]
+    return table([f"{prompt:,} + {response} tokens, {report['device']}", "seconds", "passes", "peak GiB"], rows)
+
+
 def quadrature() -> str:
     """Error of the feedback per rule and number of steps."""
     rows = result("quadrature")["rows"]
@@ -423,6 +478,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "responses": responses,
     "gpu": gpu,
     "precision": precision,
+    "response-methods": response_methods,
+    "response-default": response_default,
+    "large-responses": large_responses,
     "memory-at-64": memory_at_64,
     "per-image": per_image,
     "memory": memory,
