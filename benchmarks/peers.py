@@ -8,9 +8,9 @@ wants an environment of its own gets one. What does not install or run has its r
 
 mini-llm: questions of Facts World with the right answer as the response; the sources are the sentences of the document.
 Against the truth recall at 3 and AUPRC; against the model itself the drop of log p without the three highest sources,
-and LDS over held-out subsets. mini-gpt: reviews that the model goes on with, for the time alone. Each library as it
-comes, with what its methods give by default; a source has the sum of its tokens' positive scores. The time is that of
-the processor, on one thread, so that it hardly depends on what else runs there.
+and LDS over held-out subsets. mini-gpt: reviews that the model goes on with, for the time alone. Each library with
+its own settings, gradients integrated in fewer steps; a source has the sum of its tokens' positive scores. The time is
+that of the processor, on one thread, so that it hardly depends on what else runs there.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ from whyformer.results.pooling import source_scores
 
 TOP, SUBSETS, STEPS = 3, 16, 20
 TOLERANCE = 0.01  # of a log-probability
-SENTENCES = (8, 20)
+SENTENCES = [8, 20]
 RESPONSE_TOKENS = 12
 REVIEWS = [
     "The film was long and the story was dull. The music was the best part of it, and the actors did what they could. "
@@ -131,7 +131,7 @@ class Question:
 
 def facts_questions(loaded_model: LoadedModel, number: int) -> list[Question]:
     """Questions that their documents answer."""
-    stories = (example(seed, split="test", sentences=SENTENCES) for seed in count())
+    stories = (example(seed, split="test", sentences=tuple(SENTENCES)) for seed in count())
     answered = (story for story in stories if story.questions[0].causes)
     questions = []
     for story in islice(answered, number):
@@ -410,10 +410,15 @@ def version(library: str) -> str:
         return "not installed"
 
 
-def merged(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """New results, with the rows of libraries that have not run this time as they were."""
-    libraries = old.get("libraries", {}) | new["libraries"]
-    return {**new, "libraries": {name: libraries[name] for name in METHODS if name in libraries}}
+def merged(old: Mapping[str, Any], settings: Mapping[str, Any], libraries: Mapping[str, Any]) -> dict[str, Any]:
+    """Results of some libraries beside those of the others as they were, which must have been asked the same."""
+    for name, value in settings.items():
+        if old and old.get(name) != value:
+            raise SystemExit(
+                f"{name}: {old.get(name)} in the file, {value} now. Run all libraries, or as those have been."
+            )
+    rows = {**old.get("libraries", {}), **libraries}
+    return {**settings, "libraries": {name: rows[name] for name in METHODS if name in rows}}
 
 
 def main() -> None:
@@ -427,33 +432,32 @@ def main() -> None:
     torch.set_num_threads(1)
     warnings.filterwarnings("ignore")
     peers = arguments.peer or list(METHODS)
-    makers = {(peer, method): make for peer in peers for method, make in METHODS[peer].items()}
-    figures = {
-        model: measure(makers, model, number)
-        for model, number in (("mini-llm", arguments.questions), ("mini-gpt", arguments.reviews))
-    }
-    results: dict[str, Any] = {
+    settings: dict[str, Any] = {
         "questions": arguments.questions,
         "sentences": SENTENCES,
         "reviews": arguments.reviews,
         "response_tokens": RESPONSE_TOKENS,
         "subsets": SUBSETS,
         "machine": {"processor": platform.machine(), "threads": torch.get_num_threads()},
-        "libraries": {
-            peer: {
-                "versions": {name: version(name) for name in dict.fromkeys((peer, "torch", "transformers"))},
-                "methods": {
-                    method: {model: figures[model][peer, method] for model in figures} for method in METHODS[peer]
-                },
-            }
-            for peer in peers
-        },
+    }
+    old = json.loads(arguments.out.read_text()) if arguments.peer and arguments.out and arguments.out.exists() else {}
+    merged(old, settings, {})
+    makers = {(peer, method): make for peer in peers for method, make in METHODS[peer].items()}
+    figures = {
+        model: measure(makers, model, number)
+        for model, number in (("mini-llm", arguments.questions), ("mini-gpt", arguments.reviews))
+    }
+    libraries = {
+        peer: {
+            "versions": {name: version(name) for name in dict.fromkeys((peer, "torch", "transformers"))},
+            "methods": {method: {model: figures[model][peer, method] for model in figures} for method in METHODS[peer]},
+        }
+        for peer in peers
     }
     for (peer, method), row in figures["mini-llm"].items():
         print(f"{peer:14} {method:42} {row} | {figures['mini-gpt'][peer, method]}")
     if arguments.out:
-        old = json.loads(arguments.out.read_text()) if arguments.out.exists() else {}
-        arguments.out.write_text(json.dumps(merged(old, results), indent=1) + "\n")
+        arguments.out.write_text(json.dumps(merged(old, settings, libraries), indent=1) + "\n")
 
 
 if __name__ == "__main__":

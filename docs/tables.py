@@ -117,12 +117,12 @@ def peers() -> str:
             llm, costs = models["mini-llm"], [_cost(row) for row in models.values()]
             cells = [f"{llm[figure]:.2f}" if figure in llm else "–" for figure in figures]
             rows.append([name, "; ".join([f"`{method}`", *reasons]), *cells, *costs])
-    times = [f"s (forwards), {model}" for model in ("mini-llm", "mini-gpt")]
+    times = [f"s (texts run), {model}" for model in ("mini-llm", "mini-gpt")]
     return table(["library", "method", *figures.values(), *times], rows)
 
 
 def _cost(row: dict[str, Any]) -> str:
-    return "–" if "reason" in row else f"{row['seconds']:.3f} ({row['forwards']:.0f})"
+    return "–" if "reason" in row else f"{row['seconds']:.3f} ({row['texts']:.0f})"
 
 
 def gpu() -> str:

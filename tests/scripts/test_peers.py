@@ -96,9 +96,74 @@ def test_a_library_that_fails_has_its_reason_in_one_line():
 
 
 def test_a_run_of_one_library_leaves_the_others_as_they_were():
-    old = {"questions": 1, "libraries": {"inseq": {"methods": 1}, "captum": {"methods": 1}}}
-    new = {"questions": 2, "libraries": {"captum": {"methods": 2}}}
-    assert peers.merged(old, new) == {
+    old = {"questions": 2, "libraries": {"inseq": {"methods": 1}, "captum": {"methods": 1}}}
+    assert peers.merged(old, {"questions": 2}, {"captum": {"methods": 2}}) == {
         "questions": 2,
         "libraries": {"inseq": {"methods": 1}, "captum": {"methods": 2}},
     }
+
+
+def test_results_of_other_questions_are_not_mixed():
+    with pytest.raises(SystemExit, match="questions: 1 in the file, 2 now"):
+        peers.merged({"questions": 1, "libraries": {}}, {"questions": 2}, {})
+
+
+def figures_of(library: str, method: str, model: str = "mini-llm") -> dict[str, float]:
+    return REPORT["libraries"][library]["methods"][method][model]
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs"),
+    [
+        ("leave_one_out", "FeatureAblation, forward_in_tokens=False"),
+        ("leave_one_out", "FeatureAblation, use_cached_outputs=False"),
+        ("input_x_gradient", "LayerGradientXActivation"),
+    ],
+)
+def test_what_computes_the_same_agrees_and_ours_takes_less_time(ours, theirs):
+    for model in FIGURES:
+        own, other = figures_of("whyformer", ours, model), figures_of("captum", theirs, model)
+        for figure in FIGURES[model] - COSTS:
+            assert own[figure] == pytest.approx(other[figure], abs=0.005)
+        assert own["seconds"] < other["seconds"]
+
+
+def test_context_ablation_is_as_good_as_context_cite_in_less_time():
+    own, other = figures_of("whyformer", "context_ablation"), figures_of("context-cite", "ContextCiter")
+    for figure in ("recall@3", "AUPRC", "LDS"):
+        assert own[figure] == pytest.approx(other[figure], abs=0.03)
+    for model in FIGURES:
+        own, other = (
+            figures_of(*row, model) for row in (("whyformer", "context_ablation"), ("context-cite", "ContextCiter"))
+        )
+        assert own["seconds"] < other["seconds"]
+
+
+def test_a_row_per_token_takes_less_than_half_of_the_others_time():
+    others = [("inseq", "saliency"), ("inseq", "input_x_gradient"), ("captum", "LayerGradientXActivation")]
+    for method in ("generic_attention", "input_x_gradient"):
+        own = figures_of("whyformer", f"{method}, a row per token", "mini-gpt")["seconds"]
+        assert all(own < figures_of(*other, "mini-gpt")["seconds"] / 2 for other in others)
+
+
+def test_the_page_says_where_others_are_ahead():
+    routes, trace = figures_of("whyformer", "flow_routes"), figures_of("flashtrace", "flashtrace")
+    assert trace["seconds"] < routes["seconds"]
+    assert trace["recall@3"] < routes["recall@3"]
+    assert trace["AUPRC"] < routes["AUPRC"]
+    assert figures_of("inseq", "input_x_gradient")["AUPRC"] > figures_of("whyformer", "input_x_gradient")["AUPRC"]
+    rows = {key: figures_of(*key) for key in METHODS if "reason" not in figures_of(*key)}
+    quickest = rows["inseq", "attention"]
+    assert quickest["seconds"] == min(row["seconds"] for row in rows.values())
+    asks_again = {"context_ablation", "leave_one_out", "ContextCiter"}
+    at_once = {key: row for key, row in rows.items() if key[1] not in asks_again and "FeatureAblation" not in key[1]}
+    assert quickest["AUPRC"] == max(row["AUPRC"] for row in at_once.values())
+    assert max(at_once, key=lambda key: at_once[key]["LDS"]) == ("whyformer", "generic_attention")
+    default, chance = figures_of("whyformer", "the default"), figures_of("whyformer", "random")
+    assert default["AUPRC"] <= chance["AUPRC"]
+    assert default["recall@3"] <= chance["recall@3"]
+
+
+def test_captum_goes_wrong_with_its_cache_alone():
+    for model in FIGURES:
+        assert "without its cache" in figures_of("captum", "FeatureAblation", model)["reason"]
