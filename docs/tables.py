@@ -100,6 +100,31 @@ def responses() -> str:
     return table(["what", unit, "forward + backward passes", "forwards (examples)"], rows)
 
 
+def peers() -> str:
+    """Other libraries that explain responses, beside this one; or why one of their methods has no figures."""
+    report = result("peers")
+    figures = {
+        "recall@3": "recall of true sentences at 3",
+        "AUPRC": "AUPRC",
+        "drop@3": "drop of log p without the top 3",
+        "LDS": "LDS",
+    }
+    rows = []
+    for library, entry in report["libraries"].items():
+        name = library if library == "whyformer" else f"{library} {entry['versions'][library]}"
+        for method, models in entry["methods"].items():
+            reasons = [f"{model}: {row['reason']}" for model, row in models.items() if "reason" in row]
+            llm, costs = models["mini-llm"], [_cost(row) for row in models.values()]
+            cells = [f"{llm[figure]:.2f}" if figure in llm else "–" for figure in figures]
+            rows.append([name, "; ".join([f"`{method}`", *reasons]), *cells, *costs])
+    times = [f"s (texts run), {model}" for model in ("mini-llm", "mini-gpt")]
+    return table(["library", "method", *figures.values(), *times], rows)
+
+
+def _cost(row: dict[str, Any]) -> str:
+    return "–" if "reason" in row else f"{row['seconds']:.3f} ({row['texts']:.0f})"
+
+
 def gpu() -> str:
     """Images per second on a GPU."""
     report, strict = result("gpu"), result("gpu_fp32")
@@ -476,6 +501,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "measured": measured,
     "cost": cost,
     "responses": responses,
+    "peers": peers,
     "gpu": gpu,
     "precision": precision,
     "response-methods": response_methods,

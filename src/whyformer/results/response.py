@@ -85,7 +85,7 @@ class Response:
 
     @property
     def headline(self) -> str:
-        """The response in a line: `␣great. by rollout on mini-gpt`."""
+        """The response in a line: `␣great. by rollout on mini-llm`."""
         return f"{visible(self.text)} by {self.manner} on {visible(self.model)}"
 
     @property
@@ -204,7 +204,7 @@ class Response:
 
         Example:
             >>> whyformer.explain_response("The film was", " dull", method="rollout").show(where="terminal")
-            ␣dull by rollout on mini-gpt
+            ␣dull by rollout on mini-llm
             ...
         """
         show(
