@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from whyformer.api.batches import check_batch_size, in_batches
+from whyformer.api.batches import check_batch_size, consecutive, in_batches
 from whyformer.axes import SourceMasks, SubsetScores
 from whyformer.methods.registry import Ablation
 from whyformer.models.structure import device_of
@@ -99,7 +99,8 @@ def response_log_probabilities(
             length = 0 if prefix is None else min(shared[prompt] for prompt in batch)
             return _after_prefix(writer, batch, prefix, length)
 
-        figures = in_batches([order], run, size, "asking without some sources", progress=progress)
+        batches = consecutive(len(order), size)
+        figures = in_batches(order, run, batches, "asking without some sources", progress=progress)
     return dict(zip(order, figures, strict=True))
 
 

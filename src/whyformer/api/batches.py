@@ -1,8 +1,9 @@
-"""How many examples run at once: fewer where memory runs out, and then block by block."""
+"""Which examples run at once: those of like length; fewer where memory runs out, and then block by block."""
 
 from __future__ import annotations
 
 import gc
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
@@ -11,12 +12,19 @@ import torch
 
 from whyformer.api.progress import track
 from whyformer.errors import WhyformerError
+from whyformer.tracing.reads import Reads
 
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
 # What PyTorch says where it has no class for it, on a CPU above all.
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
+
+# On a CPU, as measured by benchmarks/batches.py. What runs at once is to stay in its caches: so many tokens, those of
+# texts longer than SHORT counting for more, as they attend to more. A text is filled up with less padding than a pass
+# of its own would cost; along a path its padding is computed again and again.
+TOKENS, SHORT = 640, 256
+PADDING, PATH_PADDING = 24, 6
 
 
 def is_out_of_memory(error: BaseException) -> bool:
@@ -80,16 +88,49 @@ class MemoryLimit:
         )
 
 
+def texts_at_once(tokens: int) -> int:
+    """How many texts of so many tokens a CPU runs at once."""
+    return max(1, TOKENS * SHORT // (max(1, tokens) * max(SHORT, tokens)))
+
+
+def padding_that_pays(reads: Reads) -> int:
+    """How much shorter than the longest of its batch a text may be on a CPU, in tokens."""
+    return PATH_PADDING if reads.path else PADDING
+
+
+def consecutive(count: int, size: int) -> list[list[int]]:
+    """Items in batches as they stand, by their numbers."""
+    return [list(range(start, min(start + size, count))) for start in range(0, count, size)]
+
+
+def like_lengths(lengths: Sequence[int], most: Callable[[int], int], padding: float = math.inf) -> list[list[int]]:
+    """Items in batches of like length, by their numbers, the shortest first.
+
+    A batch has at most as many items as `most` says of its longest, none of them shorter than that by more than
+    `padding`.
+    """
+    batches: list[list[int]] = []
+    for number in sorted(range(len(lengths)), key=lambda number: lengths[number]):
+        length, last = lengths[number], batches[-1] if batches else []
+        if last and len(last) < most(length) and length - lengths[last[0]] <= padding:
+            last.append(number)
+        else:
+            batches.append([number])
+    return batches
+
+
 def in_batches(
-    groups: Sequence[Sequence[Item]],
+    items: Sequence[Item],
     function: Callable[[Sequence[Item], bool | None], Sequence[Result]],
-    size: int,
+    batches: Sequence[Sequence[int]],
     task: str,
     *,
     progress: bool,
 ) -> list[Result]:
-    """The function's results on all items in their order, `size` of a group at once, or as many as fit."""
-    limit = MemoryLimit(size)
-    batches = [items[start : start + size] for items in groups for start in range(0, len(items), size)]
-    tracked = track(batches, task, progress=progress)
-    return [result for batch in tracked for result in limit.map_batches(batch, function, task)]
+    """The function's results on all items in their order, batch by batch, or as many as fit; with a bar if wanted."""
+    limit = MemoryLimit(max(map(len, batches), default=1))
+    results: dict[int, Result] = {}
+    for batch in track(batches, task, progress=progress):
+        of_batch = limit.map_batches([items[number] for number in batch], function, task)
+        results |= zip(batch, of_batch, strict=True)
+    return [results[number] for number in range(len(items))]

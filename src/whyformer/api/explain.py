@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,8 +13,15 @@ from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, first_that_applies
-from whyformer.api.batches import MemoryLimit, check_batch_size
-from whyformer.api.progress import track
+from whyformer.api.batches import (
+    MemoryLimit,
+    check_batch_size,
+    consecutive,
+    in_batches,
+    like_lengths,
+    padding_that_pays,
+    texts_at_once,
+)
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import black, model_inputs
@@ -27,6 +34,7 @@ from whyformer.results.explanation import Explanation
 from whyformer.targets.pairs import Pair, pairs_of, score_of
 from whyformer.targets.scores import Contrast, Detection, Target, logits_of, one_each
 from whyformer.tracing import build
+from whyformer.tracing.reads import Reads
 
 BATCH_SIZE = {"cpu": 8, "cuda": 64}
 
@@ -116,7 +124,8 @@ def explain_batch(
         processor: As in `explain`.
         readout: As in `explain`.
         truncate: As in `explain`.
-        batch_size: How many examples run at once; 8 on a CPU and 64 on a GPU unless given.
+        batch_size: How many examples run at once; unless given 64 on a GPU, on a CPU 8 pictures or as many texts of
+            like length as pay.
         progress: Show a progress bar.
         backward: As in `explain`.
         **options: The options of the method.
@@ -163,18 +172,23 @@ def explain_encoded(
     """`explain_batch` of examples that are encoded already."""
     size = check_batch_size(batch_size) or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
     targets = _settle_targets(loaded_model, encoded, target, size)
+    # A function of the caller's own, or weights for each example, may go by their order.
+    keeps_order = callable(targets) or isinstance(readout, Tensor)
 
     def run(choice: Choice) -> list[Explanation]:
         by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
-        limit, doing = MemoryLimit(size), f"{choice.method.name} on {loaded_model.name}"
+        reads = choice.method.reads_with(choice.options)
+        batches = consecutive(len(encoded), size) if keeps_order else _batches(loaded_model, encoded, batch_size, reads)
+        doing = f"{choice.method.name} on {loaded_model.name}"
 
         def answer(batch: Sequence[EncodedExample], checkpoint: bool | None) -> list[Answer]:
             each = [targets[one.example] for one in batch] if isinstance(targets, list) else targets
             return _answers(loaded_model, batch, each, choice, readout, checkpoint)
 
-        for batch in track(list(_batches(encoded, size)), doing, progress=progress):
-            for one, each_answer in zip(batch, limit.map_batches(batch, answer, doing), strict=True):
-                by_example[one.example].append(each_answer)
+        for one, each_answer in zip(
+            encoded, in_batches(encoded, answer, batches, doing, progress=progress), strict=True
+        ):
+            by_example[one.example].append(each_answer)
         way = {} if choice.backward == "gradient" else {"backward": choice.backward}
         explanations = [
             explanation_of(parts, loaded_model, choice.method, {**choice.options, **way}) for parts in by_example
@@ -263,6 +277,14 @@ def _token(label: Any, loaded_model: LoadedModel) -> Any:
     )
 
 
-def _batches(encoded: Sequence[Any], size: int) -> Iterator[Sequence[Any]]:
-    for start in range(0, len(encoded), size):
-        yield encoded[start : start + size]
+def _batches(
+    loaded_model: LoadedModel, encoded: Sequence[EncodedExample], batch_size: int | None, reads: Reads
+) -> list[list[int]]:
+    """Which examples run together, by their numbers: those whose texts are of like length."""
+    device = device_of(loaded_model.model).type
+    lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
+    is_text = not any(one.picture or one.regions for one in encoded)
+    if batch_size is None and device == "cpu" and is_text:
+        return like_lengths(lengths, texts_at_once, padding_that_pays(reads))
+    size = batch_size or BATCH_SIZE.get(device, BATCH_SIZE["cpu"])
+    return like_lengths(lengths, lambda _: size)

@@ -17,7 +17,14 @@ import torch
 from torch import Tensor
 
 from whyformer.api.attribution import Choice
-from whyformer.api.batches import check_batch_size, in_batches, is_out_of_memory
+from whyformer.api.batches import (
+    check_batch_size,
+    in_batches,
+    is_out_of_memory,
+    like_lengths,
+    padding_that_pays,
+    texts_at_once,
+)
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
@@ -30,6 +37,7 @@ from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.path import inputs_at_once
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace
 
 LEAST_SHARED = 4  # rows of an exchange that are worth a forward pass of their own, where there are other exchanges
@@ -68,39 +76,62 @@ class Engine:
 
     def explain(self, rows_of: Sequence[tuple[Exchange, Sequence[Row]]]) -> list[ExchangeScores]:
         """The scores of each exchange's rows."""
+        check_batch_size(self.batch_size)
         if not rows_of:
             return []
-        reads = self.choice.method.reads_with(self.choice.options)
+        reads = self._reads
         if reads.has_graph or reads.path or self.readout is not None:
             return self._by_rows(rows_of)
-        return self._batched([rows_of], self._by_one_pass, max(len(exchange.written) for exchange, _ in rows_of))
+        return self._batched(rows_of, self._by_one_pass, [len(exchange.written) for exchange, _ in rows_of])
 
     def _by_rows(self, rows_of: Sequence[tuple[Exchange, Sequence[Row]]]) -> list[ExchangeScores]:
-        groups: list[list[Row]] = [[]]
-        for _, own in rows_of:
-            if len(own) >= LEAST_SHARED and self._can_share(own):
-                groups += [list(own), []]
-            else:
-                groups[-1] += own
-        longest = max(row.length for group in groups for row in group)
-        results = iter(self._batched(groups, self._by_batch, longest))
+        rows = [row for _, own in rows_of for row in own]
+        results = iter(self._in_batches(rows, self._by_batch, self._row_batches(rows)))
         results_of = []
         for _, own in rows_of:
             each = [next(results) for _ in own]
             known = next((statistics for _, statistics in each if statistics is not None), None)
             results_of.append(([scores for scores, _ in each], known))
         missing = [exchange for (exchange, _), (_, known) in zip(rows_of, results_of, strict=True) if known is None]
-        others = iter(self._batched([missing], self._statistics, max(len(one.written) for one, _ in rows_of)))
+        others = iter(self._batched(missing, self._statistics, [len(exchange.written) for exchange in missing]))
         return [ExchangeScores(scores, next(others) if known is None else known) for scores, known in results_of]
 
-    def _batched(
-        self, groups: Sequence[Sequence[Any]], function: Callable[..., Sequence[Any]], longest: int
-    ) -> list[Any]:
-        """The function's results on all items, as many of a group at once as fill the device and fit its memory."""
+    def _row_batches(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Which rows run together, by their numbers: those of one exchange where they share a pass, else like ones."""
+        if not self._takes_rows_back_together:
+            return self._batches([row.length for row in rows])
+        by_exchange: dict[Exchange, list[int]] = {}
+        for number, row in enumerate(rows):
+            by_exchange.setdefault(row.exchange, []).append(number)
+        shared = [
+            own
+            for own in by_exchange.values()
+            if len(own) >= LEAST_SHARED and self._can_share([rows[number] for number in own])
+        ]
+        lone = sorted({*range(len(rows))} - {number for own in shared for number in own})
+        parts = [(lone, self._batches([rows[number].length for number in lone]))]
+        parts += [(own, like_lengths([rows[number].length for number in own], self._fill)) for own in shared]
+        return [[own[number] for number in batch] for own, batches in parts for batch in batches]
+
+    def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Which texts run together, by their numbers: those of like length, as many as pay on the device."""
+        if self.batch_size is None and device_of(self.loaded_model.model).type == "cpu":
+            return like_lengths(lengths, texts_at_once, padding_that_pays(self._reads))
+        return like_lengths(lengths, self._fill)
+
+    def _fill(self, length: int) -> int:
+        """How many texts of a length fill the device, unless it is said how many."""
         device = device_of(self.loaded_model.model).type
-        size = check_batch_size(self.batch_size) or max(1, inputs_at_once(longest, device))
+        return self.batch_size or max(1, inputs_at_once(length, device))
+
+    def _batched(self, items: Sequence[Any], function: Callable[..., Sequence[Any]], lengths: list[int]) -> list[Any]:
+        return self._in_batches(items, function, self._batches(lengths))
+
+    def _in_batches(
+        self, items: Sequence[Any], function: Callable[..., Sequence[Any]], batches: list[list[int]]
+    ) -> list[Any]:
         task = f"{self.choice.method.name} on {self.loaded_model.name}"
-        return in_batches(groups, function, size, task, progress=self.progress)
+        return in_batches(items, function, batches, task, progress=self.progress)
 
     def _trace(self, rows: Sequence[Row], checkpoint: bool | None, readout: Any, longest: Row | None = None) -> Trace:
         """The trace of these rows, each an example; or all scores of one example, the longest."""
@@ -115,7 +146,7 @@ class Engine:
             self.loaded_model.model,
             inputs,
             self.make_score(predictions, len(rows)),
-            reads=self.choice.method.reads_with(self.choice.options),
+            reads=self._reads,
             readout=readout,
             backward=self.choice.backward,
             checkpoint=checkpoint,
@@ -144,11 +175,19 @@ class Engine:
 
     def _can_share(self, rows: Sequence[Row]) -> bool:
         """Whether rows can be taken back together through one graph: plain gradients of maps that are kept."""
-        reads = self.choice.method.reads_with(self.choice.options)
-        is_plain = reads.takes_gradients and not (reads.has_relevance or reads.states or reads.path)
         is_one = len(rows) > 1 and len({row.exchange for row in rows}) == 1
         keeps = heads_of(self.loaded_model.model) * max(row.length for row in rows) ** 2 <= KEPT
-        return is_plain and is_one and keeps and self.choice.backward == "gradient" and self.readout is None
+        return is_one and keeps and self._takes_rows_back_together
+
+    @property
+    def _takes_rows_back_together(self) -> bool:
+        reads = self._reads
+        is_plain = reads.takes_gradients and not (reads.has_relevance or reads.states or reads.path)
+        return is_plain and self.choice.backward == "gradient" and self.readout is None
+
+    @property
+    def _reads(self) -> Reads:
+        return self.choice.method.reads_with(self.choice.options)
 
     def _by_shared_pass(self, rows: Sequence[Row]) -> list[tuple[RowScores, list[TokenStatistics] | None]]:
         """The rows of one exchange after one forward pass, taken back together."""

@@ -42,7 +42,8 @@ def attention_map(
     else:
         opened, blind = _opened(attn_mask)
         additive = _additive(opened, torch.promote_types(scores.dtype, torch.float32))
-        weights = (scores + additive).softmax(dim=-1).masked_fill(blind, 0.0)
+        weights = (scores + additive).softmax(dim=-1)
+        weights = weights if blind is None else weights.masked_fill(blind, 0.0)
     return _dropped(weights, dropout_p).to(query.dtype)
 
 
@@ -256,10 +257,17 @@ def _additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
     return torch.zeros(mask.shape, dtype=dtype, device=mask.device).masked_fill(~mask, -math.inf)
 
 
-def _opened(mask: Tensor) -> tuple[Tensor, Tensor]:
-    """The mask with all keys open to the queries that saw none, and which queries these are."""
-    blind = (~mask if mask.dtype == torch.bool else mask == -math.inf).all(dim=-1, keepdim=True)
-    return mask | blind if mask.dtype == torch.bool else mask.masked_fill(blind, 0.0), blind
+def _opened(mask: Tensor) -> tuple[Tensor, Tensor | None]:
+    """The mask with all keys open to the queries that saw none, and which queries these are; None where none is.
+
+    Whether there are any is only looked up on a CPU, where it costs less than to fill a map for nothing: a GPU would
+    have to be waited for.
+    """
+    is_boolean = mask.dtype == torch.bool
+    blind = ~mask.any(dim=-1, keepdim=True) if is_boolean else (mask == -math.inf).all(dim=-1, keepdim=True)
+    if blind.device.type == "cpu" and not blind.any():
+        return mask, None
+    return mask | blind if is_boolean else mask.masked_fill(blind, 0.0), blind
 
 
 def _kept(mask: Tensor) -> Tensor:
