@@ -159,7 +159,7 @@ def test_each_of_many_exchanges_is_run_once_where_it_has_many_rows(gpt2, count_f
     responses = [RESPONSE, " was great", " was dull", " left. I liked it."]
     with count_forwards(gpt2.model) as runs:
         many = explain_responses(prompts, responses, gpt2, "generic_attention", units="token")
-    assert runs == [1, 4, 1]  # those between have two rows each
+    assert runs == [4, 1, 1]  # two have two rows each, which run together
     for one, prompt, response in zip(many, prompts, responses, strict=True):
         alone = explain_response(prompt, response, gpt2, "generic_attention", units="token", batch_size=1)
         np.testing.assert_allclose(one.token_scores, alone.token_scores, rtol=1e-6, atol=1e-10)
@@ -358,10 +358,10 @@ def test_documents_are_sources_and_other_sources_come_from_the_same_scores(gpt):
     assert np.array_equal(asked.scores, expected)
 
 
-def test_the_default_says_what_takes_its_place(llama_model):
+def test_a_response_has_a_default_of_its_own(llama_model):
     response = explain_response("the film", " was bad", llama_model)
-    assert response.options["backward"] == "libra"
-    assert response.method == "bi_token"
+    assert response.method == "generic_attention"
+    assert "backward" not in response.options
 
 
 LONG = "The film was long. " * 200
@@ -398,14 +398,14 @@ LONG = "The film was long. " * 200
             {"response": LONG},
             r"The response has 1\d\d\d tokens, the prompt 3, and mini-gpt takes 512 together: shorten one, nothing is",
         ),
-        ("The film", {"response": " was", "step": 2}, "bi_token has no option 'step'"),
+        ("The film", {"response": " was", "step": 2}, "generic_attention has no option 'step'"),
         ("The film", {"model": "mini-vit"}, "mini-vit came without a tokenizer"),
         ("The film", {"model": "mini-bert", "response": " was"}, "mini-bert writes nothing: use explain"),
     ],
 )
 def test_what_cannot_be_explained_is_one_line(prompt, settings, reason):
     with pytest.raises(WhyformerError, match=reason) as error:
-        explain_response(prompt, **settings)
+        explain_response(prompt, **({"model": "mini-gpt"} | settings))
     assert "\n" not in str(error.value)
 
 

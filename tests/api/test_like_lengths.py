@@ -100,8 +100,8 @@ def test_the_rows_of_each_prompt_share_a_pass_in_a_list_too(monkeypatch):
     model = load("mini-llm", device="cpu")
     prompts = ["Anna is in Oslo. Where is Anna?", "Boris is in Rome. Anna is in Oslo. Where is Boris?"]
     responses = ["Oslo. She is in Oslo.", "Rome. He is in Rome."]
-    together = explain_responses(prompts, responses, model, "generic_attention")
+    together = explain_responses(prompts, responses, model, "generic_attention", units="word")
     assert passes == [1, 1]
     for prompt, response, ours in zip(prompts, responses, together, strict=True):
-        alone = explain_response(prompt, response, model, "generic_attention")
+        alone = explain_response(prompt, response, model, "generic_attention", units="word")
         assert ours.scores == pytest.approx(alone.scores, rel=1e-3, abs=1e-5)

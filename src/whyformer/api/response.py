@@ -188,15 +188,9 @@ def explain_responses(
     check_choice("aggregate", aggregate, Aggregate)
     check_choice("sinks", sinks, SinkChoice)
     loaded_model = resolve_model(model, processor)
-    all_prompts = list(prompts)
-    each = zip(
-        all_prompts,
-        _one_each("responses", responses, len(all_prompts)),
-        _one_each("contexts", contexts, len(all_prompts)),
-        _one_each("contrasts", contrasts, len(all_prompts)),
-        strict=True,
-    )
-    cases = []
+    all_prompts, cases = list(prompts), []
+    settings = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
+    each = zip(all_prompts, *(_one_each(*item, len(all_prompts)) for item in settings.items()), strict=True)
     for prompt, response, context, contrast in each:
         read_prompt = prompt_of(loaded_model, prompt, context, layout)
         chosen = sources_of(read_prompt, sources)
