@@ -363,6 +363,14 @@ def per_image() -> str:
     return table(["method", f"an image among {report['images']}, in the cost of one explained alone"], rows)
 
 
+def batches() -> str:
+    """What examples cost explained together, in the cost of a loop over them."""
+    figures = result("batches")["figures"]
+    labels = next(iter(figures.values()))
+    rows = [[label, *(f"{kind[label]['ratio']:.2f}" for kind in figures.values())] for label in labels]
+    return table(["together, in the CPU time of a loop", *figures], rows)
+
+
 def memory() -> str:
     """Peak memory of bi_token beside a plain forward."""
     found = result("gpu")["memory"]
@@ -509,6 +517,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "large-responses": large_responses,
     "memory-at-64": memory_at_64,
     "per-image": per_image,
+    "batches": batches,
     "memory": memory,
     "long-prompts": long_prompts,
     "large": large,

@@ -23,8 +23,9 @@ OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memo
 # On a CPU, as measured by benchmarks/batches.py. What runs at once is to stay in its caches: so many tokens, those of
 # texts longer than SHORT counting for more, as they attend to more. A text is filled up with less padding than a pass
 # of its own would cost; along a path its padding is computed again and again.
-TOKENS, SHORT = 640, 256
-PADDING, PATH_PADDING = 24, 6
+TOKENS, SHORT = 480, 256
+PICTURES = 2  # which have about half of these tokens
+PADDING, PATH_PADDING = 32, 6
 
 
 def is_out_of_memory(error: BaseException) -> bool:

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, first_that_applies
 from whyformer.api.batches import (
+    PICTURES,
     MemoryLimit,
     check_batch_size,
     consecutive,
@@ -124,7 +125,7 @@ def explain_batch(
         processor: As in `explain`.
         readout: As in `explain`.
         truncate: As in `explain`.
-        batch_size: How many examples run at once; unless given 64 on a GPU, on a CPU 8 pictures or as many texts of
+        batch_size: How many examples run at once; unless given 64 on a GPU, on a CPU 2 pictures or as many texts of
             like length as pay.
         progress: Show a progress bar.
         backward: As in `explain`.
@@ -284,7 +285,7 @@ def _batches(
     device = device_of(loaded_model.model).type
     lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
     is_text = not any(one.picture or one.regions for one in encoded)
-    if batch_size is None and device == "cpu" and is_text:
-        return like_lengths(lengths, texts_at_once, padding_that_pays(reads))
+    if batch_size is None and device == "cpu":
+        return like_lengths(lengths, texts_at_once if is_text else lambda _: PICTURES, padding_that_pays(reads))
     size = batch_size or BATCH_SIZE.get(device, BATCH_SIZE["cpu"])
     return like_lengths(lengths, lambda _: size)

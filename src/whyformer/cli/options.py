@@ -117,7 +117,7 @@ Dtype = Annotated[
 BatchSize = Annotated[
     int | None,
     typer.Option(
-        min=1, help="How many inputs are computed at once; 8 on a CPU and 64 on a GPU.", rich_help_panel=MACHINE
+        min=1, help="How many inputs are computed at once; 64 on a GPU, on a CPU what pays.", rich_help_panel=MACHINE
     ),
 ]
 
