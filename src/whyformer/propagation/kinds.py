@@ -165,10 +165,13 @@ class TensorFacts:
                 scale = 0 if second_is_linear else 1
         return ("gate", {}) if scale is None else ("scale", {"source": 1 - scale})
 
-    def note(self, name: str, given: list[Tensor], result: Tensor, made_by: Operation) -> None:
+    def note(
+        self, name: str, given: list[Tensor], result: Tensor, kind: str, operation: Operation | None = None
+    ) -> None:
         """Remember of the result what later operations ask for, and no more of what it was before a change in place."""
-        live, kind = [x for x in given if x.requires_grad], made_by.kind
-        self._makers[result] = made_by
+        live = [x for x in given if x.requires_grad]
+        if operation is not None:
+            self._makers[result] = operation
         is_scale = name in SWITCHES or all(x in self._scales for x in live)
         is_map = kind == "softmax" or (kind == "scale" and live[0] in self._maps)
         origin = self._origins.get(live[0], live[0]) if kind in ("scale", "rotation") else None

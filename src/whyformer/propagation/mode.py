@@ -19,7 +19,7 @@ from whyformer.models.weights import is_lending_weights, is_packed
 from whyformer.propagation.composed import COMPOSED, is_rotation
 from whyformer.propagation.kinds import KEEPING, KINDS, MOVING, PICKING, TensorFacts
 from whyformer.propagation.operation import Function, Operation
-from whyformer.propagation.rules import BACKWARD_RULES, Rule, identity, zero
+from whyformer.propagation.rules import BACKWARD_RULES, BY_GRADIENT, Rule, constant_factor, identity, zero
 
 Backward = Literal["gradient", "libra", "attn_lrp"]
 
@@ -31,13 +31,15 @@ class NoRule(UnsupportedModel):
 
 
 class PropagationMode(TorchFunctionMode):
-    """While inside, operations keep what any rule needs; `following` a rule set, backward passes obey it.
+    """While inside, operations keep what a rule needs; `using` a rule set, backward passes obey it.
 
-    Parameters are constants. `precise` computes in float32 at least: relevance divides by sums that may be small.
+    Parameters are constants. `precise` computes in float32 at least: relevance divides by sums that may be small. Where
+    the `rules` are known beforehand, operations that they say nothing of run as they are, and keep nothing.
     """
 
-    def __init__(self, model: nn.Module, batch: int, *, precise: bool = True):
+    def __init__(self, model: nn.Module, batch: int, *, precise: bool = True, rules: Mapping[str, Rule] | None = None):
         super().__init__()
+        self._known_rules = rules
         self.without_rule: set[str] = set()
         half = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
         self.half = None if half is None else str(half).removeprefix("torch.")
@@ -75,6 +77,7 @@ class PropagationMode(TorchFunctionMode):
 
         Unless they are to `keep` the graph, they free what an operation has kept as soon as they are past it.
         """
+        assert self._known_rules is None or rules is self._known_rules
         self._rules, self._strict, self.frees = rules, strict, not keep
         try:
             with self._autocast:
@@ -164,8 +167,13 @@ class PropagationMode(TorchFunctionMode):
         leaves, shape = tree_flatten((args, kwargs))
         places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
         given = [leaves[n] for n in places]
-        function: Function = _OUT_OF_PLACE.get(name, func)
+        kind, details = self._facts.kind(name, given, args, kwargs)
         changes = name in _OUT_OF_PLACE
+        if not changes and self._has_plain_gradient(kind, given, details.get("source", 0)):
+            plain: Tensor = func(*args, **kwargs)
+            self._facts.note(name, given, plain, kind)
+            return plain
+        function: Function = _OUT_OF_PLACE.get(name, func)
         kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(given)]
         inputs = tuple(x.detach().requires_grad_(x.requires_grad) for x in kept)
 
@@ -179,12 +187,22 @@ class PropagationMode(TorchFunctionMode):
         with torch.enable_grad():
             own_args, own_kwargs = with_inputs(inputs)
             output = _exact(name, function, own_args, own_kwargs)
-        kind, details = self._facts.kind(name, given, args, kwargs)
         operation = Operation(kind, function, with_inputs, inputs, output, self._batch, **details)
         result: Tensor = _RuledOperation.apply(self, operation, changes, *given)
         self.has_ambiguous_axis |= kind == "add" and operation.has_ambiguous_axis
-        self._facts.note(name, given, result, operation)
+        if self._known_rules is not None and self._known_rules.get(kind) in BY_GRADIENT and not changes:
+            operation.forget_output()
+            self._facts.note(name, given, result, kind)
+        else:
+            self._facts.note(name, given, result, kind, operation)
         return result
+
+    def _has_plain_gradient(self, kind: str, given: list[Tensor], source: int) -> bool:
+        """Whether the rules, known beforehand, hand back the operation's own gradient."""
+        if self._known_rules is None or kind not in self._known_rules:
+            return self._known_rules is not None
+        is_only_source = all(x.requires_grad == (n == source) for n, x in enumerate(given))
+        return self._known_rules[kind] is constant_factor and is_only_source
 
     def _run_without_rule(self, name: str, result: Any, args: tuple[Any, ...]) -> Any:
         """The result of an operation without a rule, which says so if anything but a gradient arrives at it."""
@@ -201,6 +219,12 @@ class PropagationMode(TorchFunctionMode):
         if isinstance(result, Tensor):
             self._facts.note_unruled(name, args, result)
         return result
+
+
+def backward_mode(model: nn.Module, batch: int, backward: Backward) -> PropagationMode | None:
+    """The mode of gradients by LibraGrad's or AttnLRP's rules; plain ones need none."""
+    rules = BACKWARD_RULES.get(backward)
+    return None if rules is None else PropagationMode(model, batch, precise=False, rules=rules)
 
 
 def using_backward(mode: PropagationMode | None, backward: Backward) -> AbstractContextManager[None]:

@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
 from whyformer.errors import UnsupportedModel
@@ -49,6 +50,7 @@ class Operation:
     axis: int = -1  # which a softmax runs over
 
     def __post_init__(self) -> None:
+        self._edge = get_gradient_edge(self.output)
         self._versions = self._counted()
         self.examples_second = self._is_second()
 
@@ -56,6 +58,12 @@ class Operation:
         """Have an output of its own: the model is about to change in place what it was given."""
         with torch.enable_grad():
             self.output = self.output.clone()
+        self._edge = get_gradient_edge(self.output)
+        self._versions = self._counted()
+
+    def forget_output(self) -> None:
+        """Let its memory go: the rule that will be followed reads the gradient alone."""
+        self.output = self.output.new_empty(0)
         self._versions = self._counted()
 
     def check_unchanged(self) -> None:
@@ -69,7 +77,7 @@ class Operation:
     def gradient(self, grad_output: Tensor) -> GradInputs:
         """The gradient of each input that is in the graph."""
         wanted = [x for x in self.inputs if x.requires_grad]
-        gradients = iter(torch.autograd.grad(self.output, wanted, grad_output, retain_graph=True, allow_unused=True))
+        gradients = iter(torch.autograd.grad(self._edge, wanted, grad_output, retain_graph=True, allow_unused=True))
         return [next(gradients) if x.requires_grad else None for x in self.inputs]
 
     def gradient_of(self, function: Function, grad_output: Tensor) -> Tensor:

@@ -143,10 +143,13 @@ def constant_spread(grad_output: Tensor, operation: Operation) -> GradInputs:
 def constant_gate(grad_output: Tensor, operation: Operation) -> GradInputs:
     """LibraGrad: the gradient of x·g(x) whose gate g(x) is a constant."""
     x = operation.inputs[operation.source].detach()
-    plain = operation.gradient(grad_output)[operation.source]
-    assert plain is not None  # at 0 the gradient is the gate
     gated = (operation.output.detach() / x).mul_(grad_output)
-    return operation.to(operation.source, torch.where(x == 0, plain, gated))
+    is_zero = x == 0
+    if bool(is_zero.any()):  # there the gradient is the gate
+        plain = operation.gradient(grad_output)[operation.source]
+        assert plain is not None
+        gated = torch.where(is_zero, plain, gated)
+    return operation.to(operation.source, gated)
 
 
 def constant_factor(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -157,7 +160,7 @@ def constant_factor(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 def half_gradient(grad_output: Tensor, operation: Operation) -> GradInputs:
     """LibraGrad: of a product of two activations, each gets half of its gradient."""
-    return operation.gradient(grad_output / 2)
+    return [None if part is None else part.div_(2) for part in operation.gradient(grad_output)]
 
 
 def half_of_each_product(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -215,6 +218,8 @@ ATTN_LRP: Mapping[str, Rule] = {
     "attention": half_of_each_product,
     **dict.fromkeys(("product", "mixing"), half_gradient),
 }
+# Rules that ask for the operation's own gradient and never look at its output.
+BY_GRADIENT: tuple[Rule, ...] = (constant_factor, half_gradient, half_of_each_product)
 # What reaches the values that a map has mixed is shared between the two: how much of it is the map's.
 MAP_SHARES: dict[str, float] = {"gradient": 1.0, "libra": 1.0, "attn_lrp": 0.5}
 BACKWARD_RULES: dict[str, Mapping[str, Rule]] = {"libra": LIBRA, "attn_lrp": ATTN_LRP}

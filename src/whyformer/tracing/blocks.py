@@ -148,7 +148,7 @@ class BlockPass:
         self._place -= 1
         call = self.calls[self._place]
         model, batch, way = self.question.model, self.question.batch, self._way
-        mode = None if way.rules is None else PropagationMode(model, batch, precise=way.precise)
+        mode = None if way.rules is None else PropagationMode(model, batch, precise=way.precise, rules=way.rules)
         recorder = Recorder(batch, graph=True, mode=mode, fold=way.can_fold, keep_maps=not way.can_fold)
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from whyformer.axes import KEY, QUERY, Inputs, by_head
 from whyformer.models.families import family_of
 from whyformer.models.structure import heads_of, labels_of, layers_of, main_input, unwrapped
-from whyformer.propagation.mode import Backward, PropagationMode, using_backward
+from whyformer.propagation.mode import Backward, PropagationMode, backward_mode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
 from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, NoStack, find_blocks, way_back
@@ -140,8 +140,10 @@ def _recorder(question: Question, reads: Reads, *, by_blocks: bool) -> tuple[Rec
     # What reads the last map alone lets the blocks before it run on the fused kernels.
     is_last = reads.is_last and not question.family.attention
     start = max(0, (layers_of(model) or 1) - 1) if is_last else 0
-    needs_mode = reads.has_relevance or (reads.has_graph and question.backward != "gradient")
-    mode = PropagationMode(model, batch, precise=reads.has_relevance and reads.precise) if needs_mode else None
+    if reads.has_relevance:
+        mode: PropagationMode | None = PropagationMode(model, batch, precise=reads.precise)
+    else:
+        mode = backward_mode(model, batch, question.backward) if reads.has_graph else None
     recorder = Recorder(
         batch,
         graph=reads.has_graph,

@@ -15,7 +15,7 @@ from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores,
 from whyformer.errors import WhyformerError
 from whyformer.models.modalities import channel_axis
 from whyformer.models.weights import readable_weights
-from whyformer.propagation.mode import PropagationMode, using_backward
+from whyformer.propagation.mode import PropagationMode, backward_mode, using_backward
 from whyformer.tracing.blocks import BlockPass, find_blocks, way_back
 from whyformer.tracing.copies import split_output
 from whyformer.tracing.frozen import Frozen
@@ -85,7 +85,7 @@ def gradients_at(
     """
     copies = 1 if scales is None else len(scales)
     batch, start = question.batch * copies, min(operations)
-    mode = PropagationMode(question.model, batch, precise=False) if question.backward != "gradient" else None
+    mode = backward_mode(question.model, batch, question.backward)
     recorder = Recorder(batch, graph=True, start=start, mode=mode)
     path = nullcontext(question.inputs) if scales is None else scaled_inputs(question, streams, scales, baseline)
     with torch.inference_mode(False), path as inputs:
@@ -143,7 +143,7 @@ def _scores_at(
 ) -> tuple[list[ExampleScores], PropagationMode | None, BlockPass | None]:
     """The scores at each scale. No map is asked for: plain gradients go back through the model's own kernels."""
     batch = question.batch * len(scales)
-    mode = PropagationMode(question.model, batch, precise=False) if question.backward != "gradient" else None
+    mode = backward_mode(question.model, batch, question.backward)
     with torch.inference_mode(False), scaled_inputs(question, streams, scales, baseline, leaves) as inputs:
         blocks = None
         if question.by_blocks:
