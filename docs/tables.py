@@ -202,7 +202,12 @@ def response_methods() -> str:
 def response_default() -> str:
     """What was chosen for responses on the first half, beside the best others on the second."""
     report = result("response_default")
-    sentences = [f"On the first half `{report['label']}` has the lowest mean rank."]
+    sentences = [f"On the first half `{report['label']}` has the lowest mean rank of the methods in their own form."]
+    if over := [f"`{label}`" for label in report["passed_over"]]:
+        sentences.append(
+            f"Lower still {'is' if len(over) == 1 else 'are'} {' and '.join(over)}, not surely better by two figures "
+            "and worse by none, as an option must be."
+        )
     for judged in report["second_half"]:
         name = judged["criterion"].rpartition(", ")[2]
         rows = {row["method"]: row for row in judged["rows"]}
