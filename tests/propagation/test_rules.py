@@ -93,9 +93,10 @@ def handed(
     *,
     strict: bool = True,
     fold: bool = False,
+    known: bool = False,
 ) -> tuple[Tensor, list[Tensor], PropagationMode]:
-    """The model's output, what arrives at its inputs by the rules, and the mode it ran in."""
-    mode = PropagationMode(model, len(inputs[0]))
+    """The model's output, what arrives at its inputs by the rules, and the mode it ran in, which may have known them."""
+    mode = PropagationMode(model, len(inputs[0]), rules=rules if known else None)
     leaves = [x.clone().requires_grad_() for x in inputs]
     output = Recorder(len(inputs[0]), graph=True, mode=mode, fold=fold).run(model, *leaves)
     arrived = random(*output.shape, seed=9) if arrived is None else arrived
@@ -485,6 +486,32 @@ ROWS: dict[str, Row] = {
 @pytest.mark.parametrize("rules", TWINS)
 @pytest.mark.parametrize("name", ROWS)
 def test_an_operation_goes_back_like_its_dense_twin(name, rules):
+    check_twin(name, rules)
+
+
+@pytest.mark.parametrize("rules", ["libra", "attn_lrp as a gradient"])
+@pytest.mark.parametrize("name", ROWS)
+def test_rules_that_are_known_beforehand_go_back_no_differently(name, rules):
+    check_twin(name, rules, known=True)
+
+
+@pytest.mark.parametrize("function", [F.gelu, F.silu, F.relu, torch.tanh, torch.sigmoid])
+def test_at_zero_the_gate_is_the_slope(function):
+    x = torch.tensor([[[0.0, 1.5, -0.5, 0.0]]], dtype=torch.float64)
+    _, (found,), _ = handed(Model(function), (x,), ATTN_LRP, torch.ones_like(x), known=True)
+    leaf = x.clone().requires_grad_()
+    (slope,) = torch.autograd.grad(function(leaf).sum(), leaf)
+    torch.testing.assert_close(found, torch.where(x == 0, slope, function(x) / x))
+
+
+def test_a_mode_that_knows_its_rules_follows_no_others():
+    _, _, mode = handed(Model(lambda x: F.linear(x, W) + BIAS), (X,), LIBRA, known=True)
+    with pytest.raises(AssertionError), mode.using(RULES["z_plus"]):
+        pass
+
+
+def check_twin(name: str, rules: str, *, known: bool = False) -> None:
+    """What an operation hands back by these rules is what its twin does."""
     row = ROWS[name]
     model = row.model()
     with torch.no_grad():
@@ -492,7 +519,7 @@ def test_an_operation_goes_back_like_its_dense_twin(name, rules):
     arrived = random(*plain.shape, seed=9)
     if row.silent is not None:
         arrived = arrived.masked_fill(row.silent, 0.0)
-    output, found, _ = handed(model, row.inputs, SETS[rules], arrived)
+    output, found, _ = handed(model, row.inputs, SETS[rules], arrived, known=known)
     assert torch.equal(output, plain) or (output - plain).abs().max() <= 1e-12
     for got, expected in zip(found, row.expected(TWINS[rules], arrived), strict=True):
         expected = expected.detach()

@@ -89,6 +89,14 @@ class Operation:
             output = function(*args, **kwargs)
         return torch.autograd.grad(output, inputs[self.source], grad_output)[0]
 
+    def slope_at_zero(self) -> Tensor:
+        """The gradient at 0 of a function of each entry alone."""
+        x = self.inputs[0].new_zeros(1, requires_grad=True)
+        args, kwargs = self.with_inputs([x])
+        with torch.enable_grad():
+            y = self.function(*args, **kwargs)
+        return torch.autograd.grad(y, x, torch.ones_like(x))[0].squeeze()
+
     def to(self, number: int, grad_inputs: Tensor) -> GradInputs:
         """All of it to one input, summed over where that was broadcast."""
         return [grad_inputs.sum_to_size(x.shape) if n == number else None for n, x in enumerate(self.inputs)]

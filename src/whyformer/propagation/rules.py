@@ -143,13 +143,13 @@ def constant_spread(grad_output: Tensor, operation: Operation) -> GradInputs:
 def constant_gate(grad_output: Tensor, operation: Operation) -> GradInputs:
     """LibraGrad: the gradient of x·g(x) whose gate g(x) is a constant."""
     x = operation.inputs[operation.source].detach()
+    if len(operation.inputs) == 1:
+        gate = (operation.output.detach() / x).masked_fill_(x == 0, operation.slope_at_zero())
+        return operation.to(operation.source, gate.mul_(grad_output))
+    plain = operation.gradient(grad_output)[operation.source]
+    assert plain is not None  # at 0 the gradient is the gate
     gated = (operation.output.detach() / x).mul_(grad_output)
-    is_zero = x == 0
-    if bool(is_zero.any()):  # there the gradient is the gate
-        plain = operation.gradient(grad_output)[operation.source]
-        assert plain is not None
-        gated = torch.where(is_zero, plain, gated)
-    return operation.to(operation.source, gated)
+    return operation.to(operation.source, torch.where(x == 0, plain, gated))
 
 
 def constant_factor(grad_output: Tensor, operation: Operation) -> GradInputs:
