@@ -95,7 +95,7 @@ def handed(
     fold: bool = False,
     known: bool = False,
 ) -> tuple[Tensor, list[Tensor], PropagationMode]:
-    """The model's output, what arrives at its inputs by the rules, and the mode it ran in, which may have known them."""
+    """The model's output, what arrives at its inputs by the rules, and the mode, which may have known them."""
     mode = PropagationMode(model, len(inputs[0]), rules=rules if known else None)
     leaves = [x.clone().requires_grad_() for x in inputs]
     output = Recorder(len(inputs[0]), graph=True, mode=mode, fold=fold).run(model, *leaves)
