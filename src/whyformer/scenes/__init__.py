@@ -15,6 +15,7 @@ torch.Size([100, 64, 64])
 torch.Size([100, 8, 496])
 """
 
+from whyformer.scenes.dialogues import PROMPTS, VOCABULARY, Dialogues, dialogues
 from whyformer.scenes.drawing import Pictures, pictures
 from whyformer.scenes.examples import Example, example
 from whyformer.scenes.language import (
@@ -50,11 +51,14 @@ __all__ = [
     "FEATURES",
     "KINDS",
     "LABELS",
+    "PROMPTS",
     "SHAPES",
     "SIDE",
     "SIZES",
     "THINGS",
+    "VOCABULARY",
     "WORDS",
+    "Dialogues",
     "Example",
     "Pictures",
     "Questions",
@@ -65,6 +69,7 @@ __all__ = [
     "captions",
     "clear_things",
     "descriptions",
+    "dialogues",
     "edit_things",
     "example",
     "pictures",
