@@ -45,7 +45,7 @@ class DialogueEvaluation:
         }
 
     def right(self, model: Any, *, without: Tensor | None = None, order: Tensor | None = None) -> Tensor:
-        """Whether each reply is what the model would write, with or without some things, about its picture or another."""
+        """Whether each reply is what the model would write, `without` some things or with pictures in this order."""
         scenes = self.scenes if without is None else clear_things(self.scenes, without)
         images = pictures(scenes).pixels
         return (

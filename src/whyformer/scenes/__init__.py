@@ -15,7 +15,6 @@ torch.Size([100, 64, 64])
 torch.Size([100, 8, 496])
 """
 
-from whyformer.scenes.dialogues import PROMPTS, VOCABULARY, Dialogues, dialogues
 from whyformer.scenes.drawing import Pictures, pictures
 from whyformer.scenes.examples import Example, example
 from whyformer.scenes.language import (
@@ -31,6 +30,7 @@ from whyformer.scenes.language import (
     questions_about,
     texts,
 )
+from whyformer.scenes.prompts import PROMPTS, VOCABULARY, Dialogues, dialogues
 from whyformer.scenes.region_features import FEATURES, RegionBatch, regions
 from whyformer.scenes.world import (
     COLOURS,

@@ -5,7 +5,7 @@ Words are indices into VOCABULARY, whose first words are WORDS; `texts` turns th
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -113,9 +113,9 @@ def _read_off(word: str) -> int:
     return {"colour": FIRST, "shape": FIRST, "colour2": SECOND, "shape2": SECOND}.get(word[1:-1], ALL)
 
 
-def _padded(rows: list[list[int]]) -> Tensor:
+def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
     longest = max(map(len, rows))
-    return torch.tensor([row + [0] * (longest - len(row)) for row in rows])
+    return torch.tensor([[*row, *[0] * (longest - len(row))] for row in rows])
 
 
 _TEMPLATES = _templates()
@@ -139,16 +139,18 @@ def dialogues(scenes: Scenes, rng: Generator, *, kinds: Iterable[str] = tuple(PR
     Example:
         >>> import torch
         >>> from whyformer.scenes import VOCABULARY, dialogues, sample, texts
-        >>> about = dialogues(sample(2, "test"), torch.Generator().manual_seed(0), kinds=["pair"])
-        >>> texts(about.words, VOCABULARY)
-        >>> texts(about.replies, VOCABULARY)
+        >>> about = dialogues(sample(2, "test"), torch.Generator().manual_seed(3), kinds=["pair", "count"])
+        >>> texts(about.words, VOCABULARY)[0]
+        'describe the pink thing and the red thing.'
+        >>> texts(about.replies, VOCABULARY)[0]
+        'a pink square left of a red square'
     """
     kinds = tuple(kinds)
-    for kind in kinds:
-        if kind not in PROMPTS:
-            raise WhyformerError(f"No kind of prompt named {kind!r}. Known: {', '.join(PROMPTS)}.")
+    for name in kinds:
+        if name not in PROMPTS:
+            raise WhyformerError(f"No kind of prompt named {name!r}. Known: {', '.join(PROMPTS)}.")
     weights = _option_weights(scenes)
-    may_ask = torch.tensor([kind in kinds for kind in PROMPTS], device=weights.device)
+    may_ask = torch.tensor([name in kinds for name in PROMPTS], device=weights.device)
     can_ask = (weights.sum(dim=2) > 0) & may_ask
     if not can_ask.any(dim=1).all():
         raise WhyformerError(f"A scene cannot be asked about by {', '.join(kinds)}. Add one of: count, there, scene.")
@@ -194,8 +196,10 @@ def _presence_weights(scenes: Scenes) -> Float[Tensor, "scene label"]:
     there = (scenes.label[:, None] == labels[:, None]).any(dim=2)
     shapes, colours = (_counts(scenes) > 0).split([len(SHAPES), len(COLOURS)], dim=1)
     near = (colours[:, :, None] & shapes[:, None, :]).flatten(1) & ~there
-    groups = ((there, NEAR + FAR), (near, NEAR), (~there & ~near, FAR))
-    return sum(share * group / group.sum(dim=1, keepdim=True).clamp(min=1) for group, share in groups)
+    groups = torch.stack([there, near, ~there & ~near], dim=2).float()
+    shares = groups.new_tensor([NEAR + FAR, NEAR, FAR])
+    weights: Tensor = (groups / groups.sum(dim=1, keepdim=True).clamp(min=1)) @ shares
+    return weights
 
 
 def _things_beside(scenes: Scenes) -> Bool[Tensor, "scene side thing other"]:
@@ -235,7 +239,7 @@ def _dialogues_about(scenes: Scenes, kind: PerScene, option: PerScene, longest_r
 
 
 def _things_about(scenes: Scenes, kind: PerScene, option: PerScene) -> tuple[Tensor, Tensor, Tensor]:
-    """The two things that a prompt is about (the same twice, or any where it is about none or many), and all of them."""
+    """The two things that a prompt is about (any where it is about none or many), and all of them."""
     each, has = torch.arange(len(scenes), device=kind.device), _has(scenes)
     first, second = option // THINGS % THINGS, option % THINGS
     is_beside = _is(kind, "beside")
