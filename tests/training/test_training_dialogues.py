@@ -20,19 +20,6 @@ from whyformer.models.zoo import ZOO
 from whyformer.scenes import VOCABULARY, dialogues, pictures, sample, texts
 
 SMALL = "--tower-blocks 1 --width 64 --blocks 1 --batch 2 --held-out 12 --kept-back 6".split()
-    "--tower-blocks",
-    "1",
-    "--width",
-    "64",
-    "--blocks",
-    "1",
-    "--batch",
-    "2",
-    "--held-out",
-    "12",
-    "--kept-back",
-    "6",
-)
 
 
 def generator(seed: int = 0) -> torch.Generator:
