@@ -142,7 +142,7 @@ def _word_sample(word: WrittenWord, loaded_model: LoadedModel) -> Sample:
     task, processor = loaded_model.task, loaded_model.processor
     if not (task.sees_pictures and task.writes and getattr(processor, "chat_template", None)):
         raise WhyformerError(
-            f"Written words are for models that see pictures and write, by a chat template: {loaded_model.name} does not."
+            f"Written words are for models that see pictures and write in a chat, which {loaded_model.name} does not."
         )
     content = [{"type": "image"}, {"type": "text", "text": word.prompt}]
     prompt = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
