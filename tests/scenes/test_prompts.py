@@ -142,6 +142,12 @@ def test_every_kind_is_drawn_about_as_often_and_both_answers_of_yes_and_no(about
         assert 0.3 < sum(replies[row] == "yes" for row in rows) / len(rows) < 0.7
 
 
+def test_a_kind_that_is_named_twice_is_drawn_twice_as_often(scenes):
+    about = dialogues(scenes, generator(), kinds=["count", "scene", "scene"])
+    is_scene = about.kind == list(PROMPTS).index("scene")
+    assert float(is_scene.float().mean()) == pytest.approx(2 / 3, abs=0.05)
+
+
 def test_the_prompt_depends_on_the_words_that_name_objects_and_say_what_is_asked(about):
     marks = dict(zip(texts(about.words, VOCABULARY), texts(about.words * about.truth, VOCABULARY), strict=True))
     common = {"what", "is", "the", "a", "how", "are", "thing", "things", "of", "in", "and"}

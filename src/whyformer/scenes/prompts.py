@@ -128,7 +128,8 @@ def dialogues(scenes: Scenes, rng: Generator, *, kinds: Iterable[str] = tuple(PR
     Args:
         scenes: The scenes.
         rng: A generator on their device.
-        kinds: The kinds of PROMPTS to draw from. "count", "there" and "scene" can be asked about every scene.
+        kinds: The kinds of PROMPTS to draw from; one that is named twice is drawn twice as often. "count", "there" and
+            "scene" can be asked about every scene.
 
     Returns:
         The prompts, the replies, and what they depend on.
@@ -150,11 +151,11 @@ def dialogues(scenes: Scenes, rng: Generator, *, kinds: Iterable[str] = tuple(PR
         if name not in PROMPTS:
             raise WhyformerError(f"No kind of prompt named {name!r}. Known: {', '.join(PROMPTS)}.")
     weights = _option_weights(scenes)
-    may_ask = torch.tensor([name in kinds for name in PROMPTS], device=weights.device)
-    can_ask = (weights.sum(dim=2) > 0) & may_ask
-    if not can_ask.any(dim=1).all():
+    often = torch.tensor([float(kinds.count(name)) for name in PROMPTS], device=weights.device)
+    chances = (weights.sum(dim=2) > 0) * often
+    if not (chances > 0).any(dim=1).all():
         raise WhyformerError(f"A scene cannot be asked about by {', '.join(kinds)}. Add one of: count, there, scene.")
-    kind = torch.multinomial(can_ask.float(), 1, generator=rng)[:, 0]
+    kind = torch.multinomial(chances, 1, generator=rng)[:, 0]
     each = torch.arange(len(scenes), device=kind.device)
     option = torch.multinomial(weights[each, kind], 1, generator=rng)[:, 0]
     return _dialogues_about(scenes, kind, option, LONG_REPLY if "scene" in kinds else SHORT_REPLY)
