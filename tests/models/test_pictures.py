@@ -75,8 +75,7 @@ def expected(pictures: list[SeenPicture]) -> list[set[int]]:
 def test_a_feature_is_made_of_the_patches_it_depends_on(name):
     vlm, (block, kind) = TINY_VLMS[name], KINDS[name]
     model, inputs = vlm.build(), vlm.inputs((1, 2), (4, 3)) if name not in ("Idefics 3", "SmolVLM") else vlm.inputs()
-    tokens = 17 if name in ("LLaVA", "InternVL", "LLaVA-NeXT") else 16
-    pictures = kind(model.config, inputs, tokens)
+    pictures = kind(model.config, inputs, 1 if name in ("LLaVA", "InternVL", "LLaVA-NeXT") else 0)
     assert expected(pictures) == dependences(model, inputs, block)
 
 
@@ -86,7 +85,7 @@ def test_interpolated_features_are_made_of_the_patches_around_them():
     model.config.vision_aspect_ratio = "anyres_max_1"
     inputs["image_sizes"] = torch.tensor([(60, 62)])
     inputs["pixel_values"] = torch.randn(1, 5, 3, 32, 32, generator=torch.Generator().manual_seed(0))
-    (one,) = tiled_pictures(model.config, inputs, 16)
+    (one,) = tiled_pictures(model.config, inputs, 0)
     count = len(one.sources)
     assert one.grids[1].rows * one.grids[1].stride == count - 16 < 8 * 9
     inputs["input_ids"] = torch.tensor([[1, *[IMAGE_TOKEN] * count, 9]])
@@ -110,7 +109,7 @@ def test_the_patches_of_a_view_lie_row_by_row_whatever_order_the_tower_runs_them
 
 def test_tiles_cover_more_than_a_picture_that_was_padded():
     vlm = TINY_VLMS["LLaVA-NeXT"]
-    wide, tall = tiled_pictures(vlm.build().config, vlm.inputs(), 17)
+    wide, tall = tiled_pictures(vlm.build().config, vlm.inputs(), 1)
     whole, fine = wide.views
     assert (whole.rows, whole.columns, whole.box) == (4, 4, (0.0, 0.0, 1.0, 1.0))
     assert (fine.rows, fine.columns) == (4, 8)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -46,6 +46,7 @@ class SeenPicture:
 
     Attributes:
         order: For each token as the tower runs them, its position among those of the picture.
+        patches: For each patch as the pixels are given, its position.
         views: The grids of patches that the picture is seen as.
         sources: The tokens [feature, source] that each feature is made of.
         weights: What each of them counts for: 1 in all, or 0 for a feature that is made of none (a newline).
@@ -53,13 +54,16 @@ class SeenPicture:
     """
 
     order: Tensor
+    patches: Tensor
     views: tuple[View, ...]
     sources: Tensor
     weights: Tensor
     grids: tuple[FeatureGrid, ...]
 
 
-Sight = Callable[[Any, Inputs, int], list[SeenPicture]]  # of a configuration, inputs, and the tokens of a tower's map
+# The pictures of some inputs, by the configuration and by how many tokens of its own (a class token) the tower puts
+# before the patches.
+Sight = Callable[[Any, Inputs, int], list[SeenPicture]]
 
 
 def in_blocks(rows: int, columns: int, side: int, prefix: int = 0) -> SeenPicture:
@@ -67,39 +71,45 @@ def in_blocks(rows: int, columns: int, side: int, prefix: int = 0) -> SeenPictur
     patches = prefix + torch.arange(rows * columns).reshape(rows, columns)
     blocks = patches.unfold(0, side, side).unfold(1, side, side).reshape(-1, side * side)
     grid = FeatureGrid(0, rows // side, columns // side, columns // side)
-    order = torch.arange(prefix + rows * columns)
-    return SeenPicture(order, (View(rows, columns, patches.flatten()),), blocks, _equal(blocks), (grid,))
+    order, flat = torch.arange(prefix + rows * columns), patches.flatten()
+    return SeenPicture(order, flat, (View(rows, columns, flat),), blocks, _equal(blocks), (grid,))
 
 
-def whole_pictures(config: Any, inputs: Inputs, tokens: int) -> list[SeenPicture]:
+def whole_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
     """Each patch a feature (LLaVA, PaliGemma), the tower's class token among them if nothing is left out of them."""
     rows, columns = _patch_grid(config, inputs["pixel_values"])
-    prefix = tokens - rows * columns
     one = in_blocks(rows, columns, 1, prefix)
     if getattr(config, "vision_feature_select_strategy", "default") == "full" and prefix:
-        sources = torch.arange(tokens)[:, None]
-        grid = FeatureGrid(prefix, rows, columns, columns)
-        one = SeenPicture(one.order, one.views, sources, _equal(sources), (grid,))
+        sources, grid = one.order[:, None], FeatureGrid(prefix, rows, columns, columns)
+        one = replace(one, sources=sources, weights=_equal(sources), grids=(grid,))
     return [one] * len(inputs["pixel_values"])
 
 
-def pooled_pictures(config: Any, inputs: Inputs, tokens: int) -> list[SeenPicture]:
+def pooled_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
     """Features that are the mean of square blocks of patches (Gemma 3)."""
     rows, columns = _patch_grid(config, inputs["pixel_values"])
     side = rows // int(config.mm_tokens_per_image**0.5)
-    return [in_blocks(rows, columns, side, tokens - rows * columns)] * len(inputs["pixel_values"])
+    return [in_blocks(rows, columns, side, prefix)] * len(inputs["pixel_values"])
 
 
-def shuffled_pictures(config: Any, inputs: Inputs, tokens: int) -> list[SeenPicture]:
+def shuffled_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
     """Features that are square blocks of patches side by side (InternVL, Idefics 3); pictures of zeros are padding."""
     pixels = inputs["pixel_values"]
     side = getattr(config, "scale_factor", None) or round(1 / config.downsample_ratio)
     rows, columns = _patch_grid(config, pixels)
     count = len(pixels) if pixels.dim() == 4 else int((pixels != 0).flatten(2).any(dim=2).sum())
-    return [in_blocks(rows, columns, side, tokens - rows * columns)] * count
+    return [in_blocks(rows, columns, side, prefix)] * count
 
 
-def packed_pictures(config: Any, inputs: Inputs, tokens: int) -> list[SeenPicture]:
+def queried_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
+    """Features that are queries of a Q-Former, whose own attention says which patches they are made of (BLIP-2)."""
+    rows, columns = _patch_grid(config, inputs["pixel_values"])
+    none = torch.zeros(config.num_query_tokens, 0)
+    one = replace(in_blocks(rows, columns, 1, prefix), sources=none.long(), weights=none, grids=())
+    return [one] * len(inputs["pixel_values"])
+
+
+def packed_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
     """Pictures of every size whose patches run in one sequence, block by block, and window by window (Qwen-VL)."""
     side = config.vision_config.spatial_merge_size
     window = getattr(config.vision_config, "window_size", None)
@@ -111,17 +121,16 @@ def packed_pictures(config: Any, inputs: Inputs, tokens: int) -> list[SeenPictur
         if width is not None:  # a window's blocks stand together
             row, column = blocks // (columns // side), blocks % (columns // side)
             blocks = (row // width * columns + column // width).argsort(stable=True)
-        pictures.append(SeenPicture(one.sources[blocks].flatten(), one.views, one.sources, one.weights, one.grids))
+        pictures.append(replace(one, order=one.sources[blocks].flatten(), patches=one.sources.flatten()))
     return pictures
 
 
-def tiled_pictures(config: Any, inputs: Inputs, tokens: int) -> list[SeenPicture]:
+def tiled_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
     """A picture as a whole, then in tiles without their padding, a newline after each row (LLaVA-NeXT, OneVision)."""
     tile = config.vision_config.image_size
     side = tile // config.vision_config.patch_size
     limit = getattr(config, "vision_aspect_ratio", None)
     most = None if limit is None else int(limit.removeprefix("anyres_max_"))
-    prefix = tokens - side * side
     left_out = prefix if config.vision_feature_select_strategy == "default" else 0
     sizes = [(height, width) for height, width in inputs["image_sizes"].tolist()]
     tilings = [tiling_of(size, config.image_grid_pinpoints, tile, side, most) for size in sizes]
@@ -147,7 +156,8 @@ def _tiled(tiling: Tiling, side: int, prefix: int, left_out: int) -> SeenPicture
         FeatureGrid(len(base), rows, columns, columns + 1),
     )
     order = torch.arange(length * (1 + tiling.rows * tiling.columns))
-    return SeenPicture(order, views, torch.cat([base, fine]), torch.cat([first, weights]), grids)
+    by_tile = order.reshape(-1, length)[:, prefix:].flatten()
+    return SeenPicture(order, by_tile, views, torch.cat([base, fine]), torch.cat([first, weights]), grids)
 
 
 def _equal(sources: Tensor) -> Tensor:

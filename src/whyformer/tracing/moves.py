@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.tracing.tags import Move, Tag, Weights, Written
+from whyformer.tracing.tags import Mixed, Move, Tag, Weights, Written
 
 # Moves that change the order of axes.
 SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
@@ -43,7 +43,14 @@ def part_of(move: Callable[..., Any], number: int) -> Move:
     return lambda x: move(x)[number]
 
 
-def only_part(parts: Any) -> Tensor | None:
-    """The one of these tensors that is not empty."""
-    filled = [x for x in parts if isinstance(x, Tensor) and x.numel()]
-    return filled[0] if len(filled) == 1 else None
+def tag_of_all(parts: Any, tag_of: Callable[[Any], Tag | None]) -> Tag | None:
+    """The tag of tensors put together: that of the only one that is not empty, or of attention run in parts."""
+    tags = [tag_of(x) for x in parts if isinstance(x, Tensor) and x.numel()]
+    if len(tags) == 1:
+        return tags[0]
+    mixed = [tag for tag in tags if isinstance(tag, Mixed)]
+    if not mixed or len(mixed) < len(tags):
+        return None
+    for other in mixed[1:]:  # what becomes of all of them is noted at the first
+        other.tap.first = mixed[0].tap
+    return mixed[0]

@@ -20,7 +20,7 @@ from whyformer.tracing import kernels
 from whyformer.tracing.frozen import plain, plain_values
 from whyformer.tracing.fused import is_faster_on_chip
 from whyformer.tracing.kernels import KEPT, Attention, drawn_by_lot
-from whyformer.tracing.moves import mixes, moved, only_part, part_of, repeating
+from whyformer.tracing.moves import mixes, moved, part_of, repeating, tag_of_all
 from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
     Branch,
@@ -85,7 +85,9 @@ class Recorder(TorchFunctionMode):
         has_graph = self._graph and self._start == 0
         weights = readable_weights(model)
         with torch.inference_mode(False), torch.set_grad_enabled(has_graph), weights, self._mode, self:
-            return model(*args, **kwargs)
+            output = model(*args, **kwargs)
+        self.taps = [tap.completed() for tap in self.taps]
+        return output
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -111,8 +113,8 @@ class Recorder(TorchFunctionMode):
             self._carry(Cast(args[0]) if is_cast else tag, result)
         elif name in MOVING:
             self._carry(moved(tag, name), result, lambda x: func(x, *constants[1:], **kwargs))
-        elif name == "cat" and (part := only_part(constants[0])) is not None:  # a cache was empty
-            self._carry(self._tag(part), result)
+        elif name == "cat" and (tag := tag_of_all(constants[0], self._tag)) is not None:
+            self._carry(tag, result)
         elif name == "rsqrt" or (name == "pow" and type(constants[1]) is float and constants[1] < 0):
             self._set(result, Spread())
         else:

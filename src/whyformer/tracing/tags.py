@@ -34,6 +34,15 @@ class Tap:
     query_state: Tensor | None = None
     state_is_swapped: bool = False
     sum: tuple[Tensor, Tensor] | None = None  # where edges are read: the state that it is added to, and that after it
+    first: Tap | None = None  # of attention run in parts (a packed sequence): the one at which all is noted that follows
+
+    def completed(self) -> Tap:
+        """With what became of what it mixed, where that was noted at another."""
+        if self.first is None:
+            return self
+        noted = "output_weight output_parameter output_module readers heads_in_order tokens_first output_scale output"
+        others = (*noted.split(), "query_state", "state_is_swapped", "sum")
+        return replace(self, **{name: getattr(self.first, name) for name in others})
 
     def attention(self, batch: int) -> AttentionMap | Attention:
         """The map with its own head axis, or what makes it."""
