@@ -44,7 +44,7 @@ def answers(
 ) -> Iterator[Answer]:
     """One answer per encoded example of the batch."""
     attribution = method(trace, **options)
-    nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.masks.items()}
+    nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
     scores = nothing | attribution.scores  # first_block may leave a stream without any
     if not task.writes:  # whose last token is a word like any other
         scores = _without_own_entry(scores, trace)

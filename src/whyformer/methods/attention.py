@@ -52,7 +52,7 @@ def random(trace: Trace, *, seed: int = 0) -> StreamScores:
     """A control: noise that knows nothing of the model, drawn for each example by its own bytes and the seed."""
     if seed < 0:
         raise WhyformerError(f"random: seed={seed}. A seed is 0 or more.")
-    by_stream = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.masks.items()}
+    by_stream = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
     checksums = _checksums(trace.question.inputs)
     for stream, scores in by_stream.items():
         name = zlib.crc32(stream.encode())

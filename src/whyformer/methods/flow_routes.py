@@ -9,6 +9,7 @@ from whyformer.axes import State, StreamScores, TokenMask, TokenScores, at_least
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.methods.registry import method
 from whyformer.models.readout import ReadOut
+from whyformer.tracing.flow import records_of
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import TILE, AttentionRecord
 from whyformer.tracing.streams import summed
@@ -42,7 +43,7 @@ def flow_routes(trace: Trace, *, hops: int = 0, span: Tensor | None = None) -> S
 
 def _edge_shares(trace: Trace, sink: ReadOut) -> list[tuple[str, TokenScores]]:
     """e_j of every block at a weighted sink, by the stream of the keys."""
-    records = [record for step in trace.steps_from(0) for record in step if record.query_stream == sink.stream]
+    records = [record for record in records_of(trace.steps_from(0)) if record.query_stream == sink.stream]
     return [(record.key_stream, edge_shares(record, sink)) for record in records]
 
 
@@ -69,6 +70,8 @@ def _edge_proximities(record: AttentionRecord, sink: ReadOut, after: Tensor) -> 
     assert record.linear_value is not None
     assert record.output_weight is not None
     attention, values = _sink_attention(record, sink), record.linear_value()
+    if record.tokens is not None:
+        values = record.tokens.values_at_keys(values)
     heads, keys, width = values.shape[1:]
     outputs = record.output_weight.unflatten(-1, (heads, width))  # [channel, head, feature]
     near = torch.zeros_like(attention[:, 0])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Literal
@@ -21,7 +21,7 @@ from whyformer.tracing.copies import split_output
 from whyformer.tracing.frozen import Frozen
 from whyformer.tracing.gradients import gradients
 from whyformer.tracing.question import Question
-from whyformer.tracing.record import GradientSource
+from whyformer.tracing.record import AttentionRecord, GradientSource
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 
@@ -51,24 +51,34 @@ def nodes_and_weights(quadrature: Quadrature, steps: int) -> tuple[Tensor, Tenso
 
 def integrated_map_gradients(
     question: Question,
-    rows: Mapping[int, Positions],
+    rows: Sequence[tuple[AttentionRecord, Positions]],
     streams: Sequence[str],
     nodes: Tensor,
     weights: Tensor,
     baseline: str | Tensor,
     inputs_at_once: int,
 ) -> dict[int, AttentionMap]:
-    """For each operation of `rows`, the weighted sum over the path's nodes of its map's gradient, those rows only."""
+    """By operation, the weighted sum over the path's nodes of a map's gradient, its rows at some positions only."""
     copies = max(1, inputs_at_once // question.batch)
     sums: dict[int, AttentionMap] = {}
+    operations = [record.operation for record, _ in rows]
     for scales, share in zip(nodes.split(copies), weights.split(copies), strict=True):
-        by_operation = gradients_at(question, list(rows), streams, scales, baseline)
-        for (operation, positions), gradient in zip(rows.items(), by_operation, strict=True):
-            picked = gradient.pick(positions.repeat(len(scales), 1))()
+        by_operation = gradients_at(question, operations, streams, scales, baseline)
+        for (record, positions), gradient in zip(rows, by_operation, strict=True):
+            operation = record.operation
+            picked = _rows_at(gradient, record, positions.repeat(len(scales), 1), len(scales))
             stacked = at_least_float32(picked).unflatten(0, (len(scales), question.batch))
             part = torch.tensordot(share.to(stacked), stacked, dims=1)
             sums[operation] = sums[operation] + part if operation in sums else part
     return sums
+
+
+def _rows_at(gradient: GradientSource, record: AttentionRecord, positions: Positions, copies: int) -> AttentionMap:
+    """The rows of a gradient at some positions of each copy of the examples."""
+    if record.tokens is None:
+        return gradient.pick(positions)()
+    values = gradient()
+    return record.tokens.repeat(copies, len(values)).rows_at(values, positions)
 
 
 def gradients_at(

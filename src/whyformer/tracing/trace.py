@@ -7,15 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer.axes import Rows, TokenMask
+from whyformer.axes import Rows, StreamScores, TokenMask
 from whyformer.errors import WhyformerError
+from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
 from whyformer.models.structure import config_of
 from whyformer.propagation.rules import Rules
 from whyformer.targets.resolve import ResolvedTarget
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import moved_tokens
-from whyformer.tracing.flow import Step
+from whyformer.tracing.flow import Step, carry, records_of, select_records
 from whyformer.tracing.graph import Graph, MapRelevances, incompleteness
 from whyformer.tracing.path import Quadrature, inputs_at_once, integrated_inputs, nodes_and_weights
 from whyformer.tracing.question import Question
@@ -61,7 +62,7 @@ class Trace:
     @property
     def records(self) -> tuple[AttentionRecord, ...]:
         """The attention records in the order they ran."""
-        return tuple(record for step in self.steps for record in step)
+        return tuple(records_of(self.steps))
 
     @property
     def readout(self) -> ReadOut:
@@ -106,10 +107,21 @@ class Trace:
         lengths = {stream: mask.shape[1] for stream, mask in self.masks.items()}
         for record in self.records:
             expected = (self.question.batch, lengths[record.query_stream], lengths[record.key_stream])
-            if (record.source.shape[0], *record.source.shape[2:]) != expected:
+            if (record.batch, *record.lengths) != expected:
                 raise moved_tokens(self.question.model, record.source.shape)
-        kept = (tuple(record for record in step if first_block <= record.block <= last) for step in self.steps)
-        return list(reaching([step for step in kept if step], [readout.stream for readout in self.readouts]))
+        kept = select_records(self.steps, lambda record: first_block <= record.block <= last)
+        return list(reaching(kept, [readout.stream for readout in self.readouts]))
+
+    def on_inputs(self, scores: StreamScores) -> StreamScores:
+        """Scores of tokens that were made of others, such as merged patches, carried to those of the input."""
+        rows = carry({stream: values[:, None] for stream, values in scores.items()}, self.steps)
+        return {stream: values[:, 0] for stream, values in rows.items()}
+
+    @property
+    def real_tokens(self) -> dict[str, TokenMask]:
+        """For each stream that scores are given on, which of its tokens are real: not for those made of others."""
+        made = {step.later for step in self.steps if isinstance(step, Transfer) and step.leaving == "all"}
+        return {stream: mask for stream, mask in self.masks.items() if stream not in made}
 
     def relevances(self, rules: Rules, *, strict: bool) -> MapRelevances:
         """The relevance of each map by these rules; `strict` refuses an operation that has none."""
