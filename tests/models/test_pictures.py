@@ -92,7 +92,7 @@ def test_interpolated_features_are_made_of_the_patches_around_them():
     inputs["attention_mask"] = torch.ones_like(inputs["input_ids"])
     assert expected([one]) == dependences(model, inputs, "vision_tower.encoder.layers.2")
     is_picture = one.weights.sum(dim=1) > 0
-    torch.testing.assert_close(one.weights[is_picture].sum(dim=1), torch.ones(int(is_picture.sum())))
+    torch.testing.assert_close(one.weights[is_picture].sum(dim=1), torch.ones(int(is_picture.sum()), dtype=torch.float64))
 
 
 def test_the_patches_of_a_view_lie_row_by_row_whatever_order_the_tower_runs_them_in():

@@ -11,7 +11,17 @@ from torch import nn
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
 from whyformer.models.joined import Operation, Place, Transfer
+from whyformer.models.pictures import (
+    Sight,
+    packed_pictures,
+    pooled_pictures,
+    queried_pictures,
+    shuffled_pictures,
+    tiled_pictures,
+    whole_pictures,
+)
 from whyformer.models.structure import base_model, main_input
+from whyformer.models.vision_language import arrange_pictures
 from whyformer.models.windows import shifted_windows
 
 NOTHING = ""  # scales nothing: the stream is no input, such as a detector's object queries
@@ -58,6 +68,7 @@ class Family:
         arrange: For streams that are cut up or joined, such as windows or merged patches: the place of each attention
             operation, in the order they ran, and between them what makes one stream of another; None where map b is
             that of example b, and query i that of token i.
+        sight: For a decoder with pictures among its words: which patches its placeholder tokens stand for.
 
     Example:
         >>> whyformer.FAMILIES["my_bert"] = whyformer.Family("text", readout="first", scaled="embeddings")
@@ -72,6 +83,7 @@ class Family:
     mask: str | None = "attention_mask"
     pads_to_limit: bool = False
     arrange: Arrange | None = None
+    sight: Sight | None = None
 
     @property
     def is_one_stack(self) -> bool:
@@ -107,6 +119,17 @@ def _encoder_decoder(source: str, cross: str, embeddings: str = "embed_tokens") 
             else Stream(source),
         ),
         attention=((cross, "target", source), ("decoder", "target", "target"), ("encoder", source, source)),
+    )
+
+
+def _with_pictures(sight: Sight, *others: Stream) -> Family:
+    """A decoder with pictures among its words."""
+    return Family(
+        "text",
+        scaled="embed_tokens",
+        others=(Stream("image"), *others),
+        arrange=arrange_pictures(sight),
+        sight=sight,
     )
 
 
@@ -171,6 +194,19 @@ FAMILIES: dict[str, Family] = {
             ("encoder.layer.", "text", "text"),
         ),
     ),
+    "llava": _with_pictures(whole_pictures),
+    "paligemma": _with_pictures(whole_pictures),
+    "gemma3": _with_pictures(pooled_pictures),
+    "internvl": _with_pictures(shuffled_pictures),
+    "idefics3": _with_pictures(shuffled_pictures),
+    "smolvlm": _with_pictures(shuffled_pictures),
+    "qwen2_vl": _with_pictures(packed_pictures),
+    "qwen2_5_vl": _with_pictures(packed_pictures),
+    "qwen3_vl": _with_pictures(packed_pictures),
+    "llava_next": _with_pictures(tiled_pictures),
+    "llava_onevision": _with_pictures(tiled_pictures),
+    "blip-2": _with_pictures(queried_pictures, Stream("queries", scaled=NOTHING)),
+    "instructblip": _with_pictures(queried_pictures, Stream("queries", scaled=NOTHING)),
     "detr": _DETECTOR,
     "conditional_detr": _DETECTOR,
     "bart": _encoder_decoder("source", "encoder_attn"),

@@ -155,6 +155,12 @@ class Transfer:
         batch, shares = self.batch * times, self.shares.repeat(times)
         return replace(self, later_tokens=later, earlier_tokens=earlier, shares=shares, batch=batch)
 
+    @property
+    def whole(self) -> Transfer:
+        """The transfer of all that a token has, where others share in it."""
+        sums = self.shares.new_zeros(self.batch * self.lengths[0]).index_add(0, self.later_tokens, self.shares)
+        return replace(self, shares=self.shares / sums[self.later_tokens])
+
     def _is_carried(self) -> TokenMask:
         carried = torch.zeros(self.batch * self.lengths[0], dtype=torch.bool, device=self.shares.device)
         carried[self.later_tokens] = True
@@ -171,6 +177,7 @@ class Place:
     key_stream: str
     joins: bool = False
     tokens: MapTokens | None = None
+    states: tuple[Tokens, Tokens] | None = None  # the tokens of the residual states of queries and keys, if in no order
 
 
 def mean_of(
@@ -195,6 +202,14 @@ def mean_of(
     shares = is_part / is_part.sum(dim=-1, keepdim=True).clamp(min=1)
     columns = parts + example * lengths[1]
     return Transfer(later, earlier, rows[is_part], columns[is_part], shares[is_part], lengths, batch, leaving)
+
+
+def in_order(state: Num[Tensor, "*any channel"], tokens: Tokens, batch: int, length: int) -> State | None:
+    """A state whose entries are of these tokens, as [example, token, channel]; None where it has other entries."""
+    rows = state.reshape(-1, state.shape[-1])
+    if len(rows) != tokens.numel():
+        return None
+    return rows.new_zeros(batch * length, rows.shape[-1]).index_copy(0, tokens.flatten(), rows).unflatten(0, (batch, length))
 
 
 def _gather(rows: Num[Tensor, "batch row token"], tokens: Int[Tensor, "map entry"]) -> Num[Tensor, "map row entry"]:

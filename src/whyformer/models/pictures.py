@@ -12,8 +12,8 @@ from torch import Tensor
 from whyformer.axes import Inputs
 from whyformer.models.tiles import Tiling, grid_of_tiles, tiling_of
 
-Shares = tuple[float, float, float, float]
-WHOLE: Shares = (0.0, 0.0, 1.0, 1.0)
+BoxShares = tuple[float, float, float, float]
+WHOLE: BoxShares = (0.0, 0.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +27,7 @@ class View:
     rows: int
     columns: int
     positions: Tensor
-    box: Shares = WHOLE
+    box: BoxShares = WHOLE
 
 
 @dataclass(frozen=True)
@@ -104,7 +104,7 @@ def shuffled_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPict
 def queried_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
     """Features that are queries of a Q-Former, whose own attention says which patches they are made of (BLIP-2)."""
     rows, columns = _patch_grid(config, inputs["pixel_values"])
-    none = torch.zeros(config.num_query_tokens, 0)
+    none = torch.zeros(config.num_query_tokens, 0, dtype=torch.float64)
     one = replace(in_blocks(rows, columns, 1, prefix), sources=none.long(), weights=none, grids=())
     return [one] * len(inputs["pixel_values"])
 
@@ -140,11 +140,11 @@ def tiled_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture
 def _tiled(tiling: Tiling, side: int, prefix: int, left_out: int) -> SeenPicture:
     length = prefix + side * side
     base = torch.arange(left_out, length)[:, None].expand(-1, tiling.sources.shape[-1])
-    first = torch.zeros(base.shape)
+    first = torch.zeros(base.shape, dtype=torch.float64)
     first[:, 0] = 1.0
     patches = grid_of_tiles(tiling.rows, tiling.columns, side, prefix, length)
     rows, columns = tiling.sources.shape[:2]
-    newline = torch.zeros(rows, 1, tiling.sources.shape[-1])
+    newline = torch.zeros(rows, 1, tiling.sources.shape[-1], dtype=torch.float64)
     fine = torch.cat([patches.flatten()[tiling.sources], newline.long()], dim=1).flatten(0, 1)
     weights = torch.cat([tiling.weights, newline], dim=1).flatten(0, 1)
     views = (
@@ -161,7 +161,7 @@ def _tiled(tiling: Tiling, side: int, prefix: int, left_out: int) -> SeenPicture
 
 
 def _equal(sources: Tensor) -> Tensor:
-    return torch.full(sources.shape, 1 / sources.shape[1])
+    return torch.full(sources.shape, 1 / sources.shape[1], dtype=torch.float64)
 
 
 def _patch_grid(config: Any, pixels: Tensor) -> tuple[int, int]:

@@ -67,7 +67,7 @@ def _cells(down: range, across: range, columns: int, size: tuple[int, int]) -> t
     """Which patches each feature is made of, and their weights: itself, or four where features are interpolated."""
     if size == (len(down), len(across)):
         cells = torch.tensor(down)[:, None] * columns + torch.tensor(across)[None, :]
-        return cells[..., None], torch.ones(*cells.shape, 1)
+        return cells[..., None], torch.ones(*cells.shape, 1, dtype=torch.float64)
     (low, rows), (near, places) = (_neighbours(span, count) for span, count in zip((down, across), size, strict=True))
     sources = low[:, None, :, None] * columns + near[None, :, None, :]
     return sources.flatten(2), (rows[:, None, :, None] * places[None, :, None, :]).flatten(2)
@@ -79,7 +79,7 @@ def _neighbours(span: range, count: int) -> tuple[Tensor, Tensor]:
     first = place.floor().long()
     second = (first + 1).clamp(max=len(span) - 1)
     share = place - first
-    return span.start + torch.stack([first, second], dim=1), torch.stack([1 - share, share], dim=1).float()
+    return span.start + torch.stack([first, second], dim=1), torch.stack([1 - share, share], dim=1)
 
 
 def _covered(size: tuple[int, int], canvas: tuple[int, int]) -> tuple[float, float, float, float]:

@@ -97,10 +97,15 @@ def _places(layer: _Layer, bridge: Bridge, query_size: int) -> Iterator[Place]:
     for number, operation in enumerate(layer.operations):
         maps, _, queries, keys = operation.shape
         tokens: MapTokens | None = None
-        if "image" in (layer.query, layer.key) or layer.query == "queries":
+        states = None
+        if layer.query != "text":
             tokens = bridge.map_tokens(maps, (queries, keys), (layer.query, layer.key), run, query_size)
+        if tokens is not None:
+            ends = ((layer.query, tokens.queries), (layer.key, tokens.keys))
+            of_queries, of_keys = (bridge.tower_tokens() if stream == "image" else own for stream, own in ends)
+            states = of_queries, of_keys
         run += maps * keys
-        yield Place(layer.block, layer.query, layer.key, number > 0, tokens)
+        yield Place(layer.block, layer.query, layer.key, number > 0, tokens, states)
 
 
 def _ways(config: Any, bridge: Bridge, layers: Sequence[_Layer]) -> Ways:

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import KEY, Inputs, by_head
+from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
 from whyformer.models.joined import Operation, Place, Transfer
 from whyformer.models.structure import heads_of, labels_of, layers_of, main_input, unwrapped
@@ -83,8 +84,10 @@ def trace(
     check_model(model, reads)
     with torch.inference_mode(False):
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
-        batch = len(main_input(inputs)[1])
-        question = Question(model, inputs, family_of(model, inputs), _no_score, batch, backward)
+        family = family_of(model, inputs)
+        bridge = bridge_of(model, inputs, family.sight) if family.sight and "pixel_values" in inputs else None
+        batch = len(main_input(inputs)[1]) if bridge is None else bridge.batch
+        question = Question(model, inputs, family, _no_score, batch, backward, bridge=bridge)
         blocks = _blocks(question, reads, checkpoint)
         question = replace(question, by_blocks=blocks is not None)
         recorder, mode = _recorder(question, reads, by_blocks=blocks is not None)
@@ -211,8 +214,9 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
     attention = tap.attention(batch)
     maps, is_cross = attention.shape[0], place.query_stream != place.key_stream
     queries, keys = attention.shape[2:] if tokens is None else tokens.lengths
-    scale = tap.scale(batch, queries)
-    state = tap.state(batch, keys if is_cross else queries, of_keys=is_cross)
+    of_queries, of_keys = place.states or (None, None)
+    scale = tap.scale(batch, queries, of_queries)
+    state = tap.state(batch, keys if is_cross else queries, of_keys if is_cross else of_queries, of_keys=is_cross)
     if tokens is not None:
         scale = None if scale is None else tokens.state_of_queries(scale[..., None])[..., 0]
         state = None if state is None else tokens.state_of_keys(state)
@@ -227,7 +231,7 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
         output_weight=tap.projection(),
         output_scale=scale,
         key_state=state,
-        query_states=tap.states(batch, queries, is_cross=is_cross),
+        query_states=tap.states(batch, queries, of_queries, is_cross=is_cross),
         linear_value=tap.linear_value(maps, attention.shape[KEY]),
         operation=operation,
         tokens=tokens,

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import QUERY, AttentionMap, State, TokenScores, Values, by_head
+from whyformer.models.joined import Tokens, in_order
 from whyformer.tracing.kernels import Attention
 
 Move = Callable[[Tensor], Tensor]
@@ -58,8 +59,13 @@ class Tap:
         if values.shape[QUERY] > 1:
             self.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
 
-    def state(self, batch: int, tokens: int, *, of_keys: bool = False) -> State | None:
-        """The residual state as [example, token, channel]; the keys' own is what their values project."""
+    def state(
+        self, batch: int, tokens: int, rows: Tokens | None = None, *, of_keys: bool = False
+    ) -> State | None:
+        """The residual state as [example, token, channel]; the keys' own is what their values project.
+
+        `rows` are the tokens that its entries are of, where they are in another order.
+        """
         state = self.query_state
         if of_keys:
             state = None if self.value_source is None else self.value_source.source.detach()
@@ -67,9 +73,8 @@ class Tap:
                 state = state.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
             if state is not None and state.dim() == 4 and state.shape[1] == 1:
                 state = state[:, 0]  # a latent that all heads share
-        return (
-            None if state is None else self._examples_first(state, batch, tokens, self.state_is_swapped and not of_keys)
-        )
+        is_swapped = self.state_is_swapped and not of_keys
+        return None if state is None else self._examples_first(state, batch, tokens, is_swapped, rows)
 
     def add_up(self, written: Written, state: Tensor, result: Tensor) -> None:
         """Keep a state and what it becomes: the residual state's sum, or failing that the first there is."""
@@ -77,7 +82,9 @@ class Tap:
             self.sum = state, result.detach().clone()  # the model may go on to change it in place
             self.output, self.state_is_swapped = None, written.is_swapped
 
-    def states(self, batch: int, tokens: int, *, is_cross: bool) -> tuple[State | None, State | None]:
+    def states(
+        self, batch: int, tokens: int, rows: Tokens | None = None, *, is_cross: bool
+    ) -> tuple[State | None, State | None]:
         """The query tokens' state before and after the attention's output is added, [example, token, channel].
 
         In one stream the state before is the one that the values read; between streams it cannot be told by that. A
@@ -88,7 +95,7 @@ class Tap:
             pair = torch.zeros_like(self.output), self.output
         if pair is None or (not is_cross and pair[0] is not self.query_state):
             return None, None
-        before, after = (self._examples_first(x, batch, tokens, self.state_is_swapped) for x in pair)
+        before, after = (self._examples_first(x, batch, tokens, self.state_is_swapped, rows) for x in pair)
         return before, after
 
     def linear_value(self, batch: int, tokens: int) -> LinearValue | None:
@@ -104,14 +111,18 @@ class Tap:
         is_state = self.query_state is None or _is_same(projection.source, self.query_state)
         return LinearValue(source, None if is_state else projection.source_bias, weight, self.value.shape[-1])
 
-    def scale(self, batch: int, tokens: int) -> TokenScores | None:
+    def scale(self, batch: int, tokens: int, rows: Tokens | None = None) -> TokenScores | None:
         """What a norm multiplies with what each query token is given; None where there is none."""
         scale = self.output_scale
-        scale = None if scale is None else self._examples_first(scale, batch, tokens, self.state_is_swapped)
+        scale = None if scale is None else self._examples_first(scale, batch, tokens, self.state_is_swapped, rows)
         return None if scale is None else scale[..., 0]
 
-    def _examples_first(self, x: Tensor, batch: int, tokens: int, is_swapped: bool) -> Tensor | None:
+    def _examples_first(
+        self, x: Tensor, batch: int, tokens: int, is_swapped: bool, rows: Tokens | None = None
+    ) -> Tensor | None:
         """A tensor of the residual stream as [example, token, channel]."""
+        if rows is not None:
+            return in_order(x, rows, batch, tokens)
         if x.dim() != 3:
             return None
         if batch == tokens:

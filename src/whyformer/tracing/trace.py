@@ -89,6 +89,8 @@ class Trace:
     @property
     def copies_at_once(self) -> int:
         """How many inputs run through the model at once when they are repeated."""
+        if "image_grid_thw" in self.question.inputs:  # of a packed sequence, each picture is an operation of its own
+            return self.question.batch
         tokens = sum(mask.shape[1] for mask in self.masks.values())
         return self.inputs_at_once or inputs_at_once(tokens, self.readout.weights.device.type)
 
@@ -114,7 +116,8 @@ class Trace:
 
     def on_inputs(self, scores: StreamScores) -> StreamScores:
         """Scores of tokens that were made of others, such as merged patches, carried to those of the input."""
-        rows = carry({stream: values[:, None] for stream, values in scores.items()}, self.steps)
+        made = [step.whole for step in self.steps if isinstance(step, Transfer) and step.leaving != "none"]
+        rows = carry({stream: values[:, None] for stream, values in scores.items()}, made)
         return {stream: values[:, 0] for stream, values in rows.items()}
 
     @property
