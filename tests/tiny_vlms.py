@@ -53,12 +53,12 @@ IDS = {"image_token_id": IMAGE_TOKEN}
 class TinyVLM:
     """How to build a model; how many placeholders a picture has; what the model is given of its pictures.
 
-    `pixels` makes the inputs of so many pictures; `grids` are the rows and columns of patches that each of them has.
+    `pixels` makes the inputs of the pictures of several prompts, each with so many.
     """
 
     build: Callable[[], nn.Module]
     placeholders: Callable[[int], int]
-    pixels: Callable[[int], Inputs]
+    pixels: Callable[[tuple[int, ...]], Inputs]
     extra: Callable[[Tensor], Inputs] = lambda ids: {}
 
     def inputs(
@@ -74,13 +74,12 @@ class TinyVLM:
                 count += 1
             rows.append(row + torch.randint(10, 60, (length,), generator=generator).tolist())
         longest = max(map(len, rows))
-        gaps = [[PAD] * (longest - len(row)) for row in rows]
-        ids = torch.tensor([gap + row if left else row + gap for row, gap in zip(rows, gaps, strict=True)])
-        real = [
-            [0] * len(gap) + [1] * len(row) if left else [1] * len(row) + [0] * len(gap)
-            for row, gap in zip(rows, gaps, strict=True)
-        ]
-        return {"input_ids": ids, "attention_mask": torch.tensor(real)} | self.pixels(count) | self.extra(ids)
+        gaps = [longest - len(row) for row in rows]
+        before = [(gap if left else 0, 0 if left else gap) for gap in gaps]
+        ids = [[PAD] * start + row + [PAD] * end for row, (start, end) in zip(rows, before, strict=True)]
+        real = [[0] * start + [1] * len(row) + [0] * end for row, (start, end) in zip(rows, before, strict=True)]
+        batch = torch.tensor(ids)
+        return {"input_ids": batch, "attention_mask": torch.tensor(real)} | self.pixels(pictures) | self.extra(batch)
 
     def alone(self, inputs: Inputs, example: int, pictures: tuple[int, ...]) -> Inputs:
         """One example of a batch without its padding; its pictures are those that stand in its prompt."""
@@ -88,16 +87,13 @@ class TinyVLM:
         first, last = sum(pictures[:example]), sum(pictures[: example + 1])
         own: Inputs = {}
         for name, value in inputs.items():
-            if name in ("input_ids", "attention_mask", "token_type_ids", "mm_token_type_ids", "qformer_input_ids"):
-                own[name] = (
-                    value[example : example + 1, real]
-                    if value.shape == inputs["input_ids"].shape
-                    else value[example : example + 1]
-                )
+            if value.shape == inputs["input_ids"].shape:
+                own[name] = value[example : example + 1, real]
+            elif name.startswith("qformer"):
+                own[name] = value[example : example + 1]
             elif name == "pixel_values" and "image_grid_thw" in inputs:
-                sizes = inputs["image_grid_thw"].prod(dim=1).tolist()
-                own[name] = torch.cat(value.split(sizes)[first:last])
-            elif name == "pixel_values" and value.dim() == 5 and "image_sizes" not in inputs:  # by example (Idefics)
+                own[name] = torch.cat(value.split(inputs["image_grid_thw"].prod(dim=1).tolist())[first:last])
+            elif name == "pixel_values" and value.dim() == 5 and "image_sizes" not in inputs:  # by prompt
                 own[name] = value[example : example + 1, : pictures[example]]
             else:
                 own[name] = value[first:last]
@@ -108,7 +104,8 @@ def noise(*shape: int, seed: int = 7) -> Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
 
 
-def square(count: int) -> Inputs:
+def square(pictures: tuple[int, ...]) -> Inputs:
+    count = sum(pictures)
     return {"pixel_values": noise(count, 3, 32, 32)}
 
 
@@ -118,14 +115,16 @@ TILES = [3, 3, 5, 3]  # the whole picture, and its tiles
 GRIDS = [(4, 6), (8, 4), (4, 4), (2, 4)]  # rows and columns of Qwen's patches
 
 
-def tiles(count: int) -> Inputs:
+def tiles(pictures: tuple[int, ...]) -> Inputs:
+    count = sum(pictures)
     values = noise(count, max(TILES[:count]), 3, 32, 32)
     for number in range(count):
         values[number, TILES[number] :] = 0
     return {"pixel_values": values, "image_sizes": torch.tensor(SIZES[:count])}
 
 
-def packed(count: int) -> Inputs:
+def packed(pictures: tuple[int, ...]) -> Inputs:
+    count = sum(pictures)
     grids = torch.tensor([(1, *grid) for grid in GRIDS[:count]])
     return {"pixel_values": noise(int(grids.prod(dim=1).sum()), 3 * 2 * 4 * 4), "image_grid_thw": grids}
 
@@ -253,8 +252,12 @@ def instructions(ids: Tensor) -> Inputs:
     return {"qformer_input_ids": words, "qformer_attention_mask": torch.ones_like(words)}
 
 
-def in_prompts(count: int) -> Inputs:
-    return {"pixel_values": noise(count, 1, 3, 32, 32)}
+def in_prompts(pictures: tuple[int, ...]) -> Inputs:
+    """Pictures by prompt, those that a prompt has fewer of are zeros."""
+    values = noise(len(pictures), max(pictures), 3, 32, 32)
+    for number, count in enumerate(pictures):
+        values[number, count:] = 0
+    return {"pixel_values": values}
 
 
 def whole(_: int) -> int:

@@ -66,13 +66,13 @@ def test_flow_through_windows_and_merges_is_the_dense_product():
         moved = flow([(first,), merge(), (second,)], mixing, {"coarse": start}, normalise_rows=normalise_rows)
         assert moved.keys() == {"fine"}
         row, kept = start, start
-        for block in (mixing(second) + torch.eye(COARSE), merge_matrix(), matrix_of(first) + torch.eye(FINE)):
-            is_block = block.shape[-1] == block.shape[-2]
-            sums = block.sum(dim=-1, keepdim=True) if normalise_rows and is_block else torch.ones(1, 1, 1)
-            row, kept = (
-                row @ (block / sums),
-                (kept / sums.mT) @ (torch.eye(block.shape[-1]) if is_block else block).double(),
-            )
+        for attention in (mixing(second), None, matrix_of(first)):
+            if attention is None:
+                row, kept = row @ merge_matrix(), kept @ merge_matrix()
+                continue
+            block = attention + torch.eye(attention.shape[-1], dtype=torch.float64)
+            sums = block.sum(dim=-1, keepdim=True) if normalise_rows else torch.ones_like(block[..., :1])
+            row, kept = row @ (block / sums), kept / sums.mT
         torch.testing.assert_close(moved["fine"], row - kept, rtol=1e-12, atol=1e-12)
 
 

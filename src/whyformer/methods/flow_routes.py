@@ -8,8 +8,8 @@ from torch import Tensor
 from whyformer.axes import State, StreamScores, TokenMask, TokenScores, at_least_float32
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.methods.registry import method
+from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
-from whyformer.tracing.flow import records_of
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import TILE, AttentionRecord
 from whyformer.tracing.streams import summed
@@ -42,9 +42,16 @@ def flow_routes(trace: Trace, *, hops: int = 0, span: Tensor | None = None) -> S
 
 
 def _edge_shares(trace: Trace, sink: ReadOut) -> list[tuple[str, TokenScores]]:
-    """e_j of every block at a weighted sink, by the stream of the keys."""
-    records = [record for record in records_of(trace.steps_from(0)) if record.query_stream == sink.stream]
-    return [(record.key_stream, edge_shares(record, sink)) for record in records]
+    """e_j of every block at a weighted sink, or at what its tokens were made of, by the stream of the keys."""
+    sinks, shares = {sink.stream: sink.weights[:, None]}, []
+    for step in reversed(trace.steps_from(0)):
+        if isinstance(step, Transfer):
+            sinks = {stream: rows for stream, rows in step.carry(sinks).items() if bool(rows.any())}
+            continue
+        for record in (record for record in step if record.query_stream in sinks):
+            own = ReadOut(record.query_stream, sinks[record.query_stream][:, 0])
+            shares.append((record.key_stream, edge_shares(record, own)))
+    return shares[::-1]
 
 
 def edge_shares(record: AttentionRecord, sink: ReadOut) -> TokenScores:

@@ -61,11 +61,10 @@ def attention_gradient(trace: Trace, *, rows: Literal["readout", "mean"] = "read
         if isinstance(step, Transfer):
             weights = step.carry(weights) if rows == "readout" else weights
             continue
-        for record in (record for record in step if record.query_stream in weights):
-            row = weights[record.query_stream].to(trace.readout.weights.dtype)
-            parts = trace.on_inputs({record.key_stream: fold(row, record, positive)[:, 0]})
-            for stream, scores in parts.items():
-                by_stream.setdefault(stream, []).append(scores)
+        dtype, records = trace.readout.weights.dtype, [record for record in step if record.query_stream in weights]
+        rows_of = [(r.key_stream, fold(weights[r.query_stream].to(dtype), r, positive)[:, 0]) for r in records]
+        for stream, scores in trace.on_inputs(summed(rows_of)).items():
+            by_stream.setdefault(stream, []).append(scores)
     return {stream: torch.stack(parts).mean(dim=0) for stream, parts in by_stream.items()}
 
 

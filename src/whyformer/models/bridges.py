@@ -125,6 +125,13 @@ class Bridge:
         rows = len(inputs["pixel_values"])
         return (examples if len(examples) == rows else torch.arange(rows)).to(self.placeholders.device)
 
+    def row_examples(self) -> dict[int, Tensor]:
+        """The example of each picture or tile, of each token of a tower, and of each feature, by how many they are."""
+        tiles = [one.example for one in self.pictures for _ in range(one.seen.tiles)]
+        device = self.placeholders.device
+        parts = [torch.tensor(tiles, device=device), self.tower_tokens() // self.image_length, self.placeholders[:, 0]]
+        return {len(part): part for part in reversed(parts) if len(part) != self.batch}
+
     def patch_scores(self, pixels: Tensor) -> TokenScores:
         """What pixels have, summed for each patch, at the patches of the image stream."""
         if pixels.dim() > 2:

@@ -60,6 +60,11 @@ class SeenPicture:
     weights: Tensor
     grids: tuple[FeatureGrid, ...]
 
+    @property
+    def tiles(self) -> int:
+        """How many maps a tower has of it."""
+        return len(self.patches) // (self.views[0].rows * self.views[0].columns)
+
 
 # The pictures of some inputs, by the configuration and by how many tokens of its own (a class token) the tower puts
 # before the patches.

@@ -98,7 +98,7 @@ def _places(layer: _Layer, bridge: Bridge, query_size: int) -> Iterator[Place]:
         maps, _, queries, keys = operation.shape
         tokens: MapTokens | None = None
         states = None
-        if layer.query != "text":
+        if layer.query not in ("text", "pool"):
             tokens = bridge.map_tokens(maps, (queries, keys), (layer.query, layer.key), run, query_size)
         if tokens is not None:
             ends = ((layer.query, tokens.queries), (layer.key, tokens.keys))

@@ -145,7 +145,9 @@ def _recorder(question: Question, reads: Reads, *, by_blocks: bool) -> tuple[Rec
     is_last = reads.is_last and question.family.is_one_stack
     start = max(0, (layers_of(model) or 1) - 1) if is_last else 0
     needs_mode = reads.has_relevance or (reads.has_graph and question.backward != "gradient")
-    mode = PropagationMode(model, batch, precise=reads.has_relevance and reads.precise) if needs_mode else None
+    examples = None if question.bridge is None else question.bridge.row_examples()
+    precise = reads.has_relevance and reads.precise
+    mode = PropagationMode(model, batch, precise=precise, examples=examples) if needs_mode else None
     recorder = Recorder(
         batch,
         graph=reads.has_graph,

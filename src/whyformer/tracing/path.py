@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores, TokenScores, at_least_float32
+from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores, at_least_float32
 from whyformer.errors import WhyformerError
-from whyformer.models.modalities import channel_axis
 from whyformer.models.weights import readable_weights
 from whyformer.propagation.mode import PropagationMode, using_backward
 from whyformer.tracing.blocks import BlockPass, find_blocks, way_back
@@ -135,17 +134,11 @@ def integrated_inputs(
             )
         for (stream, leaf), gradient in zip(leaves.items(), by_leaf, strict=True):
             if gradient is not None:
-                parts = sum_channels(stream, gradient * leaf.difference).unflatten(0, (len(scales), question.batch))
+                parts = leaf.scores(stream, gradient * leaf.difference).unflatten(0, (len(scales), question.batch))
                 part = torch.tensordot(share.to(parts), parts, dims=1)
                 sums[stream] = sums[stream] + part if stream in sums else part
     start, end = (_scores_at(question, streams, torch.tensor([at]), baseline, {})[0][0] for at in (0.0, 1.0))
     return sums, (at_least_float32(end) - at_least_float32(start)).detach()
-
-
-def sum_channels(stream: str, x: Tensor) -> TokenScores:
-    """The values of an input summed over its channels: a score for every pixel, frame or token."""
-    scores = x.detach().sum(dim=channel_axis(stream))
-    return scores.flatten(1) if stream == "pixels" else scores
 
 
 def _scores_at(

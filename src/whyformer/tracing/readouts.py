@@ -81,7 +81,10 @@ def _last_reached(question: Question, records: list[AttentionRecord]) -> tuple[i
 def _masks(question: Question, steps: tuple[Step, ...]) -> dict[str, TokenMask]:
     """Which tokens of each stream are real: the mask's word, or else those that any query attends to."""
     records = list(records_of(steps))
-    reading, read = ({getattr(r, end): r for r in records} for end in ("query_stream", "key_stream"))
+    reading = {record.query_stream: record for record in records}
+    read: dict[str, list[AttentionRecord]] = {}
+    for step in (step for step in steps if not isinstance(step, Transfer)):  # of a packed sequence, a record for a part
+        read |= {record.key_stream: [r for r in step if r.key_stream == record.key_stream] for record in step}
     streams = dict.fromkeys(stream for r in records for stream in (r.query_stream, r.key_stream))
     masks = {name: _real(question, read[name]) if name in read else _all(reading[name]) for name in streams}
     for step in steps:
@@ -90,12 +93,12 @@ def _masks(question: Question, steps: tuple[Step, ...]) -> dict[str, TokenMask]:
     return masks
 
 
-def _real(question: Question, record: AttentionRecord) -> TokenMask:
-    names = {stream.name: stream.mask for stream in question.family.streams}
+def _real(question: Question, records: list[AttentionRecord]) -> TokenMask:
+    names, record = {stream.name: stream.mask for stream in question.family.streams}, records[0]
     mask = question.inputs.get(names.get(record.key_stream) or "")
     if isinstance(mask, Tensor) and mask.shape == (record.batch, record.lengths[1]):
         return mask.bool()
-    return record.is_attended
+    return torch.stack([record.is_attended for record in records]).any(dim=0)
 
 
 def _all(record: AttentionRecord) -> TokenMask:

@@ -20,7 +20,7 @@ from whyformer.tracing import kernels
 from whyformer.tracing.frozen import plain, plain_values
 from whyformer.tracing.fused import is_faster_on_chip
 from whyformer.tracing.kernels import KEPT, Attention, drawn_by_lot
-from whyformer.tracing.moves import mixes, moved, part_of, repeating, tag_of_all
+from whyformer.tracing.moves import mixes, moved, part_of, put_elsewhere, repeating, tag_of_all
 from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
     Branch,
@@ -112,7 +112,9 @@ class Recorder(TorchFunctionMode):
             is_cast = self._states and tag is None and isinstance(result, Tensor) and result is not args[0]
             self._carry(Cast(args[0]) if is_cast else tag, result)
         elif name in MOVING:
-            self._carry(moved(tag, name), result, lambda x: func(x, *constants[1:], **kwargs))
+            self._carry(moved(tag, name, args), result, lambda x: func(x, *constants[1:], **kwargs))
+        elif name in ("roll", "pad"):
+            self._carry(put_elsewhere(tag, args[0]), result)
         elif name == "cat" and (tag := tag_of_all(constants[0], self._tag)) is not None:
             self._carry(tag, result)
         elif name == "rsqrt" or (name == "pow" and type(constants[1]) is float and constants[1] < 0):

@@ -108,7 +108,8 @@ class Tap:
         if weight is None or weight.shape[-1] != source.shape[-1]:
             return None
         # A state that is itself the output of a norm (post-norm) is taken as it is, with that norm's bias.
-        is_state = self.query_state is None or _is_same(projection.source, self.query_state)
+        sources = [x for x in (projection.source, projection.origin) if x is not None]
+        is_state = self.query_state is None or any(_is_same(x, self.query_state) for x in sources)
         return LinearValue(source, None if is_state else projection.source_bias, weight, self.value.shape[-1])
 
     def scale(self, batch: int, tokens: int, rows: Tokens | None = None) -> TokenScores | None:
@@ -179,6 +180,7 @@ class Projection:
     is_normed: bool = False  # its spread divided out, which the weight does not know of
     state: Tensor | None = None  # the tensor as it was before its norm, where that is known
     source_bias: Tensor | None = None  # what the norm has added to every token of the source
+    origin: Tensor | None = None  # the source before its tokens were put elsewhere, into windows
 
     @classmethod
     def of(cls, source: Tensor, tag: Tag | None, weight: Tensor, shape: torch.Size) -> Projection:
@@ -186,7 +188,8 @@ class Projection:
         norm = tag.state if isinstance(tag, (Normed, Projection)) else None
         before = tag if isinstance(tag, Projection) else None
         bias = tag.bias if isinstance(tag, Normed) else None
-        return cls(weight, source, norm, shape, before=before, source_bias=bias)
+        origin = tag.origin if isinstance(tag, Normed) else None
+        return cls(weight, source, norm, shape, before=before, source_bias=bias, origin=origin)
 
     def rows(self, batch: int, width: int | None = None) -> Tensor | None:
         """The rows of the weight behind each (head, feature) of the tensor, found by moving their numbers along.
@@ -196,7 +199,8 @@ class Projection:
         numbers = self._moved_numbers()
         if numbers.dim() not in (3, 4):
             return None
-        by_head = numbers.reshape(batch, -1, *numbers.shape[-2:])[0, :, 0, :].flatten()
+        numbers = numbers if numbers.dim() == 4 else numbers.reshape(batch, -1, *numbers.shape[-2:])
+        by_head = numbers[0, :, 0, :].flatten()
         first, last = int(by_head[0]), int(by_head[-1]) + 1
         is_run = last - first == len(by_head) and bool((by_head.diff() == 1).all())
         rows = self.weight[first:last] if is_run else self.weight[by_head]
@@ -238,7 +242,7 @@ class Projection:
 
     def reads(self, state: Tensor) -> bool | None:
         """Whether it projects this very state, or its normalisation; None where that cannot be told."""
-        if _is_same(self.source, state) or (self.source_norm is not None and _is_same(self.source_norm, state)):
+        if any(x is not None and _is_same(x, state) for x in (self.source, self.source_norm, self.origin)):
             return True
         return None if self.source_norm is None else False
 
@@ -254,6 +258,7 @@ class Normed:
 
     state: Tensor
     bias: Tensor | None = None
+    origin: Tensor | None = None  # the tensor before its tokens were put elsewhere, into windows
 
 
 @dataclass(frozen=True)

@@ -155,8 +155,8 @@ class Trace:
         has_pixels = any(stream.scaled is None for stream in self.question.family.streams)
         steps = (PIXEL_STEPS if has_pixels else EMBEDDING_STEPS) if steps is None else steps
         if baseline is None:
-            pads = getattr(config_of(self.question.model), "pad_token_id", None) is not None
-            baseline = "padding" if pads and not has_pixels else "zero"
+            pads = not has_pixels and getattr(config_of(self.question.model), "pad_token_id", None) is not None
+            baseline = "padding" if pads else "zero"
         nodes, weights = nodes_and_weights(quadrature, steps)
         scores, total = integrated_inputs(self.question, nodes, weights, baseline, self.copies_at_once)
         return Attribution(scores, incompleteness(scores, total))
