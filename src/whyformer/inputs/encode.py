@@ -10,7 +10,7 @@ from PIL import Image
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk, chunks_of, length_limit, spell
-from whyformer.inputs.layouts import Box, WordPieces
+from whyformer.inputs.layouts import Box, WordPieces, covered_box
 from whyformer.inputs.pictured import PicturedPrompt, has_picture, pictured_prompt
 from whyformer.inputs.read import Regions, image_of, regions_of, text_of, two_of
 from whyformer.models.loading import LoadedModel
@@ -158,23 +158,3 @@ def _ids(text: str, loaded_model: LoadedModel) -> list[int]:
 
 def _is_pair(example: Any) -> bool:
     return isinstance(example, (tuple, list))
-
-
-def covered_box(processor: Any, size: tuple[int, int]) -> Box:
-    """The part of a picture of this (width, height) that the processor hands to the model."""
-    width, height = size
-    if not getattr(processor, "do_center_crop", False):
-        return 0.0, 0.0, float(width), float(height)
-    crop = processor.crop_size
-    scale_x = scale_y = 1.0
-    if getattr(processor, "do_resize", False):
-        resized = processor.size
-        if "shortest_edge" in resized:
-            scale_x = scale_y = resized["shortest_edge"] / min(width, height)
-        elif "longest_edge" in resized:
-            scale_x = scale_y = resized["longest_edge"] / max(width, height)
-        else:
-            scale_x, scale_y = resized["width"] / width, resized["height"] / height
-    kept_width, kept_height = crop["width"] / scale_x, crop["height"] / scale_y
-    left, top = (width - kept_width) / 2, (height - kept_height) / 2
-    return left, top, left + kept_width, top + kept_height

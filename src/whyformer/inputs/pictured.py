@@ -16,11 +16,13 @@ from torch.nn import functional as F
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError, reason_of
+from whyformer.inputs.layouts import covered_box
 from whyformer.inputs.prompt import Prompt, laid_on_contents
 from whyformer.inputs.read import image_of, text_of, two_of
 from whyformer.inputs.tokens import Token
 from whyformer.models.bridges import image_token
 from whyformer.models.loading import LoadedModel
+from whyformer.models.pictures import WHOLE, BoxShares
 
 EXAMPLE = "a picture and a text: ('street.jpg', 'What colour is the bus?')"
 Part = Image.Image | str
@@ -35,12 +37,14 @@ class PicturedPrompt:
     Attributes:
         prompt: What people wrote, and all tokens that the model reads; placeholders are special ones.
         pictures: The pictures, in their order.
+        boxes: For each picture what its tiles cover of it, in shares of its width and height; a single box if it has none.
         by_token: The inputs beside the tokens that have an entry for each of them.
         pixels: The inputs of the pictures.
     """
 
     prompt: Prompt
     pictures: tuple[Image.Image, ...]
+    boxes: tuple[tuple[BoxShares, ...], ...]
     by_token: dict[str, list[int]]
     pixels: Inputs
 
@@ -74,7 +78,28 @@ def pictured_prompt(loaded_model: LoadedModel, example: Any) -> PicturedPrompt:
     pixels = {name: value for name, value in others.items() if not is_by_token[name]}
     tokens = _expanded(loaded_model, prompt.tokens, ids)
     messages = prompt.messages if is_conversation(example) else ()
-    return PicturedPrompt(Prompt(prompt.text, tokens, prompt.rendered, messages), pictures, by_token, pixels)
+    read = Prompt(prompt.text, tokens, prompt.rendered, messages)
+    boxes = tuple(_boxes(loaded_model, picture) for picture in pictures)
+    return PicturedPrompt(read, pictures, boxes, by_token, pixels)
+
+
+def _boxes(loaded_model: LoadedModel, picture: Image.Image) -> tuple[BoxShares, ...]:
+    """What each picture that the tower is given covers of one: all of it, what is cut out of it, or a tile."""
+    processor = loaded_model.image_processor
+    if getattr(processor, "do_image_splitting", False):
+        info = processor(images=[[picture]], return_row_col_info=True)
+        rows, columns = info["rows"][0][0], info["cols"][0][0]
+        tiles = [
+            (column / columns, row / rows, (column + 1) / columns, (row + 1) / rows)
+            for row in range(rows)
+            for column in range(columns)
+        ]
+        return (*tiles, WHOLE)
+    if not getattr(processor, "do_center_crop", False) or hasattr(processor, "image_grid_pinpoints"):
+        return (WHOLE,)
+    width, height = picture.size
+    left, top, right, bottom = covered_box(processor, picture.size)
+    return ((left / width, top / height, right / width, bottom / height),)
 
 
 def picture_inputs(prompts: Sequence[PicturedPrompt]) -> Inputs:
