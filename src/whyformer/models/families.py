@@ -22,7 +22,7 @@ from whyformer.models.pictures import (
 )
 from whyformer.models.structure import base_model, main_input
 from whyformer.models.vision_language import arrange_pictures
-from whyformer.models.windows import shifted_windows
+from whyformer.models.windows import mask_units, pyramid, shifted_windows
 
 NOTHING = ""  # scales nothing: the stream is no input, such as a detector's object queries
 
@@ -134,6 +134,7 @@ def _with_pictures(sight: Sight, *others: Stream) -> Family:
 
 
 _WINDOWS = Family("image", mask=None, arrange=shifted_windows)
+_PYRAMID = Family("image", mask=None, arrange=pyramid)
 _CLASS_TOKEN_TEXT = Family("text", "first", "embeddings")
 _CLASS_TOKEN_IMAGE = _image_encoder("first")
 _TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True, mask="attention_mask")
@@ -181,6 +182,12 @@ FAMILIES: dict[str, Family] = {
     "swin": _WINDOWS,
     "swinv2": _WINDOWS,
     "donut-swin": _WINDOWS,
+    "segformer": _PYRAMID,
+    "pvt": _PYRAMID,
+    "pvt_v2": _PYRAMID,
+    "glpn": _PYRAMID,
+    "cvt": _PYRAMID,
+    "hiera": Family("image", mask=None, arrange=mask_units),
     "lxmert": Family(
         "text",
         scaled="embeddings",

@@ -215,6 +215,7 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
     (tap, path), batch, tokens = tapped, question.batch, place.tokens
     attention = tap.attention(batch)
     maps, is_cross = attention.shape[0], place.query_stream != place.key_stream
+    linear_value = tap.linear_value(maps, attention.shape[KEY])
     queries, keys = attention.shape[2:] if tokens is None else tokens.lengths
     of_queries, of_keys = place.states or (None, None)
     scale = tap.scale(batch, queries, of_queries)
@@ -222,6 +223,9 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
     if tokens is not None:
         scale = None if scale is None else tokens.state_of_queries(scale[..., None])[..., 0]
         state = None if state is None else tokens.state_of_keys(state)
+        at_tokens = tap.linear_value(batch, keys) if linear_value is None else None
+        if at_tokens is not None:
+            linear_value = replace(at_tokens, source=tokens.state_of_keys(at_tokens.source))
     return AttentionRecord(
         path=path,
         block=place.block,
@@ -234,7 +238,7 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
         output_scale=scale,
         key_state=state,
         query_states=tap.states(batch, queries, of_queries, is_cross=is_cross),
-        linear_value=tap.linear_value(maps, attention.shape[KEY]),
+        linear_value=linear_value,
         operation=operation,
         tokens=tokens,
     )

@@ -157,8 +157,9 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _product(self, func: Function, args: Any, kwargs: Any) -> Any:
-        operands = list(plain(args))
         at = 1 if func.__name__ == "einsum" else 0
+        args = (*args[:1], *args[1]) if at and type(args[1]) in (tuple, list) else args  # both spellings of einsum
+        operands = list(plain(args))
         if len(operands) < at + 2 or not isinstance(self._tag(operands[at]), Weights) or not mixes(operands):
             result = func(*operands, **plain_values(kwargs))
             factor = self._tag(args[1]) if len(args) > 1 else None

@@ -197,13 +197,12 @@ class Projection:
         Where they read a latent, itself projected from a state of `width` channels, those of both projections in one.
         """
         numbers = self._moved_numbers()
-        if numbers.dim() not in (3, 4):
+        if numbers.dim() not in (3, 4, 5):
             return None
-        numbers = numbers if numbers.dim() == 4 else numbers.reshape(batch, -1, *numbers.shape[-2:])
-        by_head = numbers[0, :, 0, :].flatten()
-        first, last = int(by_head[0]), int(by_head[-1]) + 1
-        is_run = last - first == len(by_head) and bool((by_head.diff() == 1).all())
-        rows = self.weight[first:last] if is_run else self.weight[by_head]
+        order = by_head(numbers, batch)[0, :, 0, :].flatten()
+        first, last = int(order[0]), int(order[-1]) + 1
+        is_run = last - first == len(order) and bool((order.diff() == 1).all())
+        rows = self.weight[first:last] if is_run else self.weight[order]
         if self.before is None or width in (None, rows.shape[-1]):
             return rows
         latent = self.before.rows(batch, width)

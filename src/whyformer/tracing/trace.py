@@ -75,6 +75,15 @@ class Trace:
         return self.masks[self.readout.stream]
 
     @property
+    def stream(self) -> str:
+        """The stream that scores of the read-out's tokens are given on: they may have been made of others."""
+        stream = self.readout.stream
+        for step in reversed(self.steps):
+            if isinstance(step, Transfer) and step.later == stream and step.leaving == "all":
+                stream = step.earlier
+        return stream
+
+    @property
     def last(self) -> AttentionRecord:
         """The last attention operation before the answer."""
         return self.records[-1]
