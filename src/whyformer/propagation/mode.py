@@ -33,15 +33,18 @@ class NoRule(UnsupportedModel):
 class PropagationMode(TorchFunctionMode):
     """While inside, operations keep what any rule needs; `following` a rule set, backward passes obey it.
 
-    Parameters are constants. `precise` computes in float32 at least: relevance divides by sums that may be small.
+    Parameters are constants. `examples` says whose the entries of a first axis of some length are, where that is not
+    clear (the pictures of several prompts). `precise` computes in float32 at least: relevance divides by sums that may be small.
     """
 
-    def __init__(self, model: nn.Module, batch: int, *, precise: bool = True):
+    def __init__(
+        self, model: nn.Module, batch: int, *, precise: bool = True, examples: Mapping[int, Tensor] | None = None
+    ):
         super().__init__()
         self.without_rule: set[str] = set()
         half = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
         self.half = None if half is None else str(half).removeprefix("torch.")
-        self._batch, self.precise = batch, precise
+        self._batch, self.precise, self._examples = batch, precise, examples or {}
         device = device_of(model)
         self._autocast = torch.autocast(device.type, enabled=False) if precise else nullcontext()
         self._rules: Mapping[str, Rule] = {}
@@ -180,7 +183,9 @@ class PropagationMode(TorchFunctionMode):
             own_args, own_kwargs = with_inputs(inputs)
             output = _exact(name, function, own_args, own_kwargs)
         kind, details = self._facts.kind(name, given, args, kwargs)
-        operation = Operation(kind, function, with_inputs, inputs, output, self._batch, **details)
+        operation = Operation(
+            kind, function, with_inputs, inputs, output, self._batch, examples=self._examples, **details
+        )
         result: Tensor = _RuledOperation.apply(self, operation, changes, *given)
         self.has_ambiguous_axis |= kind == "add" and operation.has_ambiguous_axis
         self._facts.note(name, given, result, operation)
