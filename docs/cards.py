@@ -132,6 +132,14 @@ CARDS: dict[str, list[Row]] = {
             percent("reliance", "answer_stays_without_another_sentence"),
         ),
     ],
+    "mini-vlm": [
+        ("replies that match exactly, test scenes", percent("exact_match", "all")),
+        ("… by kind, %", by_kind("exact_match")),
+        ("right words in descriptions of whole scenes", percent("right_words_of_whole_scenes")),
+        ("the reply changes without the objects it depends on, %", by_kind("reply_changes_without_its_objects")),
+        ("the reply stays without another object, %", by_kind("reply_stays_without_another_object")),
+        ("exact matches with the picture of another scene, %", by_kind("exact_match_with_another_picture")),
+    ],
     "mini-t5": [
         ("answers that match exactly, test scenes", percent("exact_match", "all")),
         ("… by kind, %", by_kind("exact_match")),

@@ -14,22 +14,20 @@ from multiprocessing import get_context
 
 import numpy as np
 import torch
-from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, processors
+from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import PreTrainedTokenizerFast
 
+from chat_tokenizer import BEGIN, END, PAD, ROLES, WORD, chat_tokenizer
 from whyformer.facts import POOLS, Example, Sentence, example, question
 from whyformer.facts.language import ANSWERS, NO_ANSWER, QUESTIONS, TEMPLATES
 from whyformer.facts.names import GROUPS
 
 POSITIONS = 1024
 SHARD = 500  # rows that a worker makes at a time
-PAD, BEGIN, END = "<|pad|>", "<|begin|>", "<|end|>"
-ROLES = {role: f"<|{role}|>" for role in ("system", "user", "assistant")}
 SYSTEM = ("Answer from the text.", "You answer questions about documents.")
 TITLES = ("Letter", "Diary", "Note", "Report", "Message", "Page")
 HEADINGS = ("Document {number}:\n", "[{number}] ", "{title}:\n", "{title} {number}: ", "")
-WORD = "\u2581"  # stands for the space in front of a word
 TEMPLATE = (
     "{{ bos_token }}{% for message in messages %}"
     "{% if message['role'] not in ['system', 'user', 'assistant'] %}"
@@ -60,43 +58,7 @@ def new_tokenizer() -> PreTrainedTokenizerFast:
     templates = [*sum(TEMPLATES.values(), ()), *QUESTIONS.values(), *ANSWERS.values(), NO_ANSWER, *SYSTEM]
     words = {word.strip(".?") for text in templates for word in text.split() if "{" not in word}
     words |= {"The", "the", "Document", *TITLES, *(name for names in POOLS.values() for name in names)}
-    characters = [chr(code) for code in range(33, 127)]
-    special = [PAD, BEGIN, END, *ROLES.values(), "<unk>"]
-    pieces = [(token, 0.0) for token in special]
-    pieces += [(f"<0x{byte:02X}>", -20.0) for byte in range(256)]
-    pieces += [(WORD, -8.0), (f"{WORD}\n", -1.0), *((character, -9.0) for character in characters)]
-    pieces += [(WORD + word, -1.0) for word in sorted(words)]
-    backend = Tokenizer(models.Unigram(pieces, unk_id=special.index("<unk>"), byte_fallback=True))
-    # A line break stands alone, and the word after it is the same token as after a space.
-    backend.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.Split(Regex("\n"), "isolated"), pre_tokenizers.Metaspace(WORD, prepend_scheme="always")]
-    )
-    backend.decoder = decoders.Sequence(
-        [
-            decoders.ByteFallback(),
-            decoders.Fuse(),
-            decoders.Replace(f"{WORD}\n", "\n"),
-            decoders.Replace(f"\n{WORD}", "\n"),
-            decoders.Replace(WORD, " "),
-            decoders.Strip(" ", 1, 0),
-        ]
-    )
-    backend.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special[:-1]])
-    backend.post_processor = processors.TemplateProcessing(
-        single=f"{BEGIN} $A", pair=f"{BEGIN} $A $B:1", special_tokens=[(BEGIN, special.index(BEGIN))]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=backend,
-        model_max_length=POSITIONS,
-        model_input_names=["input_ids", "attention_mask"],
-        clean_up_tokenization_spaces=False,
-        pad_token=PAD,
-        bos_token=BEGIN,
-        eos_token=END,
-        unk_token="<unk>",
-        extra_special_tokens={f"{role}_token": token for role, token in ROLES.items()},
-        chat_template=TEMPLATE,
-    )
+    return chat_tokenizer(words, TEMPLATE, positions=POSITIONS)
 
 
 def chat_text(messages: Messages, *, is_prompt: bool = False) -> str:

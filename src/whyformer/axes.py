@@ -67,7 +67,9 @@ Inputs = dict[str, Any]
 
 
 def by_head(x: Tensor, batch: int) -> AttentionMap:
-    """A map with its own head axis, where the model had folded it into the batch."""
+    """A map with its own head axis, where the model had folded it into the batch; windows behind it count as maps."""
+    if x.dim() == 5:
+        return x.transpose(1, 2).flatten(0, 1)
     return x if x.dim() == 4 else x.reshape(batch, -1, *x.shape[-2:])
 
 

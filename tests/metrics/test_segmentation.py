@@ -10,7 +10,7 @@ from test_perturbation import EXPECTED, INPUTS
 
 from whyformer.metrics.maps import unit_range, upsampled
 from whyformer.metrics.priors import PRIORS, centre_prior, edge_prior
-from whyformer.metrics.sanity import pointing_game
+from whyformer.metrics.sanity import mass_on_object, pointing_game
 from whyformer.metrics.segmentation import (
     COUNTS,
     THRESHOLDS,
@@ -131,6 +131,14 @@ def test_pointing_at_the_object_counts_and_unknown_pixels_are_not_pointed_at():
     assert pointing_game(torch.tensor([[[1.0, 3], [2, 0]]]), truth).item() == 0
     assert pointing_game(torch.tensor([[[2.0, 1], [3, 0]]]), truth).item() == 1
     assert pointing_game(torch.zeros(1, 2, 2), truth).item() == pytest.approx(1 / 3)
+
+
+def test_the_mass_on_the_object_is_of_positive_scores_and_unknown_pixels_count_nothing():
+    truth = torch.tensor([[[1, 0], [2, 0]]])
+    assert mass_on_object(torch.tensor([[[3.0, 1], [5, -4]]]), truth).item() == pytest.approx(3 / 4)
+    assert mass_on_object(torch.tensor([[[-3.0, 1], [5, 0]]]), truth).item() == 0
+    assert mass_on_object(torch.tensor([[[-3.0, -1], [5, 0]]]), truth).item() == pytest.approx(1 / 3)  # as if uniform
+    assert mass_on_object(torch.ones(1, 2, 2), truth).item() == pytest.approx(1 / 3)
 
 
 def test_the_centre_prior_is_highest_in_the_middle_and_alike_on_all_sides():

@@ -32,6 +32,7 @@ from whyformer.scenes import (
     examples,
     language,
     pictures,
+    prompts,
     questions,
     questions_about,
     region_features,
@@ -334,7 +335,7 @@ def test_what_no_edit_can_change_is_refused(scenes):
         edit_things(scenes, torch.zeros(COUNT, dtype=torch.long), size=torch.zeros(COUNT, dtype=torch.long))
 
 
-@pytest.mark.parametrize("module", [whyformer.scenes, drawing, examples, language, region_features, world])
+@pytest.mark.parametrize("module", [whyformer.scenes, drawing, examples, language, prompts, region_features, world])
 def test_the_examples_of_the_docstrings_run(module):
     results = doctest.testmod(module)
     assert results.attempted > 0

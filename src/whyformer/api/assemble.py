@@ -14,7 +14,10 @@ from whyformer.axes import StreamScores
 from whyformer.inputs.encode import EncodedExample, Picture
 from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
 from whyformer.inputs.parts import part_places
+from whyformer.inputs.pictured import PicturedPrompt
+from whyformer.inputs.views import ScoredGrid, on_one_grid
 from whyformer.methods.registry import Method
+from whyformer.models.bridges import Bridge
 from whyformer.models.loading import LoadedModel
 from whyformer.models.task import Task
 from whyformer.results.explanation import Explanation
@@ -44,18 +47,14 @@ def answers(
 ) -> Iterator[Answer]:
     """One answer per encoded example of the batch."""
     attribution = method(trace, **options)
-    nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.masks.items()}
+    nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
     scores = nothing | attribution.scores  # first_block may leave a stream without any
     if not task.writes:  # whose last token is a word like any other
         scores = _without_own_entry(scores, trace)
     target = trace.target
     logits = None if target.indices[0] is None else logits_of(trace.output, target.place).detach().float().cpu()
     for row, encoded in enumerate(batch):
-        parts = {
-            name: Part(layout, scores[stream][row, positions].cpu().numpy())
-            for name, stream, layout, positions in _layouts(encoded, row, trace, scores)
-            if layout.size
-        }
+        parts = {name: part for name, part in _parts(encoded, row, trace, scores) if part.layout.size}
         completeness = None if attribution.completeness is None else float(attribution.completeness[row])
         yield Answer(
             encoded,
@@ -78,6 +77,38 @@ def _without_own_entry(scores: StreamScores, trace: Trace) -> StreamScores:
             is_single = read.sum(dim=1, keepdim=True) == 1
             blanked[readout.stream] = scores[readout.stream].masked_fill(read & is_single, 0.0)
     return blanked
+
+
+def _parts(encoded: EncodedExample, row: int, trace: Trace, scores: StreamScores) -> Iterator[tuple[str, Part]]:
+    """Each part of an encoded example by its name: the scores of its tokens, and where they are."""
+    if encoded.pictured is not None and trace.question.bridge is not None and encoded.chunk is not None:
+        yield "text", Part(encoded.chunk.layout, scores["text"][row, list(encoded.chunk.positions)].cpu().numpy())
+        yield from picture_parts(encoded.pictured, row, trace.question.bridge, scores["image"][row].cpu().numpy())
+        return
+    for name, stream, layout, positions in _layouts(encoded, row, trace, scores):
+        yield name, Part(layout, scores[stream][row, positions].cpu().numpy())
+
+
+def picture_parts(pictured: PicturedPrompt, row: int, bridge: Bridge, scores: np.ndarray) -> Iterator[tuple[str, Part]]:
+    """The pictures of a prompt with the scores of their patches, each on one grid."""
+    placed = [one for one in bridge.pictures if one.example == row]
+    boxes = [(number, box) for number, own in enumerate(pictured.boxes) for box in own]
+    for number, picture in enumerate(pictured.pictures):
+        width, height = picture.size
+        grids = []
+        for one, (_, (left, top, right, bottom)) in (
+            pair for pair in zip(placed, boxes, strict=True) if pair[1][0] == number
+        ):
+            for view in one.seen.views:
+                a, b, c, d = view.box  # in shares of what was seen
+                across, down = right - left, bottom - top
+                box = (left + a * across, top + b * down, left + c * across, top + d * down)
+                values = scores[one.start + view.positions.numpy()].reshape(view.rows, view.columns)
+                grids.append(ScoredGrid(values, (box[0] * width, box[1] * height, box[2] * width, box[3] * height)))
+        grid = on_one_grid(grids)
+        layout = Patches(picture, *grid.scores.shape, grid.box)
+        name = "image" if len(pictured.pictures) == 1 else f"image {number + 1}"
+        yield name, Part(layout, grid.scores.flatten())
 
 
 def _layouts(

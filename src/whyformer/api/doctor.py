@@ -71,7 +71,8 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
     recorded = _answer(recorder.run(model, **inputs))
     content = _content(one, probe)
     scores = attribute(model, inputs, method="raw_attention")
-    raw = scores.get(probe.readout.stream, torch.zeros_like(probe.readout.weights))[0].abs()  # a pool reads only others
+    nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pool reads only others
+    raw = scores.get(probe.stream, nothing)[0].abs()
     methods, completeness, failures = _methods(model, inputs)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
     first_content = _share(raw[list(content)])
@@ -86,8 +87,8 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
         layers=layers_of(model),
         records=len(recorder.taps),
         maps=tuple(_map_shape(tap.map.shape) for tap in recorder.taps),
-        streams={name: mask.shape[1] for name, mask in probe.masks.items()},
-        stream=probe.readout.stream,
+        streams={name: mask.shape[1] for name, mask in probe.real_tokens.items()},
+        stream=probe.stream,
         tokens=len(raw),
         grid=_grid(probe),
         special_tokens=_special_tokens(one, probe, loaded_model.tokenizer),
@@ -217,9 +218,9 @@ def _default_notes(model: nn.Module, inputs: Inputs, methods: Mapping[str, str |
 
 
 def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:
-    if one.chunk is not None and probe.readout.stream in ("text", "source"):
+    if one.chunk is not None and probe.stream in ("text", "source"):
         return one.chunk.positions
-    return range(_prefix(probe) if probe.readout.stream == "image" else 0, probe.readout.weights.shape[1])
+    return range(_prefix(probe) if probe.stream == "image" else 0, probe.masks[probe.stream].shape[1])
 
 
 def _share(scores: Tensor) -> float:
@@ -268,7 +269,7 @@ def _readout_name(probe: Trace) -> str:
     rows = {stream.name: stream.readout for stream in probe.question.family.streams if stream.is_read}
     names = []
     for readout in probe.readouts:
-        kind, positions = rows[readout.stream], (readout.weights[0] != 0).nonzero()[:, 0].tolist()
+        kind, positions = rows.get(readout.stream), (readout.weights[0] != 0).nonzero()[:, 0].tolist()
         name = kind(probe.question.model) if callable(kind) else kind
         count = readout.weights.shape[1]
         where = f"token {positions[0] + 1} of {count}" if len(positions) == 1 else f"{len(positions)} of {count} tokens"

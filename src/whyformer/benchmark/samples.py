@@ -12,6 +12,7 @@ from PIL import Image
 from whyformer.axes import WordTruth
 from whyformer.data.examples import BACKGROUND, OBJECT, Document, Instances, Photo, VisualQuestion
 from whyformer.data.generated import Scene
+from whyformer.data.written_words import WrittenWord
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.facts import Example as Story
@@ -50,7 +51,8 @@ class Sample:
     """An example as `explain` takes it, the right answer, and the truth of what that depends on, where known.
 
     A dual encoder has `choices` of texts, of which the label is one. The truth is a mask of the picture's pixels, marks
-    of its regions, and marks of the text's words; of a response, the sources in its prompt.
+    of its regions, and marks of the text's words, or of those of the `prompt` in it; of a response, the sources in its
+    prompt. `kind` says what is asked, where a data set has several kinds of questions.
     """
 
     name: str
@@ -63,6 +65,8 @@ class Sample:
     answers: tuple[str, ...] = ()
     things: tuple[Thing, ...] = ()
     response: SourceTruth | None = None
+    prompt: str | None = None
+    kind: str | None = None
 
     @property
     def picture(self) -> Image.Image | None:
@@ -94,6 +98,8 @@ def make_sample(example: Any, loaded_model: LoadedModel, labels: Mapping[str, st
             return _scene_sample(example, loaded_model)
         case Story():
             return _story_sample(example)
+        case WrittenWord():
+            return _word_sample(example, loaded_model)
         case unknown:
             raise WhyformerError(f"A {type(unknown).__name__} is nothing that {loaded_model.name} can be measured on.")
 
@@ -129,6 +135,34 @@ def _story_sample(story: Story) -> Sample:
     sources = tuple((sentence.start, sentence.end) for sentence in story.sentences)
     truth = SourceTruth(story.prompt, question.answer, sources, question.causes, question.hops)
     return Sample(question.text, story.prompt, answers=(question.answer,), response=truth)
+
+
+def _word_sample(word: WrittenWord, loaded_model: LoadedModel) -> Sample:
+    """The prompt by the model's chat template and the reply so far; the label is the first token of what comes next."""
+    task, processor = loaded_model.task, loaded_model.processor
+    if not (task.sees_pictures and task.writes and getattr(processor, "chat_template", None)):
+        raise WhyformerError(
+            f"Written words are for models that see pictures and write in a chat, which {loaded_model.name} does not."
+        )
+    content = [{"type": "image"}, {"type": "text", "text": word.prompt}]
+    prompt = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+    text = prompt + word.written
+    before, after = (
+        loaded_model.tokenizer(part, add_special_tokens=False)["input_ids"]
+        for part in (text, f"{text}{' ' * bool(word.written)}{word.word}")
+    )
+    if after[: len(before)] != before:
+        raise WhyformerError(f"{word.name}: the tokenizer joins {word.word!r} to what is written before it.")
+    label = loaded_model.tokenizer.convert_ids_to_tokens(after[len(before)])
+    return Sample(
+        word.name,
+        (word.image, text),
+        label,
+        mask=word.mask,
+        words=word.truth,
+        prompt=word.prompt,
+        kind=word.kind,
+    )
 
 
 def _thing(annotation: Mapping[str, Any], size: tuple[int, int]) -> Thing:

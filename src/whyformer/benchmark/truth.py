@@ -45,13 +45,16 @@ def _pixel_truth(batch: SampleBatch, row: int) -> Tensor | None:
 
 
 def _token_truths(batch: SampleBatch) -> Tensor:
-    """The mark of the word that each token is a piece of."""
+    """The mark of the word that each token is a piece of; of the prompt alone, where a template is around it."""
     truths = torch.full(batch.inputs["input_ids"].shape, UNKNOWN)
     for row, (sample, encoding) in enumerate(zip(batch.samples, batch.encodings, strict=True)):
         assert encoding.chunk is not None
         assert sample.words is not None
         text = encoding.chunk.layout.texts[0]
-        for place, (start, _) in zip(encoding.chunk.positions, encoding.chunk.layout.offsets, strict=True):
-            word = len(text[: start + 1].split()) - 1
-            truths[row, place] = int(sample.words[word])
+        prompt = text if sample.prompt is None else sample.prompt
+        first = text.index(prompt)
+        for place, (start, end) in zip(encoding.chunk.positions, encoding.chunk.layout.offsets, strict=True):
+            if first <= start < end <= first + len(prompt):
+                word = len(text[first : start + 1].split()) - 1
+                truths[row, place] = int(sample.words[word])
     return truths.to(batch.inputs[SAMPLE].device)

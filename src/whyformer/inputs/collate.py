@@ -14,6 +14,7 @@ from torch.nn import functional as F
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.encode import EncodedExample
+from whyformer.inputs.pictured import picture_inputs
 from whyformer.inputs.read import Regions
 from whyformer.models.families import FAMILIES
 from whyformer.models.loading import LoadedModel
@@ -43,6 +44,9 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
         batch = loaded_model.image_processor(images=pictures, return_tensors="pt")
         takes = inspect.signature(loaded_model.model.forward).parameters
         inputs |= {name: batch[name] for name in ("pixel_values", "pixel_mask") if name in batch and name in takes}
+    pictured = [one.pictured for one in encoded if one.pictured is not None]
+    if pictured:
+        inputs |= picture_inputs(pictured)
     regions = [one.regions for one in encoded if one.regions is not None]
     if regions:
         inputs |= _region_inputs(regions, loaded_model.model)
@@ -72,7 +76,12 @@ def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any, length: int | No
             "The tokenizer has no padding token, so texts of different lengths cannot be explained together: "
             "set tokenizer.pad_token, or use batch_size=1."
         )
-    return dict(tokenizer.pad(chunks, padding_side="right", return_tensors="pt"))
+    known = [{name: chunk[name] for name in chunk if name in tokenizer.model_input_names} for chunk in chunks]
+    padded = dict(tokenizer.pad(known, padding_side="right", return_tensors="pt"))
+    longest = padded["input_ids"].shape[1]
+    for name in chunks[0].keys() - padded.keys():  # a processor's own, which its tokenizer does not know
+        padded[name] = torch.tensor([chunk[name] + [0] * (longest - len(chunk[name])) for chunk in chunks])
+    return padded
 
 
 def _region_inputs(regions: Sequence[Regions], model: nn.Module) -> Inputs:

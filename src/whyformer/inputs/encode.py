@@ -10,7 +10,8 @@ from PIL import Image
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk, chunks_of, length_limit, spell
-from whyformer.inputs.layouts import Box, WordPieces
+from whyformer.inputs.layouts import Box, WordPieces, covered_box
+from whyformer.inputs.pictured import PicturedPrompt, has_picture, pictured_prompt
 from whyformer.inputs.read import Regions, image_of, regions_of, text_of, two_of
 from whyformer.models.loading import LoadedModel
 
@@ -34,6 +35,7 @@ class EncodedExample:
     regions: Regions | None = None
     chunk: Chunk | None = None
     written: Chunk | None = None
+    pictured: PicturedPrompt | None = None
 
 
 def encode(
@@ -62,6 +64,10 @@ def _encode_one(
         yield EncodedExample(
             number, regions=regions_of(regions), chunk=whole_text(text, loaded_model, truncate=truncate)
         )
+    elif loaded_model.task.sees_pictures_in_text:
+        yield pictured_example(number, pictured_prompt(loaded_model, example))
+    elif has_picture(example) and not loaded_model.task.sees_pictures:
+        raise WhyformerError(f"{loaded_model.name} sees no pictures: give it a text.")
     elif loaded_model.task.sees_pictures and loaded_model.tokenizer is not None:
         picture, text = two_of(example, "a picture and a text: ('street.jpg', 'a red bus')")
         yield EncodedExample(
@@ -79,6 +85,22 @@ def _encode_one(
         limit = length_limit(loaded_model.model, loaded_model.tokenizer)
         for chunk in chunks_of(text_of(example), loaded_model.tokenizer, limit, truncate=truncate):
             yield EncodedExample(number, chunk=chunk)
+
+
+def pictured_example(number: int, pictured: PicturedPrompt) -> EncodedExample:
+    """A prompt with pictures as an example; its words are what is scored of its tokens."""
+    tokens = pictured.prompt.tokens
+    positions = tuple(place for place, token in enumerate(tokens) if not token.is_special)
+    words = [tokens[place] for place in positions]
+    layout = WordPieces(
+        (pictured.prompt.text,),
+        tuple(token.text for token in words),
+        (0,) * len(words),
+        tuple((token.start, token.end) for token in words),
+    )
+    encoding = {"input_ids": pictured.prompt.ids, "attention_mask": [1] * len(tokens)} | pictured.by_token
+    chunk = Chunk(encoding, positions, tuple((0, place) for place in range(len(words))), layout)
+    return EncodedExample(number, chunk=chunk, pictured=pictured)
 
 
 def picture_of(example: Any, loaded_model: LoadedModel) -> Picture:
@@ -136,23 +158,3 @@ def _ids(text: str, loaded_model: LoadedModel) -> list[int]:
 
 def _is_pair(example: Any) -> bool:
     return isinstance(example, (tuple, list))
-
-
-def covered_box(processor: Any, size: tuple[int, int]) -> Box:
-    """The part of a picture of this (width, height) that the processor hands to the model."""
-    width, height = size
-    if not getattr(processor, "do_center_crop", False):
-        return 0.0, 0.0, float(width), float(height)
-    crop = processor.crop_size
-    scale_x = scale_y = 1.0
-    if getattr(processor, "do_resize", False):
-        resized = processor.size
-        if "shortest_edge" in resized:
-            scale_x = scale_y = resized["shortest_edge"] / min(width, height)
-        elif "longest_edge" in resized:
-            scale_x = scale_y = resized["longest_edge"] / max(width, height)
-        else:
-            scale_x, scale_y = resized["width"] / width, resized["height"] / height
-    kept_width, kept_height = crop["width"] / scale_x, crop["height"] / scale_y
-    left, top = (width - kept_width) / 2, (height - kept_height) / 2
-    return left, top, left + kept_width, top + kept_height

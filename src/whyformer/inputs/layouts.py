@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from PIL import Image
@@ -175,3 +176,23 @@ class WordPieces:
 
 
 Layout = Patches | Boxes | WordPieces
+
+
+def covered_box(processor: Any, size: tuple[int, int]) -> Box:
+    """The part of a picture of this (width, height) that the processor hands to the model."""
+    width, height = size
+    if not getattr(processor, "do_center_crop", False):
+        return 0.0, 0.0, float(width), float(height)
+    crop = processor.crop_size
+    scale_x = scale_y = 1.0
+    if getattr(processor, "do_resize", False):
+        resized = processor.size
+        if "shortest_edge" in resized:
+            scale_x = scale_y = resized["shortest_edge"] / min(width, height)
+        elif "longest_edge" in resized:
+            scale_x = scale_y = resized["longest_edge"] / max(width, height)
+        else:
+            scale_x, scale_y = resized["width"] / width, resized["height"] / height
+    kept_width, kept_height = crop["width"] / scale_x, crop["height"] / scale_y
+    left, top = (width - kept_width) / 2, (height - kept_height) / 2
+    return left, top, left + kept_width, top + kept_height

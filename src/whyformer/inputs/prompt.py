@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -216,14 +216,32 @@ def _chat_prompt(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> P
             f"The tokenizer of {loaded_model.name} has no chat template for messages: give a text, or set "
             "tokenizer.chat_template."
         )
-    rendered = render_messages(loaded_model, messages)
-    places = _content_places(loaded_model, messages, rendered)
+
+    def render(contents: Sequence[str]) -> str:
+        filled = [message | {"content": content} for message, content in zip(messages, contents, strict=True)]
+        return render_messages(loaded_model, filled)
+
+    roles, contents = ([message[key] for message in messages] for key in ("role", "content"))
+    return laid_on_contents(loaded_model, roles, contents, render, add_special_tokens=False)
+
+
+def laid_on_contents(
+    loaded_model: LoadedModel,
+    roles: Sequence[str],
+    contents: Sequence[str],
+    render: Callable[[Sequence[str]], str],
+    *,
+    add_special_tokens: bool,
+) -> Prompt:
+    """The prompt that is made of what people wrote, each with a role, by a template that renders them as one text."""
+    rendered = render(contents)
+    places = _content_places(loaded_model, roles, contents, render)
     text, parts = "", []
-    for message, (start, end) in zip(messages, places, strict=True):
+    for role, (start, end) in zip(roles, places, strict=True):
         text += BETWEEN if text else ""
-        parts.append(Message(message["role"], len(text), len(text) + end - start))
+        parts.append(Message(role, len(text), len(text) + end - start))
         text += rendered[start:end]
-    tokens = text_tokens(rendered, loaded_model.tokenizer, add_special_tokens=False)
+    tokens = text_tokens(rendered, loaded_model.tokenizer, add_special_tokens=add_special_tokens)
     shifts = [(place, part.start - place[0]) for place, part in zip(places, parts, strict=True)]
     return Prompt(text, tuple(_moved(token, shifts, text) for token in tokens), rendered, tuple(parts))
 
@@ -240,27 +258,26 @@ def render_messages(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -
         ) from error
 
 
-def _content_places(loaded_model: LoadedModel, messages: list[dict[str, Any]], rendered: str) -> list[Place]:
-    """Where the template has put each message's content, which it may have stripped of white space.
+def _content_places(
+    loaded_model: LoadedModel, roles: Sequence[str], contents: Sequence[str], render: Callable[[Sequence[str]], str]
+) -> list[Place]:
+    """Where a template puts each content, which it may strip of white space.
 
     What it writes around them is seen where the contents are marks: content may look like the template's own words.
     """
-    marks = [f"\ue000{number}\ue001" for number in range(len(messages))]
-    skeleton = render_messages(
-        loaded_model, [message | {"content": mark} for message, mark in zip(messages, marks, strict=True)]
-    )
+    rendered, marks = render(contents), [f"\ue000{number}\ue001" for number in range(len(contents))]
+    skeleton = render(marks)
     places, place = [], 0
-    for number, mark in enumerate(marks):
+    for number, (mark, content) in enumerate(zip(marks, contents, strict=True)):
         words, is_there, skeleton = skeleton.partition(mark)
         place += len(words)
         following = skeleton.partition(marks[number + 1])[0] if number + 1 < len(marks) else skeleton
-        content = messages[number]["content"]
         versions = (content, content.rstrip(), content.lstrip(), content.strip())
         version = next((one for one in versions if rendered.startswith(one + following, place)), None)
         if not is_there or version is None:
             raise WhyformerError(
                 f"The chat template of {loaded_model.name} leaves out or changes the content of message {number + 1} "
-                f"({messages[number]['role']}): its tokens cannot be laid on it."
+                f"({roles[number]}): its tokens cannot be laid on it."
             )
         places.append((place, place + len(version)))
         place += len(version)

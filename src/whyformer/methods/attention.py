@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.axes import Inputs, StreamScores
+from whyformer.axes import StreamScores
 from whyformer.errors import WhyformerError
 from whyformer.methods.crossing import joined_by_the_last
 from whyformer.methods.registry import method
@@ -17,6 +17,7 @@ from whyformer.models.modalities import MODALITIES
 from whyformer.models.structure import main_input
 from whyformer.tracing.flow import flow, fold
 from whyformer.tracing.mixing import HeadMean
+from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.streams import summed
 from whyformer.tracing.trace import Trace
@@ -52,8 +53,8 @@ def random(trace: Trace, *, seed: int = 0) -> StreamScores:
     """A control: noise that knows nothing of the model, drawn for each example by its own bytes and the seed."""
     if seed < 0:
         raise WhyformerError(f"random: seed={seed}. A seed is 0 or more.")
-    by_stream = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.masks.items()}
-    checksums = _checksums(trace.question.inputs)
+    by_stream = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
+    checksums = _checksums(trace.question)
     for stream, scores in by_stream.items():
         name = zlib.crc32(stream.encode())
         for checksum, real, row in zip(checksums, trace.masks[stream], scores, strict=True):
@@ -62,13 +63,18 @@ def random(trace: Trace, *, seed: int = 0) -> StreamScores:
     return by_stream
 
 
-def _checksums(inputs: Inputs) -> list[int]:
+def _checksums(question: Question) -> list[int]:
     """A number of each example's own, made from all it is given but padding: its company changes nothing."""
-    main, examples = main_input(inputs)
+    inputs, bridge = question.inputs, question.bridge
+    main, _ = main_input(inputs)
     masks = {main: None} | {name: modality.mask for name, modality in MODALITIES.items()}
-    checksums = [0] * len(examples)
+    checksums = [0] * question.batch
     for name, mask in masks.items():
-        for number, example in enumerate(inputs.get(name, ())):
+        is_pictures = bridge is not None and name == "pixel_values"
+        numbers = bridge.pixel_examples(inputs).tolist() if bridge and is_pictures else range(question.batch)
+        for number, example in zip(numbers, inputs.get(name, ()), strict=False):
+            if is_pictures and example.dim() == 4:
+                example = example[example.flatten(1).any(dim=1)]  # those of zeros fill up
             kept = _without_padding(example, inputs[mask][number].bool() if mask in inputs else None)
             checksums[number] = zlib.crc32(kept.double().cpu().numpy().tobytes(), checksums[number])
     return checksums

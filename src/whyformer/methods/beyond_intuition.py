@@ -10,7 +10,9 @@ from torch import Tensor
 from whyformer.axes import KEY, QUERY, Mixing, Rows, StreamScores, TokenScores, head_mean
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import method
+from whyformer.models.joined import MapTokens
 from whyformer.tracing.feedback import Reading, integrated_feedback, perceive
+from whyformer.tracing.flow import carry, records_of
 from whyformer.tracing.mixing import HeadMean
 from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
@@ -35,17 +37,19 @@ def bi_head(
 ) -> StreamScores:
     """Heads weighed by their importance to the answer, then feedback (BI Eq. 15-18)."""
     steps_followed = trace.steps_from(first_block)
-    records = [record for step in reversed(steps_followed) for record in step]  # gradients come from the end
+    records = records_of(reversed(steps_followed))  # gradients come from the end
     thetas = {record.operation: head_theta(record, importance) for record in records if perception == "head"}
 
     def by_importance(tile: AttentionRecord) -> Mixing:
         theta = thetas[tile.operation]
-        return torch.einsum("bhqk,bh->bqk", tile.map.to(theta.dtype), theta)
+        if tile.tokens is None:
+            return torch.einsum("bhqk,bh->bqk", tile.map.to(theta.dtype), theta)
+        return torch.einsum("mhqk,mqh->mqk", tile.map.to(theta.dtype), theta[tile.tokens.examples()])
 
     mixing = by_importance if perception == "head" else HeadMean()
     rows = perceive(trace, steps_followed, mixing)
     if perception in ("last", "none"):
-        rows = [(reading, _last_rows(reading, perception)) for reading, _ in rows]
+        rows = [(reading, _last_rows(reading, own, perception)) for reading, own in rows]
     return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
 
 
@@ -63,7 +67,7 @@ def bi_token(
     """Attention weighed by how far each key token's state is carried, then feedback (BI Eq. 13-14, 16-18)."""
 
     steps_followed = trace.steps_from(first_block)
-    alphas = {record.operation: token_alpha(record, alpha) for step in steps_followed for record in step}
+    alphas = {record.operation: token_alpha(record, alpha) for record in records_of(steps_followed)}
     rows = perceive(trace, steps_followed, HeadMean(key_scales=alphas))
     return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
 
@@ -74,13 +78,24 @@ def head_theta(record: AttentionRecord, importance: str) -> Tensor:
     Heads that all have no importance count alike.
     """
     dtype = torch.promote_types(record.source.dtype, torch.float32)
-    if importance == "inner":
+    if record.tokens is not None:
+        weight = _of_examples(record, record.tokens, importance, dtype)
+    elif importance == "inner":
         parts = [(tile.map * tile.gradient).sum(dim=(QUERY, KEY), dtype=dtype) for _, tile in record.tiles()]
         weight = torch.stack(parts).sum(dim=0).abs()
     else:
         weight = (record.map.transpose(QUERY, KEY) @ record.gradient).abs().mean(dim=(QUERY, KEY), dtype=dtype)
     total = weight.sum(dim=1, keepdim=True)
     return torch.where(total > 0, weight / total.where(total > 0, 1.0), 1.0 / weight.shape[1])
+
+
+def _of_examples(record: AttentionRecord, tokens: MapTokens, importance: str, dtype: torch.dtype) -> Tensor:
+    """The importance of heads whose maps are of windows or tiles, added up over those of an example."""
+    if importance == "inner":
+        parts = [(tile.map * tile.gradient).sum(dim=KEY, dtype=dtype) for _, tile in record.tiles()]
+        return tokens.to_queries(torch.cat(parts, dim=QUERY)).sum(dim=-1).abs()
+    product = (record.map.transpose(QUERY, KEY) @ record.gradient).abs().sum(dim=KEY, dtype=dtype)
+    return tokens.to_keys(product).sum(dim=-1)
 
 
 def token_alpha(record: AttentionRecord, alpha: str) -> TokenScores:
@@ -115,15 +130,16 @@ def _wide(part: Tensor) -> Tensor:
     return part.float() if part.dtype == torch.float16 else part
 
 
-def _last_rows(reading: Reading, perception: str) -> Rows:
-    positions, _ = reading.queries.rows
-    last = head_mean(reading.record.pick(positions).map)
-    return last if perception == "last" else torch.ones_like(last)
+def _last_rows(reading: Reading, rows: dict[str, Rows], perception: str) -> dict[str, Rows]:
+    if perception == "none":
+        return {stream: torch.ones_like(part) for stream, part in rows.items()}
+    last = head_mean(reading.record.pick(reading.queries.rows[0]).map)
+    return carry({reading.stream: last}, reading.before)
 
 
 def _times_feedback(
     trace: Trace,
-    perception: list[tuple[Reading, Rows]],
+    perception: list[tuple[Reading, dict[str, Rows]]],
     feedback: Feedback,
     quadrature: Quadrature,
     steps: int,
@@ -135,6 +151,7 @@ def _times_feedback(
     readings = [reading for reading, _ in perception]
     factors = {} if feedback == "none" else integrated_feedback(trace, readings, quadrature, steps, baseline)
     return {
-        reading.stream: torch.einsum("brk,br->bk", rows * factors.get(reading.stream, 1.0), reading.queries.rows[1])
-        for reading, rows in perception
+        stream: torch.einsum("brk,br->bk", rows * factors.get(stream, 1.0), reading.queries.rows[1])
+        for reading, by_stream in perception
+        for stream, rows in by_stream.items()
     }

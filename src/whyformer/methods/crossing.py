@@ -5,7 +5,8 @@ from __future__ import annotations
 import torch
 
 from whyformer.axes import Mixing, Rows
-from whyformer.tracing.flow import Mix, Step, flow
+from whyformer.tracing.flow import Mix, Step, dense, flow, fold, records_of, select_records
+from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.trace import Trace
 
 
@@ -17,20 +18,20 @@ def joined_by_the_last(
     M_sq is the last attention from s to q, R_ss and R_qq are composed of what ran before it; `alone` leaves these out.
     """
     by_stream = flow(_within(steps), mixing, trace.start(), normalise_rows=normalise_rows)
-    last = {(record.query_stream, record.key_stream): record for step in steps for record in step}
+    last = {(record.query_stream, record.key_stream): record for record in records_of(steps)}
     for readout, record in ((readout, record) for readout in trace.readouts for record in last.values()):
         if record.query_stream != readout.stream or record.key_stream == readout.stream:
             continue
         row = readout.weights[:, None, :]
         if alone:
-            row = row @ mixing(record)
+            row = fold(row, record, mixing)
         else:
-            before = [step for step in steps if step[0].operation < record.operation]
+            before = _until(record, steps)
             own, other = (
                 composed(before, mixing, stream, trace, normalise_rows=normalise_rows)
                 for stream in (readout.stream, record.key_stream)
             )
-            row = row @ own.mT @ mixing(record) @ other
+            row = fold(row @ own.mT, record, mixing) @ other
         by_stream[record.key_stream] = by_stream.get(record.key_stream, 0.0) + row
     return by_stream
 
@@ -39,13 +40,18 @@ def composed(steps: list[Step], mixing: Mix, stream: str, trace: Trace, *, norma
     """The whole matrix (M_L + I)…(M_1 + I) of one stream's own attention, rows divided by their sum if asked."""
     mask, dtype = trace.masks[stream], trace.readout.weights.dtype
     product = torch.eye(mask.shape[1], dtype=dtype, device=mask.device).expand(len(mask), -1, -1)
-    for record in (record for step in steps for record in step if record.query_stream == record.key_stream == stream):
-        block = mixing(record) + torch.eye(mask.shape[1], dtype=dtype, device=mask.device)
+    own = (record for record in records_of(steps) if record.query_stream == record.key_stream == stream)
+    for record in own:
+        block = dense(record, mixing) + torch.eye(mask.shape[1], dtype=dtype, device=mask.device)
         product = (block / block.sum(dim=-1, keepdim=True) if normalise_rows else block) @ product
     return product
 
 
+def _until(record: AttentionRecord, steps: list[Step]) -> list[Step]:
+    """The steps that ran before a record."""
+    return list(select_records(steps, lambda other: other.operation < record.operation))
+
+
 def _within(steps: list[Step]) -> list[Step]:
     """The attention of streams to themselves."""
-    kept = (tuple(record for record in step if record.query_stream == record.key_stream) for step in steps)
-    return [step for step in kept if step]
+    return list(select_records(steps, lambda record: record.query_stream == record.key_stream))

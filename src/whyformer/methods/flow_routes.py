@@ -8,6 +8,7 @@ from torch import Tensor
 from whyformer.axes import State, StreamScores, TokenMask, TokenScores, at_least_float32
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.methods.registry import method
+from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import TILE, AttentionRecord
@@ -41,9 +42,16 @@ def flow_routes(trace: Trace, *, hops: int = 0, span: Tensor | None = None) -> S
 
 
 def _edge_shares(trace: Trace, sink: ReadOut) -> list[tuple[str, TokenScores]]:
-    """e_j of every block at a weighted sink, by the stream of the keys."""
-    records = [record for step in trace.steps_from(0) for record in step if record.query_stream == sink.stream]
-    return [(record.key_stream, edge_shares(record, sink)) for record in records]
+    """e_j of every block at a weighted sink, or at what its tokens were made of, by the stream of the keys."""
+    sinks, shares = {sink.stream: sink.weights[:, None]}, []
+    for step in reversed(trace.steps_from(0)):
+        if isinstance(step, Transfer):
+            sinks = {stream: rows for stream, rows in step.carry(sinks).items() if bool(rows.any())}
+            continue
+        for record in (record for record in step if record.query_stream in sinks):
+            own = ReadOut(record.query_stream, sinks[record.query_stream][:, 0])
+            shares.append((record.key_stream, edge_shares(record, own)))
+    return shares[::-1]
 
 
 def edge_shares(record: AttentionRecord, sink: ReadOut) -> TokenScores:
@@ -69,6 +77,8 @@ def _edge_proximities(record: AttentionRecord, sink: ReadOut, after: Tensor) -> 
     assert record.linear_value is not None
     assert record.output_weight is not None
     attention, values = _sink_attention(record, sink), record.linear_value()
+    if record.tokens is not None:
+        values = record.tokens.values_at_keys(values)
     heads, keys, width = values.shape[1:]
     outputs = record.output_weight.unflatten(-1, (heads, width))  # [channel, head, feature]
     near = torch.zeros_like(attention[:, 0])

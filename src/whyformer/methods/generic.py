@@ -9,8 +9,9 @@ import torch
 
 from whyformer.axes import Mixing, head_mean
 from whyformer.methods.registry import method
+from whyformer.models.joined import Transfer
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.flow import Mix, Step, flow
+from whyformer.tracing.flow import Mix, dense, flow
 from whyformer.tracing.mixing import HeadMean
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -50,11 +51,13 @@ def generic_attention(
 
     weighted: Mix = HeadMean(times_gradient=True) if clamp == "before" and relevances is None else product
     steps = trace.steps_from(first_block)
-    if not trace.question.family.attention:
+    # The rules between streams are for tokens that attend to each other, not for those that were made of others.
+    if not trace.question.family.attention or any(isinstance(step, Transfer) for step in steps):
         rows = flow(steps, weighted, trace.start())
         return Attribution({stream: row[:, 0] for stream, row in rows.items()}, remarks=remarks)
     relevance = start = _unrelated(trace)
     for step in steps:
+        assert not isinstance(step, Transfer)
         added = _added(step, weighted, relevance, normalise=normalise, self_factors=self_factors)
         relevance = relevance | {pair: relevance[pair] + part if aggregate else part for pair, part in added.items()}
     if aggregate:  # the identity says where the answer is read, not why
@@ -79,7 +82,7 @@ def _unrelated(trace: Trace) -> Relevance:
 
 
 def _added(
-    step: Step,
+    step: tuple[AttentionRecord, ...],
     weighted: Callable[[AttentionRecord], Mixing],
     relevance: Relevance,
     *,
@@ -89,7 +92,7 @@ def _added(
     """What the attention of one step adds to R, all of it from R as it was before the step."""
     added: Relevance = {}
     for record in step:
-        query, key, mixed = record.query_stream, record.key_stream, weighted(record)
+        query, key, mixed = record.query_stream, record.key_stream, dense(record, weighted)
         if query == key:  # Eq. 6-7
             parts = {(query, other): mixed @ matrix for (own, other), matrix in relevance.items() if own == query}
         else:  # Eq. 10-11

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from whyformer.axes import HEAD, KEY, Mixing, StreamScores
 from whyformer.methods.registry import method
+from whyformer.models.joined import Transfer
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.flow import fold
 from whyformer.tracing.path import Quadrature
@@ -47,19 +48,23 @@ def attention_gradient(trace: Trace, *, rows: Literal["readout", "mean"] = "read
     Read at the read-out's row, or as the mean over all tokens' `rows`. LeGrad itself takes the score from each block's
     own tokens; here it is the model's.
     """
-    weights = {readout.stream: readout.weights for readout in trace.readouts}
+    weights = trace.start()
     if rows == "mean":
-        weights = {stream: mask / mask.sum(dim=1, keepdim=True) for stream, mask in trace.masks.items()}
+        weights = {stream: (mask / mask.sum(dim=1, keepdim=True))[:, None] for stream, mask in trace.masks.items()}
     by_stream: dict[str, list[Tensor]] = {}
 
     def positive(tile: AttentionRecord) -> Mixing:
         is_read = tile.map > 0  # not padding, nor a token still to come
         return (tile.gradient.clamp(min=0) * is_read).mean(HEAD).to(trace.readout.weights.dtype)
 
-    for record in (record for step in reversed(trace.steps_from(0)) for record in step):  # gradients come from the end
-        if record.query_stream in weights:
-            row = weights[record.query_stream].to(trace.readout.weights.dtype)[:, None, :]
-            by_stream.setdefault(record.key_stream, []).append(fold(row, record, positive)[:, 0])
+    for step in reversed(trace.steps_from(0)):  # gradients come from the end
+        if isinstance(step, Transfer):
+            weights = step.carry(weights) if rows == "readout" else weights
+            continue
+        dtype, records = trace.readout.weights.dtype, [record for record in step if record.query_stream in weights]
+        rows_of = [(r.key_stream, fold(weights[r.query_stream].to(dtype), r, positive)[:, 0]) for r in records]
+        for stream, scores in trace.on_inputs(summed(rows_of)).items():
+            by_stream.setdefault(stream, []).append(scores)
     return {stream: torch.stack(parts).mean(dim=0) for stream, parts in by_stream.items()}
 
 

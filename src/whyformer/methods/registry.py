@@ -69,7 +69,8 @@ class Method:
             raise WhyformerError(f"{self.name} gave {kind}: return scores by stream, {{trace.readout.stream: scores}}.")
         attribution = result if isinstance(result, Attribution) else Attribution(result)
         self._check_scores(attribution, trace)
-        scores = {stream: at_least_float32(values.detach()) for stream, values in attribution.items()}
+        scores = attribution if self.reads.inputs != "none" else trace.on_inputs(dict(attribution))
+        scores = {stream: at_least_float32(values.detach()) for stream, values in scores.items()}
         return Attribution(scores, attribution.completeness, attribution.remarks)
 
     def _check_scores(self, attribution: Attribution, trace: Trace) -> None:

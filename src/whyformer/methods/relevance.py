@@ -6,7 +6,7 @@ from typing import Literal
 
 import torch
 
-from whyformer.axes import HEAD, QUERY, Mixing, head_mean
+from whyformer.axes import HEAD, Mixing, head_mean
 from whyformer.methods.crossing import joined_by_the_last
 from whyformer.methods.registry import method
 from whyformer.propagation.rules import MapRules, Rules
@@ -48,7 +48,7 @@ def partial_lrp(
     rows_of_streams = []
     for readout, record in trace.last_rows:
         positions, weights = readout.rows
-        rows = relevances[record].take_along_dim(positions[:, None, :, None], dim=QUERY).clamp(min=0)
+        rows = record.rows_at(relevances[record], positions).clamp(min=0)
         rows_of_streams.append(
             (record.key_stream, torch.einsum("brk,br->bk", rows.mean(HEAD).to(weights.dtype), weights))
         )

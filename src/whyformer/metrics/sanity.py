@@ -90,3 +90,15 @@ def pointing_game(maps: PixelScores, truth: PixelTruth) -> ExampleScores:
     highest = maps.masked_fill(~known, -torch.inf)
     tops = (highest == highest.amax(dim=(1, 2), keepdim=True)) & known
     return (tops & (truth == 1)).sum(dim=(1, 2)) / tops.sum(dim=(1, 2)).clamp(min=1)
+
+
+def mass_on_object(maps: PixelScores, truth: PixelTruth) -> ExampleScores:
+    """The share of the map's positive scores that lies on the object; of a map without any, the object's own share.
+
+    In the truth 1 is object, 0 background; elsewhere is unknown, and counts nothing.
+    """
+    known = (truth == 0) | (truth == 1)
+    positive = maps.clamp(min=0) * known
+    is_empty = positive.sum(dim=(1, 2), keepdim=True) == 0
+    positive = torch.where(is_empty, known.to(maps.dtype), positive)
+    return (positive * (truth == 1)).sum(dim=(1, 2)) / positive.sum(dim=(1, 2))

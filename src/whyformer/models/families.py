@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,11 +10,24 @@ from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
+from whyformer.models.joined import Operation, Place, Transfer
+from whyformer.models.pictures import (
+    Sight,
+    packed_pictures,
+    pooled_pictures,
+    queried_pictures,
+    shuffled_pictures,
+    tiled_pictures,
+    whole_pictures,
+)
 from whyformer.models.structure import base_model, main_input
+from whyformer.models.vision_language import arrange_pictures
+from whyformer.models.windows import mask_units, pyramid, shifted_windows
 
 NOTHING = ""  # scales nothing: the stream is no input, such as a detector's object queries
 
 Readout = str | Callable[[nn.Module], str] | None
+Arrange = Callable[[nn.Module, Inputs, Sequence[Operation]], Iterable[Place | Transfer]]
 
 
 @dataclass(frozen=True)
@@ -52,6 +65,10 @@ class Family:
             fits counts. Rows for the same part are taken in turn, and are one step: they read the same state.
         pads_to_limit: Whether every text is padded to the model's limit, without a mask (SigLIP reads its last
             position, padding or not).
+        arrange: For streams that are cut up or joined, such as windows or merged patches: the place of each attention
+            operation, in the order they ran, and between them what makes one stream of another; None where map b is
+            that of example b, and query i that of token i.
+        sight: For a decoder with pictures among its words: which patches its placeholder tokens stand for.
 
     Example:
         >>> whyformer.FAMILIES["my_bert"] = whyformer.Family("text", readout="first", scaled="embeddings")
@@ -65,6 +82,13 @@ class Family:
     attention: tuple[tuple[str, str, str], ...] = ()
     mask: str | None = "attention_mask"
     pads_to_limit: bool = False
+    arrange: Arrange | None = None
+    sight: Sight | None = None
+
+    @property
+    def is_one_stack(self) -> bool:
+        """Whether it is one stream whose tokens keep their places."""
+        return not self.attention and self.arrange is None
 
     @property
     def streams(self) -> tuple[Stream, ...]:
@@ -98,6 +122,19 @@ def _encoder_decoder(source: str, cross: str, embeddings: str = "embed_tokens") 
     )
 
 
+def _with_pictures(sight: Sight, *others: Stream) -> Family:
+    """A decoder with pictures among its words."""
+    return Family(
+        "text",
+        scaled="embed_tokens",
+        others=(Stream("image"), *others),
+        arrange=arrange_pictures(sight),
+        sight=sight,
+    )
+
+
+_WINDOWS = Family("image", mask=None, arrange=shifted_windows)
+_PYRAMID = Family("image", mask=None, arrange=pyramid)
 _CLASS_TOKEN_TEXT = Family("text", "first", "embeddings")
 _CLASS_TOKEN_IMAGE = _image_encoder("first")
 _TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True, mask="attention_mask")
@@ -142,6 +179,15 @@ FAMILIES: dict[str, Family] = {
     "clip": Family("image", mask=None, others=(_TEXT_TOWER,), attention=_TOWERS),
     "siglip": _SIGLIP,
     "siglip2": _SIGLIP,
+    "swin": _WINDOWS,
+    "swinv2": _WINDOWS,
+    "donut-swin": _WINDOWS,
+    "segformer": _PYRAMID,
+    "pvt": _PYRAMID,
+    "pvt_v2": _PYRAMID,
+    "glpn": _PYRAMID,
+    "cvt": _PYRAMID,
+    "hiera": Family("image", mask=None, arrange=mask_units),
     "lxmert": Family(
         "text",
         scaled="embeddings",
@@ -155,6 +201,19 @@ FAMILIES: dict[str, Family] = {
             ("encoder.layer.", "text", "text"),
         ),
     ),
+    "llava": _with_pictures(whole_pictures),
+    "paligemma": _with_pictures(whole_pictures),
+    "gemma3": _with_pictures(pooled_pictures),
+    "internvl": _with_pictures(shuffled_pictures),
+    "idefics3": _with_pictures(shuffled_pictures),
+    "smolvlm": _with_pictures(shuffled_pictures),
+    "qwen2_vl": _with_pictures(packed_pictures),
+    "qwen2_5_vl": _with_pictures(packed_pictures),
+    "qwen3_vl": _with_pictures(packed_pictures),
+    "llava_next": _with_pictures(tiled_pictures),
+    "llava_onevision": _with_pictures(tiled_pictures),
+    "blip-2": _with_pictures(queried_pictures, Stream("queries", scaled=NOTHING)),
+    "instructblip": _with_pictures(queried_pictures, Stream("queries", scaled=NOTHING)),
     "detr": _DETECTOR,
     "conditional_detr": _DETECTOR,
     "bart": _encoder_decoder("source", "encoder_attn"),
@@ -177,12 +236,12 @@ def family_of(model: nn.Module, inputs: Inputs) -> Family:
     """The model's row. A model outside the table is taken by its structure: one stream, read-out from the gradient.
 
     The table's own rows are for the stock heads alone: another head on the same encoder may read elsewhere. Those of
-    several streams leave that to the gradient, and are for every model that has all of them.
+    several streams, or of streams cut up, leave that to the gradient, and are for every model that has all of them.
     """
     kind = getattr(getattr(model, "config", None), "model_type", "")
     row = FAMILIES.get(kind)
     is_stock = type(model).__module__.startswith("transformers.") and type(model).__name__.endswith(_STOCK_HEADS)
-    if row is not None and (row is not _STOCK.get(kind) or (_has_all(model, row) if row.attention else is_stock)):
+    if row is not None and (row is not _STOCK.get(kind) or (is_stock if row.is_one_stack else _has_all(model, row))):
         return row
     name, _ = main_input(inputs)
     if name == "input_ids":

@@ -34,6 +34,8 @@ MODALITIES: dict[str, Modality] = {
 
 # Inputs that hold an entry for each word piece, or for each region.
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
+# Inputs that hold an entry for each picture, or for each patch of all pictures.
+PICTURE_INPUTS = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "image_sizes", "batch_num_images")
 REGION_INPUTS = ("visual_feats", "visual_pos", "visual_embeds", "visual_attention_mask", "visual_token_type_ids")
 
 _CHANNELS = {modality.stream: modality.channels for modality in MODALITIES.values()}

@@ -92,6 +92,9 @@ def patch_grid(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tu
     """Rows and columns of the patches among so many tokens of an image of this (height, width)."""
     if getattr(config_of(model), "backbone_config", None) is not None:
         return _feature_grid(image_size, tokens)
+    for rows, columns in (first_grid(model, image_size, fills_up=fills_up) for fills_up in (False, True)):
+        if rows * columns == tokens:
+            return rows, columns
     size = getattr(config_of(model), "patch_size", None)
     if size is None:
         convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
@@ -104,6 +107,17 @@ def patch_grid(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tu
     while rows * columns // merged**2 > tokens:  # hierarchical models merge patches on the way
         merged *= 2
     return rows // merged, columns // merged
+
+
+def first_grid(model: nn.Module, image_size: tuple[int, int], *, fills_up: bool = False) -> tuple[int, int]:
+    """Rows and columns of what the first convolution of a model makes; what is no whole patch may be filled up."""
+    convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
+    if convolution is None:
+        return 0, 0
+    size, stride, padding = convolution.kernel_size, convolution.stride, convolution.padding
+    sides = [side + (-side % step if fills_up else 0) for side, step in zip(image_size, stride, strict=True)]
+    rows, columns = ((sides[n] + 2 * int(padding[n]) - size[n]) // stride[n] + 1 for n in (0, 1))
+    return rows, columns
 
 
 def _feature_grid(image_size: tuple[int, int], tokens: int) -> tuple[int, int]:

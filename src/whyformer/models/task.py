@@ -8,6 +8,7 @@ from typing import Any, Literal
 
 from torch import nn
 
+from whyformer.models.families import FAMILIES
 from whyformer.models.modalities import REGION_INPUTS
 from whyformer.models.structure import is_detector
 
@@ -30,12 +31,14 @@ class Task:
         reads_text: Whether it is given a text.
         answer: "label", "detection", "similarity" of a picture and a text, or "next token".
         has_decoder: Whether a decoder writes about what an encoder has read.
+        sees_pictures_in_text: Whether pictures stand among the words that it reads, and it writes about them.
     """
 
     sees: Literal["picture", "regions"] | None
     reads_text: bool
     answer: Answer
     has_decoder: bool = False
+    sees_pictures_in_text: bool = False
 
     @property
     def sees_pictures(self) -> bool:
@@ -81,4 +84,6 @@ def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any) -> Task:
     elif is_detector(model):
         answer = "detection"
     has_decoder = writes and bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
-    return Task(sees, tokenizer is not None, answer, has_decoder)
+    row = FAMILIES.get(getattr(getattr(model, "config", None), "model_type", ""))
+    in_text = writes and sees == "picture" and row is not None and row.sight is not None
+    return Task(sees, tokenizer is not None, answer, has_decoder, in_text)

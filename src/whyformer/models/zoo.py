@@ -16,6 +16,7 @@ TASKS = {
     "ForQuestionAnswering": "answers a question about regions of a picture",
     "CLIPModel": "compares a picture with a text",
     "ForCausalLM": "writes the next word",
+    "LlavaForConditionalGeneration": "writes about a picture",
     "ForConditionalGeneration": "writes about a text",
 }
 

@@ -34,16 +34,25 @@ class PropagationMode(TorchFunctionMode):
     """While inside, operations keep what a rule needs; `using` a rule set, backward passes obey it.
 
     Parameters are constants. `precise` computes in float32 at least: relevance divides by sums that may be small. Where
-    the `rules` are known beforehand, operations that they say nothing of run as they are, and keep nothing.
+    the `rules` are known beforehand, operations that they say nothing of run as they are, and keep nothing. `examples`
+    says whose the entries of a first axis of some length are, where that is not clear (the pictures of several prompts).
     """
 
-    def __init__(self, model: nn.Module, batch: int, *, precise: bool = True, rules: Mapping[str, Rule] | None = None):
+    def __init__(
+        self,
+        model: nn.Module,
+        batch: int,
+        *,
+        precise: bool = True,
+        rules: Mapping[str, Rule] | None = None,
+        examples: Mapping[int, Tensor] | None = None,
+    ):
         super().__init__()
         self._known_rules = rules
         self.without_rule: set[str] = set()
         half = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
         self.half = None if half is None else str(half).removeprefix("torch.")
-        self._batch, self.precise = batch, precise
+        self._batch, self.precise, self._examples = batch, precise, examples or {}
         device = device_of(model)
         self._autocast = torch.autocast(device.type, enabled=False) if precise else nullcontext()
         self._rules: Mapping[str, Rule] = {}
@@ -187,7 +196,9 @@ class PropagationMode(TorchFunctionMode):
         with torch.enable_grad():
             own_args, own_kwargs = with_inputs(inputs)
             output = _exact(name, function, own_args, own_kwargs)
-        operation = Operation(kind, function, with_inputs, inputs, output, self._batch, **details)
+        operation = Operation(
+            kind, function, with_inputs, inputs, output, self._batch, examples=self._examples, **details
+        )
         result: Tensor = _RuledOperation.apply(self, operation, changes, *given)
         self.has_ambiguous_axis |= kind == "add" and operation.has_ambiguous_axis
         if self._known_rules is not None and self._known_rules.get(kind) in BY_GRADIENT and not changes:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
 
@@ -43,6 +43,7 @@ class Operation:
     inputs: tuple[Tensor, ...]
     output: Tensor
     batch: int
+    examples: Mapping[int, Tensor] = field(default_factory=dict, kw_only=True)
     source: int = 0
     map: int = 0
     form: Linear | None = None
@@ -144,6 +145,9 @@ class Operation:
 
     def per_example(self, x: Tensor) -> Tensor:
         """The sum over each example, shaped so that it multiplies `x`."""
+        if (examples := self.examples.get(len(x))) is not None:
+            sums = x.new_zeros(self.batch).index_add(0, examples, x.flatten(1).sum(dim=1))
+            return sums[examples].reshape(-1, *[1] * (x.dim() - 1))
         if self.examples_second:
             return x.sum(dim=[n for n in range(x.dim()) if n != 1], keepdim=True)
         if len(x) % self.batch:
@@ -184,7 +188,7 @@ def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[s
         return Linear(0, 1, F.linear, lambda s, w, _: s @ w, 2 if len(inputs) > 2 else None)
     if name == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
         return Linear(1, 2, torch.matmul, lambda s, w, _: s @ w.mT, 0)
-    if name in ("conv1d", "conv2d"):
+    if name in ("conv1d", "conv2d", "conv3d"):
         return _convolution(name, len(inputs) > 2, kwargs)
     if "grouped_mm" in name:
         return _grouped(kwargs["offs"])

@@ -30,6 +30,7 @@ from whyformer.scenes.language import (
     questions_about,
     texts,
 )
+from whyformer.scenes.prompts import PROMPTS, VOCABULARY, Dialogues, dialogues
 from whyformer.scenes.region_features import FEATURES, RegionBatch, regions
 from whyformer.scenes.world import (
     COLOURS,
@@ -50,11 +51,14 @@ __all__ = [
     "FEATURES",
     "KINDS",
     "LABELS",
+    "PROMPTS",
     "SHAPES",
     "SIDE",
     "SIZES",
     "THINGS",
+    "VOCABULARY",
     "WORDS",
+    "Dialogues",
     "Example",
     "Pictures",
     "Questions",
@@ -65,6 +69,7 @@ __all__ = [
     "captions",
     "clear_things",
     "descriptions",
+    "dialogues",
     "edit_things",
     "example",
     "pictures",

@@ -192,10 +192,10 @@ def questions_about(scenes: Scenes, kind: PerScene, about: Int[Tensor, "scene 2"
         no + 1 + len(ROWS) + at_first("column"),
     ]
     answer = torch.stack(choices, dim=1).gather(1, kind[:, None])[:, 0]
-    slots = _slots(scenes, first, second, answer)
+    slots = slot_words(scenes, first, second, answer)
     words, truth = _fill(_QUESTIONS, kind, slots)
     replies, _ = _fill(_REPLIES, kind, slots)
-    return Questions(words, truth, _either(first, second), kind, answer, replies, about)
+    return Questions(words, truth, either(first, second), kind, answer, replies, about)
 
 
 def captions(scenes: Scenes, rng: Generator) -> Sentences:
@@ -222,8 +222,8 @@ def captions(scenes: Scenes, rng: Generator) -> Sentences:
     down = 2 + (at_first("row") < at_second("row")).logical_not().long()
     can = torch.stack([part.flatten(1).gather(1, pair[:, None])[:, 0] for part in (beside, over)], dim=1)
     is_down = torch.multinomial(can.float(), 1, generator=rng)[:, 0].bool()
-    words, truth = _fill(_CAPTIONS, torch.where(is_down, down, across), _slots(scenes, first, second, None))
-    return Sentences(words, truth, _either(first, second))
+    words, truth = _fill(_CAPTIONS, torch.where(is_down, down, across), slot_words(scenes, first, second, None))
+    return Sentences(words, truth, either(first, second))
 
 
 def descriptions(scenes: Scenes, about: Questions | None = None) -> Sentences:
@@ -247,7 +247,7 @@ def descriptions(scenes: Scenes, about: Questions | None = None) -> Sentences:
     clauses, marks = [], []
     for place in range(THINGS):
         thing = order[:, place]
-        words, _ = _fill(_CLAUSE, torch.zeros_like(thing), _slots(scenes, thing, thing, None))
+        words, _ = _fill(_CLAUSE, torch.zeros_like(thing), slot_words(scenes, thing, thing, None))
         real = scenes.is_object.gather(1, thing[:, None])
         clauses.append(words * real)
         marks.append(_clause_truth(thing, about) & real)
@@ -256,11 +256,12 @@ def descriptions(scenes: Scenes, about: Questions | None = None) -> Sentences:
     return Sentences(torch.cat(clauses, dim=1)[:, :length], torch.cat(marks, dim=1).view(count, -1)[:, :length], things)
 
 
-def texts(words: WordIds) -> list[str]:
+def texts(words: WordIds, vocabulary: tuple[str, ...] = WORDS) -> list[str]:
     """Sentences as strings.
 
     Args:
-        words: [scene, word]: indices into WORDS, such as `Sentences.words`.
+        words: [scene, word]: indices into the vocabulary, such as `Sentences.words`.
+        vocabulary: The words that are counted: those of `dialogues` are of VOCABULARY, all others of WORDS.
 
     Returns:
         One string per scene.
@@ -271,13 +272,12 @@ def texts(words: WordIds) -> list[str]:
         >>> texts(torch.tensor([[WORDS.index(word) for word in ("what", "colour", "?")]]))
         ['what colour?']
     """
-    return [_joined(line) for line in words.tolist()]
+    return [_joined([vocabulary[word] for word in line if word]) for line in words.tolist()]
 
 
-def _joined(line: list[int]) -> str:
+def _joined(line: list[str]) -> str:
     """Words with spaces between them, but none in front of a punctuation mark."""
-    text = " ".join(WORDS[word] for word in line if word)
-    return text.replace(" ?", "?").replace(" .", ".")
+    return " ".join(line).replace(" ?", "?").replace(" .", ".")
 
 
 def _clause_truth(thing: PerScene, about: Questions | None) -> Bool[Tensor, "scene word"]:
@@ -303,7 +303,7 @@ def _picker(scenes: Scenes, thing: PerScene) -> Callable[[str], Tensor]:
     return lambda name: getattr(scenes, name).gather(1, thing[:, None])[:, 0]
 
 
-def _slots(scenes: Scenes, first: Tensor, second: Tensor, answer: Tensor | None) -> Int[Tensor, "scene slot"]:
+def slot_words(scenes: Scenes, first: Tensor, second: Tensor, answer: Tensor | None) -> Int[Tensor, "scene slot"]:
     """The word for each of SLOTS. Clutter has no words: its clauses are blanked afterwards."""
     at_first, at_second = (_picker(scenes, thing) for thing in (first, second))
 
@@ -330,7 +330,7 @@ def _fill(template: _Template, number: Tensor, slots: Tensor) -> tuple[WordIds, 
     return torch.where(words < 0, slots.gather(1, (-1 - words).clamp(min=0)), words), truth
 
 
-def _either(first: Tensor, second: Tensor) -> Bool[Tensor, "scene thing"]:
+def either(first: Tensor, second: Tensor) -> Bool[Tensor, "scene thing"]:
     """Whether a thing is the first or the second."""
     place = torch.arange(THINGS, device=first.device)
     return (place == first[:, None]) | (place == second[:, None])

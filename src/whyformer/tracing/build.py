@@ -11,15 +11,17 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import KEY, QUERY, Inputs, by_head
+from whyformer.axes import KEY, Inputs, by_head
+from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
+from whyformer.models.joined import Operation, Place, Transfer
 from whyformer.models.structure import heads_of, labels_of, layers_of, main_input, unwrapped
 from whyformer.propagation.mode import Backward, PropagationMode, backward_mode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
 from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, NoStack, find_blocks, way_back
 from whyformer.tracing.checks import check_model, check_records, has_records
-from whyformer.tracing.flow import Step
+from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.gradients import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.tracing.graph import Graph, ends_of
 from whyformer.tracing.kernels import KEPT
@@ -30,7 +32,7 @@ from whyformer.tracing.record import AttentionRecord, GradientSource
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 from whyformer.tracing.several import as_examples, check_scores
-from whyformer.tracing.streams import places, reaching, steps_of
+from whyformer.tracing.streams import latest, places, reaching, steps_of
 from whyformer.tracing.tags import Tap
 from whyformer.tracing.trace import Trace
 
@@ -82,8 +84,10 @@ def trace(
     check_model(model, reads)
     with torch.inference_mode(False):
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
-        batch = len(main_input(inputs)[1])
-        question = Question(model, inputs, family_of(model, inputs), _no_score, batch, backward)
+        family = family_of(model, inputs)
+        bridge = bridge_of(model, inputs, family.sight) if family.sight and "pixel_values" in inputs else None
+        batch = len(main_input(inputs)[1]) if bridge is None else bridge.batch
+        question = Question(model, inputs, family, _no_score, batch, backward, bridge=bridge)
         blocks = _blocks(question, reads, checkpoint)
         question = replace(question, by_blocks=blocks is not None)
         recorder, mode = _recorder(question, reads, by_blocks=blocks is not None)
@@ -97,7 +101,7 @@ def trace(
         resolved = resolve_target(target, output, labels_of(model) if labels is None else labels, model, inputs)
         check_scores(len(resolved.names), question, reads)
         question = replace(question, score=resolved.score)
-        steps = _steps(question, recorder) if has_records(model, recorder, batch) else ()
+        steps = _steps(question, recorder) if has_records(model, recorder, batch, question.family) else ()
         graph = _graph(question, recorder, output, leaves, mode, blocks) if reads.has_relevance or leaves else None
         if blocks is not None:
             score = question.score(output)
@@ -115,7 +119,7 @@ def trace(
 
 def _blocks(question: Question, reads: Reads, checkpoint: bool | None) -> BlockPass | None:
     """The pass that goes back block by block, where that is wanted and the model is a stack of blocks."""
-    is_one_stack = not question.family.attention and not reads.is_last and reads.relevances == "none"
+    is_one_stack = question.family.is_one_stack and not reads.is_last and reads.relevances == "none"
     blocks = find_blocks(question.model) if is_one_stack and reads.has_graph else ()
     if not blocks or checkpoint is False:
         return None
@@ -131,17 +135,18 @@ def _with_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.devic
         source = BlockMap(record.source.shape, record.source.dtype, device, blocks, record.operation)
         return replace(record, source=source, gradient_source=BlockGradient(blocks, record.operation))
 
-    return tuple(tuple(lazy(record) for record in step) for step in steps)
+    return each_record(steps, lazy)
 
 
 def _recorder(question: Question, reads: Reads, *, by_blocks: bool) -> tuple[Recorder, PropagationMode | None]:
     """What records the forward pass, and the mode that can take it back by other rules, where one is needed."""
     model, batch = question.model, question.batch
     # What reads the last map alone lets the blocks before it run on the fused kernels.
-    is_last = reads.is_last and not question.family.attention
+    is_last = reads.is_last and question.family.is_one_stack
     start = max(0, (layers_of(model) or 1) - 1) if is_last else 0
     if reads.has_relevance:
-        mode: PropagationMode | None = PropagationMode(model, batch, precise=reads.precise)
+        examples = None if question.bridge is None else question.bridge.row_examples()
+        mode: PropagationMode | None = PropagationMode(model, batch, precise=reads.precise, examples=examples)
     else:
         mode = backward_mode(model, batch, question.backward) if reads.has_graph else None
     recorder = Recorder(
@@ -174,7 +179,7 @@ def _run(
     with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
         output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
     if not (with_leaves and "input_ids" in question.inputs):  # what reads a text itself needs no map of it
-        check_records(question.model, recorder, question.batch)
+        check_records(question.model, recorder, question.batch, question.family)
     return output, leaves
 
 
@@ -195,28 +200,49 @@ def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
     """The records that can reach the answer, in steps."""
     paths = _paths(question.model, recorder.taps)
     first = recorder.seen - len(recorder.taps)
-    placed = places(question.family, paths, first)
-    records = []
-    for number, (tap, path, place) in enumerate(zip(recorder.taps, paths, placed, strict=True)):
-        attention = tap.attention(question.batch)
-        is_cross = place.query_stream != place.key_stream
-        record = AttentionRecord(
-            path=path,
-            block=place.block,
-            query_stream=place.query_stream,
-            key_stream=place.key_stream,
-            source=attention,
-            value=None if tap.value is None else by_head(tap.value, question.batch),
-            value_weight=tap.value_weight(question.batch),
-            output_weight=tap.projection(),
-            output_scale=tap.scale(question.batch, attention.shape[QUERY]),
-            key_state=tap.state(question.batch, attention.shape[KEY if is_cross else QUERY], of_keys=is_cross),
-            query_states=tap.states(question.batch, attention.shape[QUERY], is_cross=is_cross),
-            linear_value=tap.linear_value(question.batch, attention.shape[KEY]),
-            operation=first + number,
-        )
-        records.append((record, place))
-    return reaching(steps_of(records), [stream.name for stream in question.family.streams if stream.is_read])
+    operations = [
+        Operation(path, tap.attention(question.batch).shape) for path, tap in zip(paths, recorder.taps, strict=True)
+    ]
+    parts = places(question.model, question.inputs, question.family, operations, first)
+    seen = enumerate(zip(recorder.taps, paths, strict=True), first)
+    steps = steps_of(
+        part if isinstance(part, Transfer) else (_record(question, part, *next(seen)), part) for part in parts
+    )
+    return reaching(steps, [latest(stream.name, steps) for stream in question.family.streams if stream.is_read])
+
+
+def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap, str]) -> AttentionRecord:
+    """What is known of an attention operation, in the order of its maps."""
+    (tap, path), batch, tokens = tapped, question.batch, place.tokens
+    attention = tap.attention(batch)
+    maps, is_cross = attention.shape[0], place.query_stream != place.key_stream
+    linear_value = tap.linear_value(maps, attention.shape[KEY])
+    queries, keys = attention.shape[2:] if tokens is None else tokens.lengths
+    of_queries, of_keys = place.states or (None, None)
+    scale = tap.scale(batch, queries, of_queries)
+    state = tap.state(batch, keys if is_cross else queries, of_keys if is_cross else of_queries, of_keys=is_cross)
+    if tokens is not None:
+        scale = None if scale is None else tokens.state_of_queries(scale[..., None])[..., 0]
+        state = None if state is None else tokens.state_of_keys(state)
+        at_tokens = tap.linear_value(batch, keys) if linear_value is None else None
+        if at_tokens is not None:
+            linear_value = replace(at_tokens, source=tokens.state_of_keys(at_tokens.source))
+    return AttentionRecord(
+        path=path,
+        block=place.block,
+        query_stream=place.query_stream,
+        key_stream=place.key_stream,
+        source=attention,
+        value=None if tap.value is None else by_head(tap.value, maps),
+        value_weight=tap.value_weight(maps),
+        output_weight=tap.projection(),
+        output_scale=scale,
+        key_state=state,
+        query_states=tap.states(batch, queries, of_queries, is_cross=is_cross),
+        linear_value=linear_value,
+        operation=operation,
+        tokens=tokens,
+    )
 
 
 def _paths(model: nn.Module, taps: list[Tap]) -> list[str]:
@@ -235,9 +261,9 @@ def _with_gradients(
     Attention that does not reach the answer, such as an unused pooling head, is no part of it.
     """
     score, first = question.score(output), recorder.seen - len(recorder.taps)
-    records = [record for step in steps for record in step]
+    records = list(records_of(steps))
     by_number: list[GradientSource | None]
-    if reads.is_last and not question.family.attention:
+    if reads.is_last and question.family.is_one_stack:
         by_number = last_gradient(score, recorder.taps, question.batch, question.backward, keep=reads.has_relevance)
     else:
         wanted = _last_of_each(records) if reads.is_last else records
@@ -251,12 +277,8 @@ def _with_gradients(
         reached = [record for record in wanted if record.operation < first + len(by_number)]
         if not reached or any(by_number[record.operation - first] is None for record in reached):
             raise HiddenGradient
-    kept = (tuple(r for r in step if r.operation < first + len(by_number)) for step in steps)
-    return tuple(
-        tuple(replace(record, gradient_source=by_number[record.operation - first]) for record in step)
-        for step in kept
-        if step
-    )
+    kept = select_records(steps, lambda record: record.operation < first + len(by_number))
+    return each_record(kept, lambda record: replace(record, gradient_source=by_number[record.operation - first]))
 
 
 def _last_of_each(records: list[AttentionRecord]) -> list[AttentionRecord]:

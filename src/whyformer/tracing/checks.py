@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
-from whyformer.models.families import FAMILIES, ROW_TO_WRITE
+from whyformer.models.families import FAMILIES, ROW_TO_WRITE, Family
 from whyformer.models.structure import config_of, layers_of
 from whyformer.models.weights import hidden_layer, passes_gradients
 from whyformer.tracing.reads import Reads
@@ -62,7 +62,7 @@ class NoMaps(UnsupportedModel):
     """Not every layer of the model has an attention map that can be recorded."""
 
 
-def check_records(model: nn.Module, recorder: Recorder, batch: int) -> None:
+def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Family) -> None:
     """Refuse a forward pass whose attention was not all seen, or does not tell examples apart."""
     name = type(model).__name__
     layers = layers_of(model)
@@ -84,16 +84,16 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int) -> None:
             f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
         )
     rows, *others = recorder.taps[-1].map.shape
-    if not recorder.taps[-1].is_folded and len(others) == 3 and rows != batch:
+    if not recorder.taps[-1].is_folded and len(others) == 3 and rows != batch and family.arrange is None:
         raise UnsupportedModel(
             f"The last map of {name} has {rows} rows for {batch} examples: its windows are no single stream."
         )
 
 
-def has_records(model: nn.Module, recorder: Recorder, batch: int) -> bool:
+def has_records(model: nn.Module, recorder: Recorder, batch: int, family: Family) -> bool:
     """Whether the recorded attention is that of the whole model, token by token."""
     try:
-        check_records(model, recorder, batch)
+        check_records(model, recorder, batch, family)
     except UnsupportedModel:
         return False
     return True

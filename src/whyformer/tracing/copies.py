@@ -10,15 +10,18 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from whyformer.axes import Inputs
+from whyformer.models.modalities import PICTURE_INPUTS
 
 
 def repeat_inputs(inputs: Inputs, times: int, batch: int) -> Inputs:
     """The inputs, each that has an entry per example so many times one after the other."""
-    return {name: _repeat(value, times, batch) for name, value in inputs.items()}
+    return {name: _repeat(name, value, times, batch) for name, value in inputs.items()}
 
 
-def _repeat(value: Any, times: int, batch: int) -> Any:
-    if times == 1 or not isinstance(value, Tensor) or value.dim() == 0 or len(value) != batch:
+def _repeat(name: str, value: Any, times: int, batch: int) -> Any:
+    if times == 1 or not isinstance(value, Tensor) or value.dim() == 0:
+        return value
+    if len(value) != batch and name not in PICTURE_INPUTS:  # of which an example may have several, or none
         return value
     return value.repeat(times, *[1] * (value.dim() - 1))
 

@@ -4,32 +4,40 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from whyformer.axes import Rows, TokenScores, head_mean
 from whyformer.errors import UnsupportedModel
+from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
-from whyformer.tracing.flow import Mix, Step, flow
+from whyformer.tracing.flow import Mix, Step, carry, flow, records_of
 from whyformer.tracing.path import Quadrature, integrated_map_gradients, nodes_and_weights
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.scaling import Baseline
-from whyformer.tracing.streams import connected
+from whyformer.tracing.streams import connected, joined
 from whyformer.tracing.trace import Trace
 
 
 @dataclass(frozen=True)
 class Reading:
-    """A stream, the last attention that reads it, and how much each query of that attention counts for the answer."""
+    """A stream, the last attention that reads it, and how much each query of that attention counts for the answer.
+
+    A stream and those that it is made of count as one: their tokens are the same, merged or put elsewhere. What makes
+    it of them is among the steps `before`.
+    """
 
     stream: str
     record: AttentionRecord
     queries: ReadOut
+    before: tuple[Step, ...] = ()
 
 
-def perceive(trace: Trace, steps: list[Step], mixing: Mix) -> list[tuple[Reading, Rows]]:
+def perceive(trace: Trace, steps: list[Step], mixing: Mix) -> list[tuple[Reading, dict[str, Rows]]]:
     """For each stream the last attention that reads it, with the rows of P, one for each query that counts.
 
     P starts at the queries of that attention; how much each of them counts is what flows on from it to the answer.
+    Where the stream is made of others, the rows are on their tokens.
     """
     for streams in connected(steps):
         read = [readout.stream for readout in trace.readouts if readout.stream in streams]
@@ -38,14 +46,20 @@ def perceive(trace: Trace, steps: list[Step], mixing: Mix) -> list[tuple[Reading
                 f"The answer is read in {' and '.join(read)}, which attend to each other: no attention is the last "
                 "of both. rollout and generic_attention work on it."
             )
-    last = {record.key_stream: (number, record) for number, step in enumerate(steps) for record in step}
+    same_tokens = {stream: group for group in joined(steps) for stream in group}
+    last = {
+        same_tokens[record.key_stream]: (number, record)
+        for number, step in enumerate(steps)
+        for record in records_of([step])
+    }
     readings = []
-    for stream, (number, record) in last.items():
+    for streams, (number, record) in last.items():
         queries = ReadOut(record.query_stream, _weight_of_queries(trace, record, steps[number + 1 :], mixing))
         positions, _ = queries.rows
-        start = {queries.stream: queries.one_hot(positions)}
-        rows = flow([*steps[:number], (record,)], mixing, start)[stream]
-        readings.append((Reading(stream, record, queries), rows + start.get(stream, 0.0)))
+        start, before = {queries.stream: queries.one_hot(positions)}, tuple(steps[:number])
+        rows, kept = flow([*before, (record,)], mixing, start), carry(start, before)
+        own = {stream: rows[stream] + kept.get(stream, 0.0) for stream in rows if stream in streams}
+        readings.append((Reading(record.key_stream, record, queries, before), own))
     return readings
 
 
@@ -53,7 +67,7 @@ def _weight_of_queries(trace: Trace, record: AttentionRecord, later: list[Step],
     """What flows back from the answer, through the steps after a record, to its queries."""
     start = trace.start()
     moved = flow(later, mixing, start)[record.query_stream]
-    return (moved + start.get(record.query_stream, 0.0))[:, 0]
+    return (moved + carry(start, later).get(record.query_stream, 0.0))[:, 0]
 
 
 def integrated_feedback(
@@ -62,7 +76,8 @@ def integrated_feedback(
     """F of each stream at the queries that count (BI Eq. 17).
 
     It is the integrated gradient of the last map that reads the stream, clamped per head, head mean. Streams that
-    attend to each other are scaled together, towers apart.
+    attend to each other are scaled together, towers apart. A token that became part of another has the feedback of
+    that one.
     """
     nodes, weights = nodes_and_weights(quadrature, steps)
     by_stream: dict[str, Rows] = {}
@@ -70,9 +85,20 @@ def integrated_feedback(
         inside = [reading for reading in readings if reading.stream in streams]
         if not inside:  # first_block left a tower without any
             continue
-        rows = {reading.record.operation: reading.queries.rows[0] for reading in inside}
+        rows = [(reading.record, reading.queries.rows[0]) for reading in inside]
         sums = integrated_map_gradients(
             trace.question, rows, list(streams), nodes, weights, baseline, trace.copies_at_once
         )
-        by_stream |= {r.stream: head_mean(sums[r.record.operation].clamp(min=0)) for r in inside}
+        for reading in inside:
+            feedback = head_mean(sums[reading.record.operation].clamp(min=0))
+            by_stream |= _at_parts({reading.stream: feedback}, reading.before)
     return by_stream
+
+
+def _at_parts(feedback: dict[str, Rows], before: tuple[Step, ...]) -> dict[str, Rows]:
+    """The feedback of tokens at those that they were made of: the mean of all that each became part of."""
+    if not any(isinstance(step, Transfer) for step in before):
+        return feedback
+    sums = carry(feedback, before)
+    counts = carry({stream: torch.ones_like(rows) for stream, rows in feedback.items()}, before)
+    return {stream: rows / counts[stream].where(counts[stream] > 0, 1.0) for stream, rows in sums.items()}

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import torch
 
 from whyformer.axes import Mixing, Rows
+from whyformer.models.joined import Transfer
 from whyformer.tracing.fused import fold_on_chip
 from whyformer.tracing.record import AttentionRecord
 
-Step = tuple[AttentionRecord, ...]
+# Attention operations that read the same state, or what makes one stream of another between them.
+Step = tuple[AttentionRecord, ...] | Transfer
 Mix = Callable[[AttentionRecord], Mixing]  # M of a record, or of a tile of it
 
 
@@ -25,11 +27,14 @@ def flow(
 
     The start itself, which the residual connections hand down unmixed, is left out of the result: it says where the
     answer is read, not why. The records of one step read the same state. `normalise_rows` divides each row of M + I
-    by its sum.
+    by its sum. Where one stream was made of another, r ← r · B on the way (a merge of patches, a bridge).
     """
     kept = dict(start)
     moved = {stream: torch.zeros_like(rows) for stream, rows in start.items()}
     for step in reversed(steps):
+        if isinstance(step, Transfer):
+            kept, moved = step.carry(kept), step.carry(moved)
+            continue
         records = [record for record in step if record.query_stream in moved]
         if normalise_rows:
             for stream, total in _row_sums(records, mixing).items():
@@ -45,7 +50,45 @@ def flow(
     return moved
 
 
+def carry(rows: dict[str, Rows], steps: Sequence[Step]) -> dict[str, Rows]:
+    """What the rows become on the way through steps whose attention adds nothing."""
+    for step in reversed(steps):
+        rows = step.carry(rows) if isinstance(step, Transfer) else rows
+    return rows
+
+
+def records_of(steps: Iterable[Step]) -> Iterator[AttentionRecord]:
+    """The attention records of steps, in their order."""
+    return (record for step in steps if not isinstance(step, Transfer) for record in step)
+
+
+def each_record(steps: Iterable[Step], change: Callable[[AttentionRecord], AttentionRecord]) -> tuple[Step, ...]:
+    """The steps with every record changed."""
+    return tuple(step if isinstance(step, Transfer) else tuple(map(change, step)) for step in steps)
+
+
+def select_records(steps: Iterable[Step], is_kept: Callable[[AttentionRecord], bool]) -> tuple[Step, ...]:
+    """The steps with some of their records, without those that are left empty."""
+    parts = (step if isinstance(step, Transfer) else tuple(filter(is_kept, step)) for step in steps)
+    return tuple(part for part in parts if part)
+
+
 def fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
+    """rows @ mixing(record), between the tokens that its maps are about."""
+    if record.tokens is None:
+        return _fold(rows, record, mixing)
+    return record.tokens.to_keys(_fold(record.tokens.of_queries(rows), record, mixing))
+
+
+def dense(record: AttentionRecord, mixing: Mix) -> Mixing:
+    """mixing(record) as one matrix between all tokens of its streams."""
+    if record.tokens is None:
+        return mixing(record)
+    positions = torch.arange(record.lengths[0], device=record.source.device).expand(record.batch, -1)
+    return record.tokens.rows_at(mixing(record)[:, None], positions)[:, 0]
+
+
+def _fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
     """rows @ mixing(record), tile by tile, or on chip: a map that is not kept is never whole."""
     folded = fold_on_chip(rows, record, mixing)
     if folded is not None:
@@ -65,7 +108,12 @@ def _row_sums(records: Iterable[AttentionRecord], mixing: Mix) -> dict[str, Rows
     """Per query stream, the sum of each row of M + I."""
     sums: dict[str, Rows] = {}
     for record in records:
-        stream = record.query_stream
-        total = torch.cat([mixing(tile).sum(dim=-1) for _, tile in record.tiles()], dim=1)
-        sums[stream] = sums.get(stream, 1) + total.unsqueeze(1)
+        stream, tokens = record.query_stream, record.tokens
+        if tokens is None:
+            total = torch.cat([mixing(tile).sum(dim=-1) for _, tile in record.tiles()], dim=1).unsqueeze(1)
+        else:
+            is_token = (tokens.keys >= 0)[:, None]
+            parts = [(mixing(tile) * is_token).sum(dim=-1) for _, tile in record.tiles()]
+            total = tokens.to_queries(torch.cat(parts, dim=1).unsqueeze(1))
+        sums[stream] = sums.get(stream, 1) + total
     return sums

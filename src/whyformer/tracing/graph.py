@@ -17,7 +17,6 @@ from whyformer.targets.scores import Score
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.blocks import BlockPass, WayBack
 from whyformer.tracing.gradients import HiddenGradient, grad_of_each
-from whyformer.tracing.path import sum_channels
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.scaling import Leaf
 from whyformer.tracing.tags import Tap
@@ -105,7 +104,7 @@ class Graph:
         parts = self._relevance([leaf.value for leaf in self.leaves.values()], rules, strict=strict)
         scores = self._by_stream(parts)
         # The reference's "lrp" doubles what it hands on; with pixels, positions and class tokens have their share.
-        adds_up = rules != "lrp" and "pixels" not in scores
+        adds_up = rules != "lrp" and not self._has_pixels
         completeness = incompleteness(scores, *self._starts(rules)) if adds_up else None
         return Attribution(scores, completeness, self._remarks(rules))
 
@@ -120,8 +119,16 @@ class Graph:
             )
         parts = [None if part is None else part * x for part, x in zip(gradients, leaves, strict=True)]
         scores = self._by_stream(parts)
-        adds_up = backward != "gradient" and "pixels" not in scores
+        adds_up = backward != "gradient" and not self._has_pixels
         return Attribution(scores, incompleteness(scores, self.score.detach()) if adds_up else None)
+
+    def _nothing(self, leaf: Leaf) -> Tensor:
+        """Zeros for an input that the scores do not depend on."""
+        return torch.zeros_like(leaf.value).repeat(len(self.score) // self.batch, *[1] * (leaf.value.dim() - 1))
+
+    @property
+    def _has_pixels(self) -> bool:
+        return any(stream == "pixels" or leaf.by_patch is not None for stream, leaf in self.leaves.items())
 
     def _starts(self, rules: Rules) -> list[Tensor]:
         """The relevance that each end starts with."""
@@ -175,9 +182,7 @@ class Graph:
 
     def _by_stream(self, parts: Sequence[Tensor | None]) -> StreamScores:
         return {
-            stream: sum_channels(stream, leaf.value.new_zeros(len(self.score), *leaf.value.shape[1:]))
-            if part is None
-            else sum_channels(stream, part)
+            stream: leaf.scores(stream, self._nothing(leaf) if part is None else part)
             for (stream, leaf), part in zip(self.leaves.items(), parts, strict=True)
         }
 

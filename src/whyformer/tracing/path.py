@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 from typing import Literal
@@ -11,9 +11,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores, TokenScores, at_least_float32
+from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores, at_least_float32
 from whyformer.errors import WhyformerError
-from whyformer.models.modalities import channel_axis
 from whyformer.models.weights import readable_weights
 from whyformer.propagation.mode import PropagationMode, backward_mode, using_backward
 from whyformer.tracing.blocks import BlockPass, find_blocks, way_back
@@ -21,7 +20,7 @@ from whyformer.tracing.copies import split_output
 from whyformer.tracing.frozen import Frozen
 from whyformer.tracing.gradients import gradients
 from whyformer.tracing.question import Question
-from whyformer.tracing.record import GradientSource
+from whyformer.tracing.record import AttentionRecord, GradientSource
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 
@@ -51,24 +50,34 @@ def nodes_and_weights(quadrature: Quadrature, steps: int) -> tuple[Tensor, Tenso
 
 def integrated_map_gradients(
     question: Question,
-    rows: Mapping[int, Positions],
+    rows: Sequence[tuple[AttentionRecord, Positions]],
     streams: Sequence[str],
     nodes: Tensor,
     weights: Tensor,
     baseline: str | Tensor,
     inputs_at_once: int,
 ) -> dict[int, AttentionMap]:
-    """For each operation of `rows`, the weighted sum over the path's nodes of its map's gradient, those rows only."""
+    """By operation, the weighted sum over the path's nodes of a map's gradient, its rows at some positions only."""
     copies = max(1, inputs_at_once // question.batch)
     sums: dict[int, AttentionMap] = {}
+    operations = [record.operation for record, _ in rows]
     for scales, share in zip(nodes.split(copies), weights.split(copies), strict=True):
-        by_operation = gradients_at(question, list(rows), streams, scales, baseline)
-        for (operation, positions), gradient in zip(rows.items(), by_operation, strict=True):
-            picked = gradient.pick(positions.repeat(len(scales), 1))()
+        by_operation = gradients_at(question, operations, streams, scales, baseline)
+        for (record, positions), gradient in zip(rows, by_operation, strict=True):
+            operation = record.operation
+            picked = _rows_at(gradient, record, positions.repeat(len(scales), 1), len(scales))
             stacked = at_least_float32(picked).unflatten(0, (len(scales), question.batch))
             part = torch.tensordot(share.to(stacked), stacked, dims=1)
             sums[operation] = sums[operation] + part if operation in sums else part
     return sums
+
+
+def _rows_at(gradient: GradientSource, record: AttentionRecord, positions: Positions, copies: int) -> AttentionMap:
+    """The rows of a gradient at some positions of each copy of the examples."""
+    if record.tokens is None:
+        return gradient.pick(positions)()
+    values = gradient()
+    return record.tokens.repeat(copies, len(values)).rows_at(values, positions)
 
 
 def gradients_at(
@@ -125,17 +134,11 @@ def integrated_inputs(
             )
         for (stream, leaf), gradient in zip(leaves.items(), by_leaf, strict=True):
             if gradient is not None:
-                parts = sum_channels(stream, gradient * leaf.difference).unflatten(0, (len(scales), question.batch))
+                parts = leaf.scores(stream, gradient * leaf.difference).unflatten(0, (len(scales), question.batch))
                 part = torch.tensordot(share.to(parts), parts, dims=1)
                 sums[stream] = sums[stream] + part if stream in sums else part
     start, end = (_scores_at(question, streams, torch.tensor([at]), baseline, {})[0][0] for at in (0.0, 1.0))
     return sums, (at_least_float32(end) - at_least_float32(start)).detach()
-
-
-def sum_channels(stream: str, x: Tensor) -> TokenScores:
-    """The values of an input summed over its channels: a score for every pixel, frame or token."""
-    scores = x.detach().sum(dim=channel_axis(stream))
-    return scores.flatten(1) if stream == "pixels" else scores
 
 
 def _scores_at(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from whyformer.axes import Inputs
+from whyformer.models.bridges import Bridge
 from whyformer.models.families import Family
 from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Score
@@ -26,3 +27,4 @@ class Question:
     batch: int
     backward: Backward = "gradient"
     by_blocks: bool = False
+    bridge: Bridge | None = None  # by which pictures are among the words

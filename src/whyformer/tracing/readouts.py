@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from whyformer.axes import KEY, TokenMask, TokenScores
+from whyformer.axes import TokenMask, TokenScores
+from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut, read_out_reached, read_out_weights
 from whyformer.models.structure import prefix_length
-from whyformer.tracing.flow import Step
+from whyformer.tracing.flow import Step, records_of, select_records
 from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.path import gradients_at
 from whyformer.tracing.question import Question
 from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.streams import latest
 
 
 def find_readouts(
@@ -30,17 +33,18 @@ def find_readouts(
     reached: dict[str, TokenMask] = {}
     kinds: dict[str, str | int | Tensor] = {}
     for number, stream in enumerate(stream for stream in question.family.streams if stream.is_read):
+        name = latest(stream.name, steps)
         kind = stream.readout if chosen is None or number else chosen
         kind = kind(question.model) if callable(kind) else kind
         if kind is not None:
-            kinds[stream.name] = kind
+            kinds[name] = kind
             continue
-        own = [r for step in steps for r in step if r.query_stream == stream.name]
-        operation, reached[stream.name] = _last_reached(question, own)
+        last, reached[name] = _last_reached(question, [r for r in records_of(steps) if r.query_stream == name])
         if not question.family.attention:
-            steps = tuple(step for step in steps if step[0].operation <= operation)
+            steps = _up_to(last, steps)
     masks = _masks(question, steps)
-    dtype = torch.promote_types(steps[-1][-1].source.dtype, torch.float32)
+    *_, record = records_of(steps)
+    dtype = torch.promote_types(record.source.dtype, torch.float32)
     weights = {name: read_out_reached(queries) for name, queries in reached.items()}
     weights |= {name: _weights(kind, question, masks[name]) for name, kind in kinds.items()}
     return steps, tuple(ReadOut(name, values.to(dtype)) for name, values in weights.items()), masks
@@ -57,39 +61,48 @@ def _without_records(
     return (), (ReadOut(stream.name, weights),), {stream.name: real}
 
 
+def _up_to(operation: int, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    return select_records(steps, lambda record: record.operation <= operation)
+
+
 def _last_reached(question: Question, records: list[AttentionRecord]) -> tuple[int, TokenMask]:
     """The last operation that the answer depends on, and the queries of it that it depends on.
 
     Where the trace has no gradients, a pass of its own finds it.
     """
     for record in reversed(records):
-        if record.gradient_source is not None:
-            return record.operation, record.gradient_source.reached
         with suppress(HiddenGradient):
-            (gradient,) = gradients_at(question, [record.operation])
-            return record.operation, gradient.reached
+            if record.gradient_source is None:
+                record = replace(record, gradient_source=gradients_at(question, [record.operation])[0])
+            return record.operation, record.reached
     raise HiddenGradient
 
 
 def _masks(question: Question, steps: tuple[Step, ...]) -> dict[str, TokenMask]:
     """Which tokens of each stream are real: the mask's word, or else those that any query attends to."""
-    records = [record for step in steps for record in step]
-    reading, read = ({getattr(r, end): r for r in records} for end in ("query_stream", "key_stream"))
+    records = list(records_of(steps))
+    reading = {record.query_stream: record for record in records}
+    read: dict[str, list[AttentionRecord]] = {}
+    for step in (step for step in steps if not isinstance(step, Transfer)):  # of a packed sequence, a record for a part
+        read |= {record.key_stream: [r for r in step if r.key_stream == record.key_stream] for record in step}
     streams = dict.fromkeys(stream for r in records for stream in (r.query_stream, r.key_stream))
-    return {name: _real(question, read[name]) if name in read else _all(reading[name]) for name in streams}
+    masks = {name: _real(question, read[name]) if name in read else _all(reading[name]) for name in streams}
+    for step in steps:
+        if isinstance(step, Transfer) and step.earlier not in masks:  # which nothing reads before it is made another
+            masks[step.earlier] = torch.ones(step.batch, step.lengths[1], dtype=torch.bool, device=step.shares.device)
+    return masks
 
 
-def _real(question: Question, record: AttentionRecord) -> TokenMask:
-    names = {stream.name: stream.mask for stream in question.family.streams}
+def _real(question: Question, records: list[AttentionRecord]) -> TokenMask:
+    names, record = {stream.name: stream.mask for stream in question.family.streams}, records[0]
     mask = question.inputs.get(names.get(record.key_stream) or "")
-    if isinstance(mask, Tensor) and mask.shape == (record.source.shape[0], record.source.shape[KEY]):
+    if isinstance(mask, Tensor) and mask.shape == (record.batch, record.lengths[1]):
         return mask.bool()
-    return record.is_attended
+    return torch.stack([record.is_attended for record in records]).any(dim=0)
 
 
 def _all(record: AttentionRecord) -> TokenMask:
-    batch, _, queries, _ = record.source.shape
-    return torch.ones(batch, queries, dtype=torch.bool, device=record.source.device)
+    return torch.ones(record.batch, record.lengths[0], dtype=torch.bool, device=record.source.device)
 
 
 def _weights(kind: str | int | Tensor, question: Question, mask: TokenMask) -> TokenScores:

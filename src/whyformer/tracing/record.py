@@ -9,8 +9,9 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from whyformer.axes import HEAD, QUERY, AttentionMap, Positions, State, TokenMask, TokenScores, Values, by_head
+from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, Positions, State, TokenMask, TokenScores, Values, by_head
 from whyformer.errors import WhyformerError
+from whyformer.models.joined import MapTokens
 from whyformer.tracing.kernels import Attention
 
 # The entries of a map, of all examples and heads, that are made at once where it is not kept.
@@ -109,6 +110,8 @@ class AttentionRecord:
             attention gives is added, before any norm that follows.
         linear_value: What makes the values without the biases of W_v and of the norm before it.
         operation: Its number among all attention operations that ran.
+        tokens: Whose tokens its maps are about, where map b is not example b (windows, tiles). The rest is in the order
+            of the maps, but for the query states.
     """
 
     path: str
@@ -125,6 +128,7 @@ class AttentionRecord:
     query_states: tuple[State | None, State | None] = (None, None)
     linear_value: Callable[[], Values] | None = None
     operation: int = 0
+    tokens: MapTokens | None = None
 
     @property
     def map(self) -> AttentionMap:
@@ -151,14 +155,47 @@ class AttentionRecord:
         gradient = self.gradient_source if resolve is None else resolve()
         return gradient if isinstance(gradient, FoldedGradient) else None
 
+    @property
+    def batch(self) -> int:
+        """How many examples it is about."""
+        return self.source.shape[0] if self.tokens is None else self.tokens.batch
+
+    @property
+    def lengths(self) -> tuple[int, int]:
+        """How many tokens an example has in the stream of its queries, and in that of its keys."""
+        return (self.source.shape[QUERY], self.source.shape[KEY]) if self.tokens is None else self.tokens.lengths
+
+    @property
+    def reached(self) -> TokenMask:
+        """Which tokens of the query stream the score depends on, as queries."""
+        assert self.gradient_source is not None
+        reached = self.gradient_source.reached
+        return reached if self.tokens is None else self.tokens.to_queries(reached[:, None].float())[:, 0] > 0
+
+    def rows_at(self, x: AttentionMap, positions: Positions) -> AttentionMap:
+        """Of what has the shape of its map, the rows of the queries at some positions of their stream."""
+        return pick_rows(x, positions) if self.tokens is None else self.tokens.rows_at(x, positions)
+
     def pick(self, rows: slice | Positions) -> AttentionRecord:
-        """The record of some queries alone: their rows of the map and of its gradient."""
+        """The record of some queries alone: a run of those of each map, or for each example those at some positions."""
+        if self.tokens is not None and isinstance(rows, Tensor):
+            return self._at(self.tokens, rows)
         source = pick_rows(self.source, rows) if isinstance(self.source, Tensor) else self.source.pick(rows)
         gradient = None if self.gradient_source is None else self.gradient_source.pick(rows)
         scale = self.output_scale
         if scale is not None:
             scale = scale[:, rows] if isinstance(rows, slice) else scale.take_along_dim(rows, dim=1)
-        return replace(self, source=source, gradient_source=gradient, output_scale=scale)
+        tokens = self.tokens.pick(rows) if self.tokens is not None and isinstance(rows, slice) else None
+        return replace(self, source=source, gradient_source=gradient, output_scale=scale, tokens=tokens)
+
+    def _at(self, tokens: MapTokens, positions: Positions) -> AttentionRecord:
+        """The record of the queries at some positions, its rows over all keys of their stream."""
+        scale, gradient = self.output_scale, self.gradient_source
+        if scale is not None:
+            scale = tokens.to_queries(scale[:, None])[:, 0].take_along_dim(positions, dim=1)
+        rows = None if gradient is None else KeptGradient(tokens.rows_at(gradient(), positions))
+        source = tokens.rows_at(self.map, positions)
+        return replace(self, source=source, gradient_source=rows, output_scale=scale, tokens=None)
 
     def tiles(self) -> Iterator[tuple[slice, AttentionRecord]]:
         """The record in runs of queries, as many at a time as memory should hold; at once where the map is kept."""
@@ -175,4 +212,5 @@ class AttentionRecord:
     def is_attended(self) -> TokenMask:
         """Which keys any query attends to."""
         parts = [tile.map.sum(dim=(HEAD, QUERY)) for _, tile in self.tiles()]
-        return torch.stack(parts).sum(dim=0) > 0
+        sums = torch.stack(parts).sum(dim=0)
+        return (sums if self.tokens is None else self.tokens.to_keys(sums[:, None])[:, 0]) > 0

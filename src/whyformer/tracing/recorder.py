@@ -20,7 +20,7 @@ from whyformer.tracing import kernels
 from whyformer.tracing.frozen import plain, plain_values
 from whyformer.tracing.fused import is_faster_on_chip
 from whyformer.tracing.kernels import KEPT, Attention, drawn_by_lot
-from whyformer.tracing.moves import mixes, moved, only_part, part_of, repeating
+from whyformer.tracing.moves import mixes, moved, part_of, put_elsewhere, repeating, tag_of_all
 from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
     Branch,
@@ -85,7 +85,9 @@ class Recorder(TorchFunctionMode):
         has_graph = self._graph and self._start == 0
         weights = readable_weights(model)
         with torch.inference_mode(False), torch.set_grad_enabled(has_graph), weights, self._mode, self:
-            return model(*args, **kwargs)
+            output = model(*args, **kwargs)
+        self.taps = [tap.completed() for tap in self.taps]
+        return output
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -110,9 +112,11 @@ class Recorder(TorchFunctionMode):
             is_cast = self._states and tag is None and isinstance(result, Tensor) and result is not args[0]
             self._carry(Cast(args[0]) if is_cast else tag, result)
         elif name in MOVING:
-            self._carry(moved(tag, name), result, lambda x: func(x, *constants[1:], **kwargs))
-        elif name == "cat" and (part := only_part(constants[0])) is not None:  # a cache was empty
-            self._carry(self._tag(part), result)
+            self._carry(moved(tag, name, args), result, lambda x: func(x, *constants[1:], **kwargs))
+        elif name in ("roll", "pad"):
+            self._carry(put_elsewhere(tag, args[0]), result)
+        elif name == "cat" and (tag := tag_of_all(constants[0], self._tag)) is not None:
+            self._carry(tag, result)
         elif name == "rsqrt" or (name == "pow" and type(constants[1]) is float and constants[1] < 0):
             self._set(result, Spread())
         else:
@@ -153,8 +157,9 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _product(self, func: Function, args: Any, kwargs: Any) -> Any:
-        operands = list(plain(args))
         at = 1 if func.__name__ == "einsum" else 0
+        args = (*args[:1], *args[1]) if at and type(args[1]) in (tuple, list) else args  # both spellings of einsum
+        operands = list(plain(args))
         if len(operands) < at + 2 or not isinstance(self._tag(operands[at]), Weights) or not mixes(operands):
             result = func(*operands, **plain_values(kwargs))
             factor = self._tag(args[1]) if len(args) > 1 else None

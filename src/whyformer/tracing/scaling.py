@@ -11,23 +11,36 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import Inputs
+from whyformer.axes import Inputs, TokenScores
 from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.models.bridges import Bridge
 from whyformer.models.families import NOTHING, ROW_TO_WRITE, scaled_module
-from whyformer.models.modalities import input_stream
+from whyformer.models.modalities import channel_axis, input_stream
 from whyformer.models.structure import config_of, main_input
 from whyformer.tracing.copies import repeat_inputs
 from whyformer.tracing.question import Question
 
 Baseline = Literal["zero", "black", "padding"]
+ALMOST_ZERO = 1e-6
 
 
 @dataclass(frozen=True)
 class Leaf:
-    """An input in the graph: its value there, and how far it is from where its path starts to the input as it is."""
+    """An input in the graph: its value there, and how far it is from where its path starts to the input as it is.
+
+    `by_patch` sums what the pixels of pictures among words have for each patch of the image stream.
+    """
 
     value: Tensor
     difference: Tensor
+    by_patch: Callable[[Tensor], TokenScores] | None = None
+
+    def scores(self, stream: str, x: Tensor) -> TokenScores:
+        """What the input's values have, summed over channels: a score for every pixel, frame or token."""
+        if self.by_patch is not None:
+            return self.by_patch(x.detach())
+        scores = x.detach().sum(dim=channel_axis(stream))
+        return scores.flatten(1) if stream == "pixels" else scores
 
 
 @contextmanager
@@ -49,7 +62,10 @@ def scaled_inputs(
     names: dict[nn.Module, list[str]] = {}
     paths: dict[nn.Module, str] = {}
     for stream in reversed(scaled):  # an encoder and a decoder may share their embeddings; the encoder runs first
-        if stream.scaled is None:
+        if stream.scaled is None and question.family.sight is not None:
+            if question.bridge is not None:
+                inputs["pixel_values"] = _pictures(question, question.bridge, inputs, scales, baseline, leaves)
+        elif stream.scaled is None:
             name, pixels = main_input(inputs)
             own_stream = input_stream(name, pixels, stream.name)
             inputs[name] = _point(own_stream, _pixel_baseline(baseline, pixels), pixels, by_example, leaves)
@@ -60,6 +76,8 @@ def scaled_inputs(
     has_pixels = any(stream.scaled is None for stream in question.family.streams)
     if has_pixels and (isinstance(baseline, Tensor) or baseline != "padding"):
         baseline = "zero"  # what was given is for the pixels, and no word piece starts there
+        if question.bridge is not None and _padding_token(config_of(question.model)) is not None:
+            baseline = "padding"  # words among which there are pictures are read by a decoder
 
     def change(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
         start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
@@ -76,6 +94,29 @@ def scaled_inputs(
         yield inputs
 
 
+def _pictures(
+    question: Question,
+    bridge: Bridge,
+    inputs: Inputs,
+    scales: Tensor,
+    baseline: str | Tensor,
+    leaves: dict[str, Leaf] | None,
+) -> Tensor:
+    """The pixels of pictures among words, each at the point of the path that its example is at."""
+    pixels, rows = inputs["pixel_values"], len(question.inputs["pixel_values"])
+    examples = bridge.pixel_examples(question.inputs)
+    by_row = scales.to(examples.device)[:, None].expand(-1, rows).flatten()
+
+    def by_patch(x: Tensor) -> TokenScores:
+        return torch.cat([bridge.patch_scores(part) for part in x.split(rows)])
+
+    start = 0.0 if isinstance(baseline, str) and baseline == "padding" else _pixel_baseline(baseline, pixels)
+    if isinstance(start, float) and pixels.dim() == 5:  # where a picture of zeros is none
+        is_picture = (pixels != 0).flatten(2).any(dim=2)
+        start = ALMOST_ZERO * is_picture[..., None, None, None].to(pixels)
+    return _point("image", start, pixels, by_row, leaves, by_patch)
+
+
 def _own_tokens(question: Question, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     """How many of the tokens are the text's own, where the model pads it to a length that suits it (Longformer)."""
     ids, given = kwargs.get("input_ids", args[0] if args else None), question.inputs.get("input_ids")
@@ -84,7 +125,14 @@ def _own_tokens(question: Question, args: tuple[Any, ...], kwargs: dict[str, Any
     return given.shape[1] if ids.dim() == 2 and ids.shape[1] > given.shape[1] else None
 
 
-def _point(stream: str, start: Tensor | float, end: Tensor, scales: Tensor, leaves: dict[str, Leaf] | None) -> Tensor:
+def _point(
+    stream: str,
+    start: Tensor | float,
+    end: Tensor,
+    scales: Tensor,
+    leaves: dict[str, Leaf] | None,
+    by_patch: Callable[[Tensor], TokenScores] | None = None,
+) -> Tensor:
     """The point of the path at each example's scale: a leaf in float32 at least, handed on in the input's own dtype."""
     exact = end.detach().to(torch.promote_types(end.dtype, torch.float32))
     if isinstance(start, Tensor):
@@ -95,7 +143,7 @@ def _point(stream: str, start: Tensor | float, end: Tensor, scales: Tensor, leav
         return point.to(end.dtype)
     with torch.enable_grad():
         leaf = point.requires_grad_()
-        leaves[stream] = Leaf(leaf, exact - start)
+        leaves[stream] = Leaf(leaf, exact - start, by_patch)
         return leaf.to(end.dtype)
 
 
@@ -141,6 +189,12 @@ def _changed_output(
         raise UnsupportedModel(f"{name} is never called: the path would stand still. {ROW_TO_WRITE}")
 
 
+def _padding_token(config: Any) -> int | None:
+    """The token that fills texts up; of a model with pictures among words, its decoder's."""
+    pad: int | None = getattr(getattr(config, "text_config", None) or config, "pad_token_id", None)
+    return pad
+
+
 def _pixel_baseline(baseline: str | Tensor, pixels: Tensor) -> Tensor | float:
     if isinstance(baseline, Tensor):
         return baseline
@@ -164,7 +218,7 @@ def _embedding_baseline(
         raise WhyformerError("baseline='black' is for pixels; for text: 'zero', 'padding' or a tensor.")
     if baseline != "padding":
         raise WhyformerError(f"baseline={baseline!r}: for text 'zero', 'padding' or a tensor.")
-    pad = getattr(config, "pad_token_id", None)
+    pad = _padding_token(config)
     if pad is None:
         raise WhyformerError("baseline='padding': this model's config has no pad_token_id.")
     ids = kwargs.get("input_ids", args[0] if args else None)

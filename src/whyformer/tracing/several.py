@@ -7,8 +7,9 @@ from dataclasses import replace
 from torch import Tensor
 
 from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.models.joined import Transfer
 from whyformer.tracing.copies import repeat_inputs
-from whyformer.tracing.flow import Step
+from whyformer.tracing.flow import Step, each_record
 from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -24,11 +25,14 @@ def check_scores(count: int, question: Question, reads: Reads) -> None:
 def as_examples(question: Question, steps: tuple[Step, ...], count: int) -> tuple[Question, tuple[Step, ...]]:
     """The question and its records with an example for each score; the gradients have one each already."""
     inputs = repeat_inputs(question.inputs, count, question.batch)
-    shared = tuple(tuple(_shared(record, count) for record in step) for step in steps)
-    return replace(question, inputs=inputs, batch=count), shared
+    shared = each_record(steps, lambda record: _shared(record, count))
+    copied = tuple(step.repeat(count) if isinstance(step, Transfer) else step for step in shared)
+    return replace(question, inputs=inputs, batch=count), copied
 
 
 def _shared(record: AttentionRecord, count: int) -> AttentionRecord:
-    if not isinstance(record.source, Tensor) or len(record.source) != 1:
+    if not isinstance(record.source, Tensor) or record.batch != 1:
         raise UnsupportedModel("Several scores share a forward pass where they are of one example whose maps are kept.")
-    return replace(record, source=record.source.expand(count, -1, -1, -1))
+    source = record.source.expand(count, -1, -1, -1, -1).flatten(0, 1)
+    tokens = None if record.tokens is None else record.tokens.repeat(count, len(source))
+    return replace(record, source=source, tokens=tokens)

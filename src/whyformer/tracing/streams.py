@@ -4,34 +4,33 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 
-from whyformer.axes import StreamScores, TokenScores
+from torch import nn
+
+from whyformer.axes import Inputs, StreamScores, TokenScores
 from whyformer.errors import UnsupportedModel
 from whyformer.models.families import ROW_TO_WRITE, Family
-from whyformer.tracing.flow import Step
+from whyformer.models.joined import Operation, Place, Transfer
+from whyformer.tracing.flow import Step, records_of
 from whyformer.tracing.record import AttentionRecord
 
 
-@dataclass(frozen=True)
-class Place:
-    """An operation's block in its stream, its streams, and whether it belongs to the step of the one before it."""
+def places(
+    model: nn.Module, inputs: Inputs, family: Family, operations: Sequence[Operation], first: int
+) -> list[Place | Transfer]:
+    """The place of each operation, in the order they ran, and what makes one stream of another between them.
 
-    block: int
-    query_stream: str
-    key_stream: str
-    joins: bool = False
-
-
-def places(family: Family, paths: Sequence[str], first: int) -> list[Place]:
-    """The place of each operation, given in the order they ran. One stream counts its operations as blocks."""
+    One stream counts its operations as blocks.
+    """
+    if family.arrange is not None:
+        return list(family.arrange(model, inputs, operations))
     if not family.attention:
-        return [Place(first + number, family.stream, family.stream) for number in range(len(paths))]
+        return [Place(first + number, family.stream, family.stream) for number in range(len(operations))]
     calls: Counter[tuple[str, str]] = Counter()
     layers: dict[str, list[str]] = {}
-    result = []
-    for path in paths:
+    result: list[Place | Transfer] = []
+    for path in (operation.path for operation in operations):
         layer = (re.match(r".*?\.\d+\.", path) or [path])[0]  # up to the first number: the layer it is in
         part, turns = _turns(family, path)
         query, key = turns[calls[layer, part] % len(turns)]
@@ -51,12 +50,17 @@ def _turns(family: Family, path: str) -> tuple[str, list[tuple[str, str]]]:
     return part, [(query, key) for name, query, key in family.attention if name == part]
 
 
-def steps_of(records: Iterable[tuple[AttentionRecord, Place]]) -> list[Step]:
+def steps_of(parts: Iterable[tuple[AttentionRecord, Place] | Transfer]) -> list[Step]:
     """The records in steps: those of one step read the same state."""
     steps: list[Step] = []
-    for record, place in records:
-        if place.joins and steps:
-            steps[-1] = (*steps[-1], record)
+    for part in parts:
+        if isinstance(part, Transfer):
+            steps.append(part)
+            continue
+        record, place = part
+        before = steps[-1] if steps else None
+        if place.joins and isinstance(before, tuple):
+            steps[-1] = (*before, record)
         else:
             steps.append((record,))
     return steps
@@ -64,13 +68,28 @@ def steps_of(records: Iterable[tuple[AttentionRecord, Place]]) -> list[Step]:
 
 def reaching(steps: Sequence[Step], read: Iterable[str]) -> tuple[Step, ...]:
     """The steps without what cannot reach the answer: followed backwards from the streams it is read from."""
-    reached, kept = set(read), []
+    reached = set(read)
+    kept: list[Step] = []
     for step in reversed(steps):
+        if isinstance(step, Transfer):
+            if step.later in reached:
+                reached |= {step.earlier}
+                kept.append(step)
+            continue
         part = tuple(record for record in step if record.query_stream in reached)
         reached |= {record.key_stream for record in part}
         if part:
             kept.append(part)
     return tuple(reversed(kept))
+
+
+def latest(stream: str, steps: Iterable[Step]) -> str:
+    """The last of the streams that start from one, whose tokens read in their turn: that of the answer."""
+    readers = {record.query_stream for record in records_of(steps)}
+    for step in steps:
+        if isinstance(step, Transfer) and step.earlier == stream and step.leaving == "all" and step.later in readers:
+            stream = step.later
+    return stream
 
 
 def summed(parts: Iterable[tuple[str, TokenScores]]) -> StreamScores:
@@ -81,11 +100,25 @@ def summed(parts: Iterable[tuple[str, TokenScores]]) -> StreamScores:
     return sums
 
 
-def connected(steps: Iterable[Step]) -> Iterator[frozenset[str]]:
-    """The streams in groups that attend to each other, towers apart."""
+def connected(steps: Iterable[Step]) -> list[frozenset[str]]:
+    """The streams in groups that attend to each other, or are made of each other, towers apart."""
+    pairs = [(record.query_stream, record.key_stream) for record in records_of(steps)]
+    return _groups([*pairs, *_transfers(steps)])
+
+
+def joined(steps: Iterable[Step]) -> list[frozenset[str]]:
+    """The streams in groups that are made of each other: the same tokens, merged or put elsewhere."""
+    ends = [(stream, stream) for record in records_of(steps) for stream in (record.query_stream, record.key_stream)]
+    return _groups([*ends, *_transfers(steps)])
+
+
+def _transfers(steps: Iterable[Step]) -> list[tuple[str, str]]:
+    return [(step.later, step.earlier) for step in steps if isinstance(step, Transfer)]
+
+
+def _groups(pairs: Iterable[tuple[str, str]]) -> list[frozenset[str]]:
     groups: list[frozenset[str]] = []
-    for record in (record for step in steps for record in step):
-        pair = frozenset({record.query_stream, record.key_stream})
-        joined = [group for group in groups if group & pair]
-        groups = [group for group in groups if not group & pair] + [pair.union(*joined)]
-    yield from groups
+    for pair in map(frozenset, pairs):
+        overlapping = [group for group in groups if group & pair]
+        groups = [group for group in groups if not group & pair] + [pair.union(*overlapping)]
+    return groups

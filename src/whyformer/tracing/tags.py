@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import QUERY, AttentionMap, State, TokenScores, Values, by_head
+from whyformer.models.joined import Tokens, in_order
 from whyformer.tracing.kernels import Attention
 
 Move = Callable[[Tensor], Tensor]
@@ -34,6 +35,17 @@ class Tap:
     query_state: Tensor | None = None
     state_is_swapped: bool = False
     sum: tuple[Tensor, Tensor] | None = None  # where edges are read: the state that it is added to, and that after it
+    first: Tap | None = (
+        None  # of attention run in parts (a packed sequence): the one at which all is noted that follows
+    )
+
+    def completed(self) -> Tap:
+        """With what became of what it mixed, where that was noted at another."""
+        if self.first is None:
+            return self
+        noted = "output_weight output_parameter output_module readers heads_in_order tokens_first output_scale output"
+        others = (*noted.split(), "query_state", "state_is_swapped", "sum")
+        return replace(self, **{name: getattr(self.first, name) for name in others})
 
     def attention(self, batch: int) -> AttentionMap | Attention:
         """The map with its own head axis, or what makes it."""
@@ -49,8 +61,11 @@ class Tap:
         if values.shape[QUERY] > 1:
             self.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
 
-    def state(self, batch: int, tokens: int, *, of_keys: bool = False) -> State | None:
-        """The residual state as [example, token, channel]; the keys' own is what their values project."""
+    def state(self, batch: int, tokens: int, rows: Tokens | None = None, *, of_keys: bool = False) -> State | None:
+        """The residual state as [example, token, channel]; the keys' own is what their values project.
+
+        `rows` are the tokens that its entries are of, where they are in another order.
+        """
         state = self.query_state
         if of_keys:
             state = None if self.value_source is None else self.value_source.source.detach()
@@ -58,9 +73,8 @@ class Tap:
                 state = state.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
             if state is not None and state.dim() == 4 and state.shape[1] == 1:
                 state = state[:, 0]  # a latent that all heads share
-        return (
-            None if state is None else self._examples_first(state, batch, tokens, self.state_is_swapped and not of_keys)
-        )
+        is_swapped = self.state_is_swapped and not of_keys
+        return None if state is None else self._examples_first(state, batch, tokens, is_swapped, rows)
 
     def add_up(self, written: Written, state: Tensor, result: Tensor) -> None:
         """Keep a state and what it becomes: the residual state's sum, or failing that the first there is."""
@@ -68,7 +82,9 @@ class Tap:
             self.sum = state, result.detach().clone()  # the model may go on to change it in place
             self.output, self.state_is_swapped = None, written.is_swapped
 
-    def states(self, batch: int, tokens: int, *, is_cross: bool) -> tuple[State | None, State | None]:
+    def states(
+        self, batch: int, tokens: int, rows: Tokens | None = None, *, is_cross: bool
+    ) -> tuple[State | None, State | None]:
         """The query tokens' state before and after the attention's output is added, [example, token, channel].
 
         In one stream the state before is the one that the values read; between streams it cannot be told by that. A
@@ -79,7 +95,7 @@ class Tap:
             pair = torch.zeros_like(self.output), self.output
         if pair is None or (not is_cross and pair[0] is not self.query_state):
             return None, None
-        before, after = (self._examples_first(x, batch, tokens, self.state_is_swapped) for x in pair)
+        before, after = (self._examples_first(x, batch, tokens, self.state_is_swapped, rows) for x in pair)
         return before, after
 
     def linear_value(self, batch: int, tokens: int) -> LinearValue | None:
@@ -92,17 +108,22 @@ class Tap:
         if weight is None or weight.shape[-1] != source.shape[-1]:
             return None
         # A state that is itself the output of a norm (post-norm) is taken as it is, with that norm's bias.
-        is_state = self.query_state is None or _is_same(projection.source, self.query_state)
+        sources = [x for x in (projection.source, projection.origin) if x is not None]
+        is_state = self.query_state is None or any(_is_same(x, self.query_state) for x in sources)
         return LinearValue(source, None if is_state else projection.source_bias, weight, self.value.shape[-1])
 
-    def scale(self, batch: int, tokens: int) -> TokenScores | None:
+    def scale(self, batch: int, tokens: int, rows: Tokens | None = None) -> TokenScores | None:
         """What a norm multiplies with what each query token is given; None where there is none."""
         scale = self.output_scale
-        scale = None if scale is None else self._examples_first(scale, batch, tokens, self.state_is_swapped)
+        scale = None if scale is None else self._examples_first(scale, batch, tokens, self.state_is_swapped, rows)
         return None if scale is None else scale[..., 0]
 
-    def _examples_first(self, x: Tensor, batch: int, tokens: int, is_swapped: bool) -> Tensor | None:
+    def _examples_first(
+        self, x: Tensor, batch: int, tokens: int, is_swapped: bool, rows: Tokens | None = None
+    ) -> Tensor | None:
         """A tensor of the residual stream as [example, token, channel]."""
+        if rows is not None:
+            return in_order(x, rows, batch, tokens)
         if x.dim() != 3:
             return None
         if batch == tokens:
@@ -159,6 +180,7 @@ class Projection:
     is_normed: bool = False  # its spread divided out, which the weight does not know of
     state: Tensor | None = None  # the tensor as it was before its norm, where that is known
     source_bias: Tensor | None = None  # what the norm has added to every token of the source
+    origin: Tensor | None = None  # the source before its tokens were put elsewhere, into windows
 
     @classmethod
     def of(cls, source: Tensor, tag: Tag | None, weight: Tensor, shape: torch.Size) -> Projection:
@@ -166,7 +188,8 @@ class Projection:
         norm = tag.state if isinstance(tag, (Normed, Projection)) else None
         before = tag if isinstance(tag, Projection) else None
         bias = tag.bias if isinstance(tag, Normed) else None
-        return cls(weight, source, norm, shape, before=before, source_bias=bias)
+        origin = tag.origin if isinstance(tag, Normed) else None
+        return cls(weight, source, norm, shape, before=before, source_bias=bias, origin=origin)
 
     def rows(self, batch: int, width: int | None = None) -> Tensor | None:
         """The rows of the weight behind each (head, feature) of the tensor, found by moving their numbers along.
@@ -174,12 +197,12 @@ class Projection:
         Where they read a latent, itself projected from a state of `width` channels, those of both projections in one.
         """
         numbers = self._moved_numbers()
-        if numbers.dim() not in (3, 4):
+        if numbers.dim() not in (3, 4, 5):
             return None
-        by_head = numbers.reshape(batch, -1, *numbers.shape[-2:])[0, :, 0, :].flatten()
-        first, last = int(by_head[0]), int(by_head[-1]) + 1
-        is_run = last - first == len(by_head) and bool((by_head.diff() == 1).all())
-        rows = self.weight[first:last] if is_run else self.weight[by_head]
+        order = by_head(numbers, batch)[0, :, 0, :].flatten()
+        first, last = int(order[0]), int(order[-1]) + 1
+        is_run = last - first == len(order) and bool((order.diff() == 1).all())
+        rows = self.weight[first:last] if is_run else self.weight[order]
         if self.before is None or width in (None, rows.shape[-1]):
             return rows
         latent = self.before.rows(batch, width)
@@ -218,7 +241,7 @@ class Projection:
 
     def reads(self, state: Tensor) -> bool | None:
         """Whether it projects this very state, or its normalisation; None where that cannot be told."""
-        if _is_same(self.source, state) or (self.source_norm is not None and _is_same(self.source_norm, state)):
+        if any(x is not None and _is_same(x, state) for x in (self.source, self.source_norm, self.origin)):
             return True
         return None if self.source_norm is None else False
 
@@ -234,6 +257,7 @@ class Normed:
 
     state: Tensor
     bias: Tensor | None = None
+    origin: Tensor | None = None  # the tensor before its tokens were put elsewhere, into windows
 
 
 @dataclass(frozen=True)

@@ -7,15 +7,16 @@ from typing import Any
 
 from torch import Tensor
 
-from whyformer.axes import Rows, TokenMask
+from whyformer.axes import Rows, StreamScores, TokenMask
 from whyformer.errors import WhyformerError
+from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
 from whyformer.models.structure import config_of
 from whyformer.propagation.rules import Rules
 from whyformer.targets.resolve import ResolvedTarget
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import moved_tokens
-from whyformer.tracing.flow import Step
+from whyformer.tracing.flow import Step, carry, records_of, select_records
 from whyformer.tracing.graph import Graph, MapRelevances, incompleteness
 from whyformer.tracing.path import Quadrature, inputs_at_once, integrated_inputs, nodes_and_weights
 from whyformer.tracing.question import Question
@@ -61,7 +62,7 @@ class Trace:
     @property
     def records(self) -> tuple[AttentionRecord, ...]:
         """The attention records in the order they ran."""
-        return tuple(record for step in self.steps for record in step)
+        return tuple(records_of(self.steps))
 
     @property
     def readout(self) -> ReadOut:
@@ -72,6 +73,15 @@ class Trace:
     def mask(self) -> TokenMask:
         """Which tokens of the read-out's stream are real."""
         return self.masks[self.readout.stream]
+
+    @property
+    def stream(self) -> str:
+        """The stream that scores of the read-out's tokens are given on: they may have been made of others."""
+        stream = self.readout.stream
+        for step in reversed(self.steps):
+            if isinstance(step, Transfer) and step.later == stream and step.leaving == "all":
+                stream = step.earlier
+        return stream
 
     @property
     def last(self) -> AttentionRecord:
@@ -88,6 +98,8 @@ class Trace:
     @property
     def copies_at_once(self) -> int:
         """How many inputs run through the model at once when they are repeated."""
+        if "image_grid_thw" in self.question.inputs:  # of a packed sequence, each picture is an operation of its own
+            return self.question.batch
         tokens = sum(mask.shape[1] for mask in self.masks.values())
         return self.inputs_at_once or inputs_at_once(tokens, self.readout.weights.device.type)
 
@@ -106,10 +118,22 @@ class Trace:
         lengths = {stream: mask.shape[1] for stream, mask in self.masks.items()}
         for record in self.records:
             expected = (self.question.batch, lengths[record.query_stream], lengths[record.key_stream])
-            if (record.source.shape[0], *record.source.shape[2:]) != expected:
+            if (record.batch, *record.lengths) != expected:
                 raise moved_tokens(self.question.model, record.source.shape)
-        kept = (tuple(record for record in step if first_block <= record.block <= last) for step in self.steps)
-        return list(reaching([step for step in kept if step], [readout.stream for readout in self.readouts]))
+        kept = select_records(self.steps, lambda record: first_block <= record.block <= last)
+        return list(reaching(kept, [readout.stream for readout in self.readouts]))
+
+    def on_inputs(self, scores: StreamScores) -> StreamScores:
+        """Scores of tokens that were made of others, such as merged patches, carried to those of the input."""
+        made = [step.whole for step in self.steps if isinstance(step, Transfer) and step.leaving != "none"]
+        rows = carry({stream: values[:, None] for stream, values in scores.items()}, made)
+        return {stream: values[:, 0] for stream, values in rows.items()}
+
+    @property
+    def real_tokens(self) -> dict[str, TokenMask]:
+        """For each stream that scores are given on, which of its tokens are real: not for those made of others."""
+        made = {step.later for step in self.steps if isinstance(step, Transfer) and step.leaving == "all"}
+        return {stream: mask for stream, mask in self.masks.items() if stream not in made}
 
     def relevances(self, rules: Rules, *, strict: bool) -> MapRelevances:
         """The relevance of each map by these rules; `strict` refuses an operation that has none."""
@@ -140,8 +164,8 @@ class Trace:
         has_pixels = any(stream.scaled is None for stream in self.question.family.streams)
         steps = (PIXEL_STEPS if has_pixels else EMBEDDING_STEPS) if steps is None else steps
         if baseline is None:
-            pads = getattr(config_of(self.question.model), "pad_token_id", None) is not None
-            baseline = "padding" if pads and not has_pixels else "zero"
+            pads = not has_pixels and getattr(config_of(self.question.model), "pad_token_id", None) is not None
+            baseline = "padding" if pads else "zero"
         nodes, weights = nodes_and_weights(quadrature, steps)
         scores, total = integrated_inputs(self.question, nodes, weights, baseline, self.copies_at_once)
         return Attribution(scores, incompleteness(scores, total))

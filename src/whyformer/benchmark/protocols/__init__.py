@@ -118,4 +118,5 @@ from whyformer.benchmark.protocols import (  # noqa: E402  (they register themse
     perturbation,  # noqa: F401
     rationales,  # noqa: F401
     sources,  # noqa: F401
+    written_words,  # noqa: F401
 )

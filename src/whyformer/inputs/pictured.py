@@ -1,0 +1,253 @@
+"""Prompts with pictures in them, as a vision-language model reads them: words, and placeholders for what it sees."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from difflib import SequenceMatcher
+from typing import Any
+
+import torch
+from jinja2 import TemplateError
+from PIL import Image
+from torch import Tensor
+from torch.nn import functional as F
+
+from whyformer.axes import Inputs
+from whyformer.errors import WhyformerError, reason_of
+from whyformer.inputs.layouts import covered_box
+from whyformer.inputs.prompt import Prompt, laid_on_contents
+from whyformer.inputs.read import image_of, text_of, two_of
+from whyformer.inputs.tokens import Token
+from whyformer.models.bridges import image_token
+from whyformer.models.loading import LoadedModel
+from whyformer.models.pictures import WHOLE, BoxShares
+
+EXAMPLE = "a picture and a text: ('street.jpg', 'What colour is the bus?')"
+Part = Image.Image | str
+# Models whose processor puts the placeholders before a text that has none; others are given them.
+PUTS_ITS_OWN = ("paligemma", "blip-2", "instructblip")
+
+
+@dataclass(frozen=True, eq=False)
+class PicturedPrompt:
+    """A prompt with pictures.
+
+    Attributes:
+        prompt: What people wrote, and all tokens that the model reads; placeholders are special ones.
+        pictures: The pictures, in their order.
+        boxes: For each picture what its tiles cover of it, in shares of its width and height; a single box if it has none.
+        by_token: The inputs beside the tokens that have an entry for each of them.
+        pixels: The inputs of the pictures.
+    """
+
+    prompt: Prompt
+    pictures: tuple[Image.Image, ...]
+    boxes: tuple[tuple[BoxShares, ...], ...]
+    by_token: dict[str, list[int]]
+    pixels: Inputs
+
+
+@dataclass(frozen=True)
+class _Turn:
+    """A message of a conversation: who speaks, and pictures and texts in their order."""
+
+    role: str
+    parts: tuple[Part, ...]
+
+
+def pictured_prompt(loaded_model: LoadedModel, example: Any) -> PicturedPrompt:
+    """The prompt of (picture, text), ([pictures], text), or chat messages with pictures in their contents."""
+    turns = [_turn(message) for message in example] if is_conversation(example) else [_one_turn(example)]
+    pictures = tuple(part for turn in turns for part in turn.parts if isinstance(part, Image.Image))
+    texts = [part for turn in turns for part in turn.parts if isinstance(part, str)]
+    roles = [turn.role for turn in turns for part in turn.parts if isinstance(part, str)]
+    if not pictures:
+        raise WhyformerError(f"{loaded_model.name} is given {EXAMPLE}, and this prompt has no picture.")
+    if not any(text.strip() for text in texts):
+        raise WhyformerError("The prompt has no words: give a text with its pictures.")
+    template = _Template(loaded_model, turns, len(pictures), texts)
+    prompt = laid_on_contents(loaded_model, roles, texts, template.render, add_special_tokens=template.adds_special)
+    encoding = _processed(loaded_model, pictures, prompt.rendered, add_special_tokens=template.adds_special)
+    ids = encoding.pop("input_ids")[0].tolist()
+    takes = inspect.signature(loaded_model.model.forward).parameters
+    others = {name: value for name, value in encoding.items() if isinstance(value, Tensor) and name in takes}
+    is_by_token = {name: value.dim() == 2 and value.shape[1] == len(ids) for name, value in others.items()}
+    by_token = {name: value[0].tolist() for name, value in others.items() if is_by_token[name]}
+    pixels = {name: value for name, value in others.items() if not is_by_token[name]}
+    tokens = _expanded(loaded_model, prompt.tokens, ids)
+    messages = prompt.messages if is_conversation(example) else ()
+    read = Prompt(prompt.text, tokens, prompt.rendered, messages)
+    boxes = tuple(_boxes(loaded_model, picture) for picture in pictures)
+    return PicturedPrompt(read, pictures, boxes, by_token, pixels)
+
+
+def _boxes(loaded_model: LoadedModel, picture: Image.Image) -> tuple[BoxShares, ...]:
+    """What each picture that the tower is given covers of one: all of it, what is cut out of it, or a tile."""
+    processor = loaded_model.image_processor
+    if getattr(processor, "do_image_splitting", False):
+        info = processor(images=[[picture]], return_row_col_info=True)
+        rows, columns = info["rows"][0][0], info["cols"][0][0]
+        tiles = [
+            (column / columns, row / rows, (column + 1) / columns, (row + 1) / rows)
+            for row in range(rows)
+            for column in range(columns)
+        ]
+        return (*tiles, WHOLE)
+    if not getattr(processor, "do_center_crop", False) or hasattr(processor, "image_grid_pinpoints"):
+        return (WHOLE,)
+    width, height = picture.size
+    left, top, right, bottom = covered_box(processor, picture.size)
+    return ((left / width, top / height, right / width, bottom / height),)
+
+
+def picture_inputs(prompts: Sequence[PicturedPrompt]) -> Inputs:
+    """The inputs of the pictures of several prompts, one after the other; fewer tiles are filled up with zeros."""
+    inputs: Inputs = {}
+    for name in prompts[0].pixels:
+        parts = [prompt.pixels[name] for prompt in prompts]
+        most = max(part.shape[1] for part in parts) if parts[0].dim() > 3 else None
+        if most is not None:
+            parts = [F.pad(part, (0, 0) * (part.dim() - 2) + (0, most - part.shape[1])) for part in parts]
+        inputs[name] = torch.cat(parts)
+    return inputs
+
+
+def is_conversation(example: Any) -> bool:
+    """Whether an example is a list of chat messages."""
+    return isinstance(example, (list, tuple)) and bool(example) and isinstance(example[0], Mapping)
+
+
+def has_picture(example: Any) -> bool:
+    """Whether an example shows a picture: by itself, in a pair, or in a message."""
+    if isinstance(example, Mapping):
+        return has_picture(example.get("content")) or example.get("type") == "image"
+    return isinstance(example, Image.Image) or (isinstance(example, (list, tuple)) and any(map(has_picture, example)))
+
+
+def _one_turn(example: Any) -> _Turn:
+    pictures, text = two_of(example, EXAMPLE)
+    several = pictures if isinstance(pictures, (list, tuple)) else [pictures]
+    return _Turn("user", (*map(image_of, several), _text(text)))
+
+
+def _text(text: Any) -> str:
+    words = text_of(text)
+    if not isinstance(words, str):
+        raise WhyformerError(f"This model is given {EXAMPLE}, and not a pair of texts.")
+    return words
+
+
+def _turn(message: Any) -> _Turn:
+    content = message.get("content") if isinstance(message, Mapping) else None
+    role = message.get("role") if isinstance(message, Mapping) else None
+    parts = [{"type": "text", "text": content}] if isinstance(content, str) else content
+    if not isinstance(role, str) or not isinstance(parts, (list, tuple)):
+        raise WhyformerError(
+            "A message is {'role': …, 'content': …}, its content a text or a list of {'type': 'image', 'image': …} and "
+            f"{{'type': 'text', 'text': …}}, not {message!r:.60}."
+        )
+    return _Turn(role, tuple(map(_part, parts)))
+
+
+def _part(part: Any) -> Part:
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    if kind == "text" and isinstance(part.get("text"), str):
+        return str(part["text"])
+    picture = next((part[name] for name in ("image", "path") if part.get(name) is not None), None) if kind else None
+    if kind != "image" or picture is None:
+        raise WhyformerError(
+            f"A message has {{'type': 'image', 'image': …}} and {{'type': 'text', 'text': …}} in it, not {part!r:.60}."
+        )
+    return image_of(picture)
+
+
+class _Template:
+    """How turns become one text: by the processor's chat template, or with placeholders before the text."""
+
+    def __init__(self, loaded_model: LoadedModel, turns: Sequence[_Turn], pictures: int, texts: Sequence[str]):
+        self._loaded_model, self._turns = loaded_model, turns
+        processor = loaded_model.processor
+        mark = getattr(processor, "boi_token", None) or getattr(processor, "image_token", None)
+        self._mark = str(mark) if mark is not None else ""
+        written = sum(text.count(self._mark) for text in texts) if self._mark else 0
+        if written and written != pictures:
+            raise WhyformerError(
+                f"The text has {written} placeholder{'s' * (written > 1)} ({self._mark}) for {pictures} "
+                f"picture{'s' * (pictures > 1)}: write one for each, or none to have them put before it."
+            )
+        has_template = bool(getattr(processor, "chat_template", None))
+        if not has_template and len(turns) > 1:
+            raise WhyformerError(f"The processor of {loaded_model.name} has no chat template for messages.")
+        self._by_template = has_template and not written
+        needs_marks = not (written or has_template or loaded_model.model.config.model_type in PUTS_ITS_OWN)
+        self._before = self._mark * pictures + "\n" if needs_marks else ""
+        start = getattr(loaded_model.tokenizer, "bos_token", None)
+        self.adds_special = not (start and self.render(texts).startswith(start))
+
+    def render(self, texts: Sequence[str]) -> str:
+        """The text that the model is given, with these texts in the place of its own."""
+        if not self._by_template:
+            return self._before + "".join(texts)
+        rest = iter(texts)
+        messages = [
+            {
+                "role": turn.role,
+                "content": [
+                    {"type": "text", "text": next(rest)} if isinstance(part, str) else {"type": "image"}
+                    for part in turn.parts
+                ],
+            }
+            for turn in self._turns
+        ]
+        try:
+            processor = self._loaded_model.processor
+            return str(processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        except (TemplateError, TypeError, KeyError) as error:
+            raise WhyformerError(
+                f"The chat template of {self._loaded_model.name} does not take this prompt: {reason_of(error)}"
+            ) from error
+
+
+def _processed(
+    loaded_model: LoadedModel, pictures: Sequence[Image.Image], text: str, *, add_special_tokens: bool
+) -> dict[str, Any]:
+    """What the processor makes of pictures and a text."""
+    settings = {} if add_special_tokens else {"add_special_tokens": False}
+    try:
+        encoding = loaded_model.processor(images=list(pictures), text=text, return_tensors="pt", **settings)
+    except (ValueError, IndexError) as error:
+        raise WhyformerError(
+            f"The processor of {loaded_model.name} does not take {len(pictures)} pictures with this text: "
+            f"{reason_of(error)}"
+        ) from error
+    placeholders = int((encoding["input_ids"] == image_token(loaded_model.model.config)).sum())
+    if not placeholders:
+        raise WhyformerError(
+            f"The processor of {loaded_model.name} puts no placeholder into the text for its pictures: write it there."
+        )
+    return dict(encoding)
+
+
+def _expanded(loaded_model: LoadedModel, tokens: Sequence[Token], ids: Sequence[int]) -> tuple[Token, ...]:
+    """The tokens as the processor reads them: those of the text where they are, the others special ones."""
+    picture, names = image_token(loaded_model.model.config), loaded_model.tokenizer.convert_ids_to_tokens(list(ids))
+    own = [(number, token) for number, token in enumerate(tokens) if token.id != picture]
+    kept = [number for number, token in enumerate(ids) if token != picture]
+    matcher = SequenceMatcher(None, [token.id for _, token in own], [ids[number] for number in kept], autojunk=False)
+    matches = {
+        kept[block.b + step]: own[block.a + step][1]
+        for block in matcher.get_matching_blocks()
+        for step in range(block.size)
+    }
+    if sum(not token.is_special for token in matches.values()) < sum(not token.is_special for token in tokens):
+        raise WhyformerError(
+            f"The processor of {loaded_model.name} changes the words of the text: they cannot be found."
+        )
+    place, result = 0, []
+    for number, token in enumerate(ids):
+        match = matches.get(number)
+        place = place if match is None else match.end
+        result.append(Token(token, names[number], place, place, is_special=True) if match is None else match)
+    return tuple(result)

@@ -1,0 +1,49 @@
+"""Scores on several grids of one picture, whole and in tiles, laid on one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from whyformer.inputs.layouts import Box
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredGrid:
+    """Scores [row, column] of a grid of patches, and what it covers of a picture."""
+
+    scores: np.ndarray
+    box: Box
+
+    @property
+    def cell(self) -> tuple[float, float]:
+        """The height and the width of a patch."""
+        left, top, right, bottom = self.box
+        return (bottom - top) / self.scores.shape[0], (right - left) / self.scores.shape[1]
+
+
+def on_one_grid(grids: Sequence[ScoredGrid]) -> ScoredGrid:
+    """The sum of several grids on one that is as fine as the finest: a patch shares its score out by area."""
+    if len(grids) == 1:
+        return grids[0]
+    corners = np.array([grid.box for grid in grids])
+    left, top = corners[:, :2].min(axis=0)
+    right, bottom = corners[:, 2:].max(axis=0)
+    height, width = np.array([grid.cell for grid in grids]).min(axis=0)
+    rows, columns = round((bottom - top) / height), round((right - left) / width)
+    total = np.zeros((rows, columns))
+    for grid in grids:
+        down = _shares((top, bottom), rows, (grid.box[1], grid.box[3]), grid.scores.shape[0])
+        across = _shares((left, right), columns, (grid.box[0], grid.box[2]), grid.scores.shape[1])
+        total += down @ grid.scores.astype(np.float64) @ across.T
+    return ScoredGrid(total.astype(grids[0].scores.dtype), (float(left), float(top), float(right), float(bottom)))
+
+
+def _shares(whole: tuple[float, float], count: int, part: tuple[float, float], cells: int) -> np.ndarray:
+    """How much of each of the part's cells lies in each of the whole's, [whole, part]; a column adds up to 1."""
+    edges, own = np.linspace(*whole, count + 1), np.linspace(*part, cells + 1)
+    lower = np.maximum(edges[:-1, None], own[None, :-1])
+    upper = np.minimum(edges[1:, None], own[None, 1:])
+    return np.clip(upper - lower, 0, None) / np.diff(own)

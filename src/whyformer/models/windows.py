@@ -1,0 +1,188 @@
+"""Encoders that cut a picture up into windows, or merge its patches on the way: where their tokens are."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, cast
+
+import torch
+import torch.nn.functional as F
+from jaxtyping import Int
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pad_sequence
+
+from whyformer.axes import KEY, QUERY, Inputs
+from whyformer.errors import UnsupportedModel
+from whyformer.models.joined import NO_TOKEN, MapTokens, Operation, Place, Tokens, Transfer, mean_of
+from whyformer.models.structure import first_grid, main_input
+
+Grid = Int[Tensor, "row column"]  # the positions of a stage's tokens, row by row
+IMAGE = "image"
+
+
+def shifted_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """Swin's: attention inside windows, shifted in every other block, and 2×2 patches merged between stages."""
+    _, pixels = main_input(inputs)
+    grid = _finest(model, pixels, fills_up=True)
+    stream, batch = IMAGE, len(pixels)
+    for block, operation in enumerate(operations):
+        layer, stage = _module_of(model, operation.path, ".attention"), _stage_of(model, operation.path)
+        if _name(stage) != stream:
+            parts, before = _squares(_filled_up(grid, 2), 2, 2), grid.numel()
+            grid = _numbered(parts)
+            yield mean_of(_name(stage), stream, _for_each(parts, batch), (grid.numel(), before))
+            stream = _name(stage)
+        shifted = _filled_up(grid, layer.window_size).roll((-layer.shift_size, -layer.shift_size), dims=(0, 1))
+        windows = _squares(shifted, layer.window_size, layer.window_size).flatten(0, 1)
+        tokens = _in_each(windows, batch, grid.numel())
+        yield Place(block, stream, stream, tokens=MapTokens(tokens, tokens, (grid.numel(),) * 2, batch))
+
+
+def pyramid(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """SegFormer's, PVT's and CvT's: stages of fewer and fewer tokens, whose keys are fewer still.
+
+    A convolution makes each token, or key, of a square of tokens. It is taken as their mean: which of them it weighs
+    how much differs by channel. What convolutions mix inside an MLP is left out, as MLPs are.
+    """
+    _, pixels = main_input(inputs)
+    steps = [conv for name, conv in model.named_modules() if "embedding" in name and isinstance(conv, nn.Conv2d)]
+    grid, stream, length, batch = _finest(model, pixels), "", 0, len(pixels)
+    for block, operation in enumerate(operations):
+        stage, queries = _stage_of(model, operation.path), operation.shape[QUERY]
+        if _name(stage) != stream:
+            parts = _read_by(steps[stage], grid) if stream else grid[..., None]
+            prefix = queries - parts.shape[:2].numel()  # a class token, which is made of nothing
+            grid = _numbered(parts) + prefix
+            if stream:
+                yield mean_of(_name(stage), stream, _for_each(parts, batch, [[]] * prefix), (queries, length))
+            stream, length = _name(stage), queries
+        attention = _module_of(model, operation.path, ".attention", inside=True)
+        reduced = _reduced_keys(attention, grid)
+        if reduced is None:
+            yield Place(block, stream, stream)
+            continue
+        prefix = operation.shape[KEY] - reduced.shape[:2].numel()
+        own = _for_each(reduced, batch, [[token] for token in range(prefix)])
+        yield mean_of(f"{stream}, keys", stream, own, (operation.shape[KEY], length))
+        yield Place(block, stream, f"{stream}, keys")
+
+
+def mask_units(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """Hiera's: windows that shrink as their queries are pooled, all tokens of one place in the window side by side.
+
+    The pooling takes the greatest of four tokens in each channel, and is taken as their mean.
+    """
+    _, pixels = main_input(inputs)
+    encoder: Any = next(module for module in model.modules() if type(module).__name__ == "HieraEncoder")
+    grid, batch = _finest(model, pixels), len(pixels)
+    order = grid
+    for strides in encoder.schedule[0][0]:  # each puts the tokens of a place in the squares of its size first
+        rows, columns = (side // stride for side, stride in zip(order.shape[-2:], strides, strict=True))
+        order = order.unflatten(-1, (columns, strides[1])).unflatten(-3, (rows, strides[0]))
+        order = order.permute(*range(order.dim() - 4), -3, -1, -4, -2)
+    stream, length = _name(0, "in mask units"), grid.numel()
+    yield mean_of(stream, IMAGE, order.reshape(1, -1, 1).expand(batch, -1, -1), (length, length))
+    for block, operation in enumerate(operations):
+        attention: Any = model.get_submodule(operation.path.removesuffix(".proj"))
+        later, count = stream, length // int(attention.query_stride)
+        keys = torch.arange(length, device=pixels.device)
+        if attention.query_stride > 1:
+            later = _name(_stage_of(model, operation.path))
+            yield mean_of(later, stream, keys.view(-1, count).T.expand(batch, -1, -1), (count, length))
+        width = operation.shape[KEY]
+        windows = (x.view(-1, length // width).T for x in (keys[:count], keys))
+        queries, keys = (_in_each(x, batch, size) for x, size in zip(windows, (count, length), strict=True))
+        yield Place(block, later, stream, tokens=MapTokens(queries, keys, (count, length), batch))
+        stream, length = later, count
+
+
+def _finest(model: nn.Module, pixels: Tensor, *, fills_up: bool = False) -> Grid:
+    """The grid of the patches, as the picture comes in."""
+    rows, columns = first_grid(model, (pixels.shape[-2], pixels.shape[-1]), fills_up=fills_up)
+    return torch.arange(rows * columns, device=pixels.device).view(rows, columns)
+
+
+def _geometry(convolution: nn.Conv2d) -> tuple[int, int, int]:
+    """Size, stride and padding of a convolution, the same along both sides."""
+    return convolution.kernel_size[0], convolution.stride[0], int(convolution.padding[0])
+
+
+def _stage_of(model: nn.Module, path: str) -> int:
+    """The number of the stage that an operation is in."""
+    place = re.search(r"(?:stages|layers|block)\.(\d+)\.", path)
+    if place is None:
+        raise UnsupportedModel(
+            f"{type(model).__name__} has attention at {path!r}, in none of the stages of its encoder: "
+            "input_x_gradient, integrated_gradients and lrp read inputs alone."
+        )
+    return int(place[1])
+
+
+def _module_of(model: nn.Module, path: str, part: str, *, inside: bool = False) -> Any:
+    """The module that a part of an operation's path is in, or that part itself."""
+    before, _, _ = path.partition(part)
+    return model.get_submodule(before + part if inside else before)
+
+
+def _name(stage: int, remark: str = "") -> str:
+    words = [IMAGE, *([f"stage {stage + 1}"] if stage else []), *([remark] if remark else [])]
+    return ", ".join(words)
+
+
+def _read_by(convolution: nn.Conv2d, grid: Grid) -> Int[Tensor, "row column part"]:
+    """The tokens that a convolution reads for each of its results."""
+    size, stride, padding = _geometry(convolution)
+    return _squares(F.pad(grid, (padding,) * 4, value=NO_TOKEN), size, stride)
+
+
+def _reduced_keys(attention: nn.Module, grid: Grid) -> Int[Tensor, "row column part"] | None:
+    """The tokens that each key is made of, where they are fewer than the queries; None where each is one token."""
+    for name, module in attention.named_modules():
+        if isinstance(module, nn.AdaptiveAvgPool2d):
+            return _pooled(grid, int(cast(int, module.output_size)))
+        if isinstance(module, nn.Conv2d) and "query" not in name:
+            return _read_by(module, grid)
+    return None
+
+
+def _pooled(grid: Grid, side: int) -> Int[Tensor, "row column part"]:
+    """The tokens in so many squares along each side, which overlap where they do not divide it."""
+    cuts = [[(n * size // side, -(-(n + 1) * size // side)) for n in range(side)] for size in grid.shape]
+    squares = [grid[slice(*rows)][:, slice(*columns)].flatten() for rows in cuts[0] for columns in cuts[1]]
+    parts = pad_sequence(squares, batch_first=True, padding_value=NO_TOKEN)
+    return parts.view(side, side, -1)
+
+
+def _filled_up(grid: Grid, multiple: int) -> Grid:
+    """The grid filled up at the right and below to a multiple of so many tokens."""
+    below, right = (-side % multiple for side in grid.shape)
+    return F.pad(grid, (0, right, 0, below), value=NO_TOKEN)
+
+
+def _squares(grid: Grid, size: int, stride: int) -> Int[Tensor, "row column part"]:
+    """The tokens in squares of the grid, square by square."""
+    squares: Tensor = grid.unfold(0, size, stride).unfold(1, size, stride).flatten(2)
+    return squares
+
+
+def _numbered(parts: Int[Tensor, "row column part"]) -> Grid:
+    rows, columns, _ = parts.shape
+    return torch.arange(rows * columns, device=parts.device).view(rows, columns)
+
+
+def _for_each(
+    parts: Int[Tensor, "row column part"], batch: int, prefix: Sequence[Sequence[int]] = ()
+) -> Int[Tensor, "batch token part"]:
+    """The parts of each token, for every example; those of the tokens that lead the grid are given."""
+    first = torch.full((len(prefix), parts.shape[2]), NO_TOKEN, device=parts.device)
+    for row, tokens in zip(first, prefix, strict=True):
+        row[: len(tokens)] = torch.tensor(tokens, dtype=row.dtype)
+    return torch.cat([first, parts.flatten(0, 1)]).expand(batch, -1, -1)
+
+
+def _in_each(positions: Int[Tensor, "map token"], batch: int, length: int) -> Tokens:
+    """The tokens at some positions, for every example one after the other."""
+    example = torch.arange(batch, device=positions.device)[:, None, None]
+    tokens: Tokens = torch.where(positions == NO_TOKEN, NO_TOKEN, positions + example * length).flatten(0, 1)
+    return tokens

@@ -1,0 +1,116 @@
+"""What every method must hold to on models that write about pictures."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tiny_vlms import TINY_VLMS
+from whyformer import METHODS, attribute
+from whyformer.axes import Inputs, StreamScores
+from whyformer.tracing.build import trace
+
+OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
+
+
+@cache
+def model_of(name: str) -> nn.Module:
+    return TINY_VLMS[name].build().double()
+
+
+def pictures_of(name: str) -> tuple[int, ...]:
+    return (1, 1) if name == "InstructBLIP" else (1, 2)  # which reads an instruction with each picture
+
+
+def inputs_of(name: str, **how: Any) -> Inputs:
+    return in_double(TINY_VLMS[name].inputs(pictures_of(name), (6, 3), **how))
+
+
+def in_double(inputs: Inputs) -> Inputs:
+    return {key: value.double() if value.is_floating_point() else value for key, value in inputs.items()}
+
+
+def scores_of(name: str, inputs: Inputs, method: str | None, **options: Any) -> StreamScores:
+    steps = {"steps": 2} if method in OF_PATHS else {}
+    return attribute(model_of(name), inputs, 3, method, **steps, **options)
+
+
+@cache
+def scores_of_the_batch(name: str, method: str | None) -> StreamScores:
+    return scores_of(name, inputs_of(name), method)
+
+
+@cache
+def masks_of(name: str) -> dict[str, Tensor]:
+    return trace(model_of(name), inputs_of(name)).masks
+
+
+@cache
+def logits_of(name: str) -> Tensor:
+    with torch.no_grad():
+        return model_of(name)(**inputs_of(name)).logits
+
+
+def assert_close(got: Tensor, expected: Tensor, tolerance: float = 1e-7) -> None:
+    assert (got - expected).abs().max() <= tolerance * expected.abs().max() + 1e-12
+
+
+def hooks_of(model: nn.Module) -> list[int]:
+    return [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
+
+
+@pytest.mark.parametrize("name", TINY_VLMS)
+@pytest.mark.parametrize("method", [*METHODS, None])
+class TestEveryMethodOnEveryModelWithPictures:
+    def test_scores_are_finite_the_same_every_time_and_the_model_is_left_as_it_was(self, method, name):
+        model, inputs, scores = model_of(name), inputs_of(name), scores_of_the_batch(name, method)
+        before, hooks = logits_of(name), hooks_of(model)  # some are transformers' own
+        flags = [(p.requires_grad, p.grad) for p in model.parameters()]
+        again = scores_of(name, inputs, method)
+        with torch.no_grad():
+            assert torch.equal(model(**inputs).logits, before)
+        assert [(p.requires_grad, p.grad) for p in model.parameters()] == flags
+        assert hooks_of(model) == hooks
+        lengths = {stream: mask.shape[1] for stream, mask in masks_of(name).items()}
+        assert scores["text"].shape == inputs["input_ids"].shape
+        assert scores.keys() == again.keys()
+        for stream, part in scores.items():
+            assert part.shape[1] == lengths[stream]
+            assert torch.isfinite(part).all()
+            assert torch.equal(part, again[stream])
+
+    def test_a_batch_is_explained_like_its_prompts_one_by_one(self, method, name):
+        vlm, inputs, together = TINY_VLMS[name], inputs_of(name), scores_of_the_batch(name, method)
+        for example in range(2):
+            alone = scores_of(name, vlm.alone(inputs, example, pictures_of(name)), method)
+            for stream, scores in together.items():
+                (expected,) = alone[stream]
+                assert_close(scores[example, : len(expected)], expected)
+                assert not scores[example, len(expected) :].any(), "padding got a score"
+
+
+@pytest.mark.parametrize("name", TINY_VLMS)
+@pytest.mark.parametrize("method", ["grad_cam", "rollout", "generic_attention", "bi_token", "lrp", "input_x_gradient"])
+def test_left_padding_changes_no_score(method, name):
+    right = scores_of_the_batch(name, method)
+    left = scores_of(name, inputs_of(name, left=True), method)
+    tolerance = 1e-3 if method == "lrp" else 1e-5  # rotations by position are in float32, and relevance divides
+    for stream, scores in right.items():
+        if stream != "text":
+            assert_close(left[stream], scores, tolerance)
+            continue
+        for row, other, real in zip(scores, left[stream], inputs_of(name)["attention_mask"], strict=True):
+            length = int(real.sum())
+            assert_close(other[-length:], row[:length], tolerance)
+
+
+@pytest.mark.parametrize("name", TINY_VLMS)
+@pytest.mark.parametrize("backward", ["libra", "attn_lrp"])
+def test_gradients_by_other_rules_reach_the_pictures(backward, name):
+    scores = scores_of(name, inputs_of(name), "generic_attention", backward=backward)
+    assert scores["image"].any()
+    assert all(torch.isfinite(part).all() for part in scores.values())
