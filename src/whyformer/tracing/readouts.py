@@ -82,9 +82,11 @@ def _masks(question: Question, steps: tuple[Step, ...]) -> dict[str, TokenMask]:
 def _real(question: Question, record: AttentionRecord) -> TokenMask:
     names = {stream.name: stream.mask for stream in question.family.streams}
     mask = question.inputs.get(names.get(record.key_stream) or "")
-    if isinstance(mask, Tensor) and mask.shape == (record.source.shape[0], record.source.shape[KEY]):
-        return mask.bool()
-    return record.is_attended
+    if not isinstance(mask, Tensor):
+        return record.is_attended
+    mask = mask.squeeze(1) if mask.dim() == 3 else mask  # the one choice that a multiple-choice head is given
+    is_of_keys = mask.shape == (record.source.shape[0], record.source.shape[KEY])
+    return mask.bool() if is_of_keys else record.is_attended
 
 
 def _all(record: AttentionRecord) -> TokenMask:
