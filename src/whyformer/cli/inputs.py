@@ -78,9 +78,7 @@ def example_of(
 ) -> Any:
     """The input with the text that goes with it, where the model takes one."""
     if template is not None and not (texts and _takes_candidates(model)):
-        raise WhyformerError(
-            "--template is the sentence of candidate labels: give them by --text to a model of inference."
-        )
+        raise WhyformerError("--template is for candidate labels: give them by --text to a model of inference.")
     if model.task.sees is None and (model.task.answer == "choice" or (texts and _takes_candidates(model))):
         return _with_candidates(source, texts, model, template)
     has_two_senses = model.task.sees_regions or (model.task.sees_pictures and model.tokenizer is not None)
