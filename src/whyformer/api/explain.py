@@ -60,11 +60,12 @@ def explain(
     Args:
         example: A picture (file, PIL image, uint8 array), a text (string, or a Path of a text file), or a pair for
             models of two senses: (picture, text), (picture, [texts]), (regions, question). A model that writes is
-            asked about the next token; one with an encoder takes a text, or (text, what was written so far).
+            asked about the next token; one with an encoder takes a text, or (text, what was written so far). Models of
+            two texts take (question, passage), (prompt, [choices]), (text, [candidate labels]), (text, other text).
         model: The name of a bundled model (`whyformer models`), a folder, a Hugging Face id, a LoadedModel, or a
             module of your own.
-        target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, or any
-            function of the model's output that gives one number per example.
+        target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `at(…)`, or
+            any function of the model's output that gives one number per example; docs/heads.md has those of each head.
         method: The name of a method (`whyformer methods`). Without one it is what docs/results.md found best: bi_token,
             with gradients by LibraGrad's rules, or where that does not apply to the model the best that does, which a
             note says.
@@ -123,7 +124,7 @@ def explain_batch(
     Args:
         examples: A list of examples, each as `explain` takes it.
         model: As in `explain`.
-        target: One for all examples, or a list with a label for each.
+        target: One for all examples, or a list with one for each.
         method: As in `explain`.
         processor: As in `explain`.
         readout: As in `explain`.
