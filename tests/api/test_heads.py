@@ -20,10 +20,12 @@ from whyformer import (
     attribute,
     contrast,
     detection,
+    estimate_memory,
     explain,
     explain_batch,
     explain_targets,
     load,
+    scenes,
 )
 from whyformer.api.doctor import checkup
 from whyformer.models.loading import LoadedModel
@@ -589,6 +591,25 @@ def test_candidates_need_a_model_of_inference_and_a_template_a_place(bert):
 def test_examples_with_candidates_and_without_them_are_not_mixed(head):
     with pytest.raises(WhyformerError, match="with candidate labels and without them cannot be explained together"):
         explain_batch([TOPICS, ("it was new", "it was bad")], head("bert inference"))
+
+
+@pytest.mark.parametrize("name", ["bert tags", "bert span", "bert masks", "bert choice", "bert embedding"])
+def test_memory_is_estimated_for_every_head(head, name):
+    model = head(name).model
+    weights = sum(x.numel() * x.element_size() for x in (*model.parameters(), *model.buffers()))
+    few, many = (estimate_memory(model, tokens, "generic_attention") for tokens in (8, 40))
+    assert weights < few < many
+
+
+def test_every_object_that_a_detector_finds_is_explained():
+    scene = scenes.example(3)
+    model = load("mini-detr", device="cpu")
+    with torch.no_grad():
+        logits = model.model(**model.processor(scene.image, return_tensors="pt")).logits[0]
+    queries = [n for n, shares in enumerate(logits.softmax(dim=-1)[:, :-1].tolist()) if max(shares) >= 0.5]
+    explanations = explain_targets(scene.image, model, method="raw_attention")
+    assert queries
+    assert explanations == [explain(scene.image, model, detection(query), "raw_attention") for query in queries]
 
 
 def test_a_head_takes_a_score_of_ones_own(head):
