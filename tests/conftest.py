@@ -84,6 +84,22 @@ def resnet(tmp_path_factory):
     return saved(tmp_path_factory.mktemp("models") / "tiny-resnet", model, image_processor())
 
 
+@pytest.fixture(scope="session")
+def head(tmp_path_factory):
+    """A model of a head by its name in `tiny_heads`, loaded once from its folder."""
+    from tiny_heads import saved_head  # which takes what makes folders from here
+
+    models = {}
+
+    def model(name):
+        if name not in models:
+            folder = tmp_path_factory.mktemp("heads") / name.replace(" ", "-")
+            models[name] = load(saved_head(name, folder), device="cpu")
+        return models[name]
+
+    return model
+
+
 @pytest.fixture
 def photo(tmp_path):
     """A PNG file of noise, wider than high."""

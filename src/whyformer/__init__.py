@@ -16,10 +16,12 @@ if TYPE_CHECKING:
     from whyformer.api.explain import explain, explain_batch
     from whyformer.api.memory import estimate_memory
     from whyformer.api.response import explain_response, explain_responses
+    from whyformer.api.several import explain_targets
     from whyformer.axes import head_mean
     from whyformer.benchmark.evaluation import Evaluation, evaluate
     from whyformer.data.registry import READERS, reader
     from whyformer.errors import UnsupportedModel, WhyformerError
+    from whyformer.inputs.candidates import Candidates
     from whyformer.inputs.read import Regions
     from whyformer.methods.registry import METHODS, SOURCE_METHODS, Method, method
     from whyformer.models.families import FAMILIES, Family, Stream
@@ -29,7 +31,7 @@ if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part, TopItem, Word
     from whyformer.results.response import Response
-    from whyformer.targets.scores import Target, box_side, contrast, detection, logit, similarity
+    from whyformer.targets.scores import Target, at, box_side, contrast, detection, logit, similarity
     from whyformer.tracing.attribution import Attribution
     from whyformer.tracing.build import trace
     from whyformer.tracing.reads import Reads
@@ -42,6 +44,7 @@ _HOMES = {
     "SOURCE_METHODS": "methods.registry",
     "READERS": "data.registry",
     "Attribution": "tracing.attribution",
+    "Candidates": "inputs.candidates",
     "Checkup": "api.checkup",
     "Continuation": "results.continuation",
     "Evaluation": "benchmark.evaluation",
@@ -60,6 +63,7 @@ _HOMES = {
     "WhyformerError": "errors",
     "TopItem": "results.part",
     "Word": "results.part",
+    "at": "targets.scores",
     "attribute": "api.attribution",
     "box_side": "targets.scores",
     "continuation": "api.continuation",
@@ -72,6 +76,7 @@ _HOMES = {
     "explain_batch": "api.explain",
     "explain_response": "api.response",
     "explain_responses": "api.response",
+    "explain_targets": "api.several",
     "head_mean": "axes",
     "load": "models.loading",
     "load_plugins": "plugins",
@@ -88,6 +93,7 @@ __all__ = [
     "READERS",
     "SOURCE_METHODS",
     "Attribution",
+    "Candidates",
     "Checkup",
     "Continuation",
     "Evaluation",
@@ -106,6 +112,7 @@ __all__ = [
     "UnsupportedModel",
     "WhyformerError",
     "Word",
+    "at",
     "attribute",
     "box_side",
     "continuation",
@@ -118,6 +125,7 @@ __all__ = [
     "explain_batch",
     "explain_response",
     "explain_responses",
+    "explain_targets",
     "head_mean",
     "load",
     "load_plugins",

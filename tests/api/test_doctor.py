@@ -110,8 +110,8 @@ def test_the_first_tokens_share_is_that_of_raw_attention(vit):
 
 
 def test_a_collapse_onto_the_first_content_token_is_noted(vit, monkeypatch):
-    def collapsed(model, inputs, method):
-        scores = attribute(model, inputs, method=method)
+    def collapsed(model, inputs, target, method):
+        scores = attribute(model, inputs, target, method=method)
         scores["image"][:, 1] = 9 * scores["image"][:, 2:].sum(dim=1)
         return scores
 

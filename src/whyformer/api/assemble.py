@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from whyformer.axes import StreamScores
 from whyformer.inputs.encode import EncodedExample, Picture
@@ -49,7 +50,7 @@ def answers(
     attribution = method(trace, **options)
     nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
     scores = nothing | attribution.scores  # first_block may leave a stream without any
-    if not task.writes:  # whose last token is a word like any other
+    if not task.is_read_at_words:
         scores = _without_own_entry(scores, trace)
     target = trace.target
     logits = None if target.indices[0] is None else logits_of(trace.output, target.place).detach().float().cpu()
@@ -158,18 +159,18 @@ def explanation_of(
     parts = dict(first.parts) if len(by_chunk) == 1 else {next(iter(first.parts)): _joined(by_chunk)}
     return Explanation(
         parts=parts,
-        target=first.name,
-        probability=_probability(by_chunk, loaded_model.model),
+        target=_target_name(by_chunk, loaded_model.task),
+        probability=_probability(by_chunk, loaded_model.task),
         method=method.name,
         model=loaded_model.name,
         options={name: parameter.default for name, parameter in method.options.items()} | dict(options),
-        notes=tuple(_notes(by_chunk, parts, method)),
+        notes=tuple(_notes(by_chunk, parts, method, loaded_model.task)),
         completeness=max((part.completeness for part in by_chunk if part.completeness is not None), default=None),
     )
 
 
-def _notes(by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method) -> Iterator[str]:
-    if len(by_chunk) > 1:
+def _notes(by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method, task: Task) -> Iterator[str]:
+    if len(by_chunk) > 1 and task.answer != "embedding":  # whose two texts are read one by one
         yield (
             f"The text is longer than the model's limit: explained in {len(by_chunk)} overlapping chunks, a token's "
             "score being the mean over the chunks that see it, the answer that of the mean logits."
@@ -208,13 +209,26 @@ def _joined(by_chunk: Sequence[Answer]) -> Part:
     return Part(joined, np.array([np.mean(tokens[place][2]) for place in order], dtype=np.float32))
 
 
-def _probability(by_chunk: Sequence[Answer], model: nn.Module) -> float | None:
+def _target_name(by_chunk: Sequence[Answer], task: Task) -> str:
+    """What was asked about; of a number also what it is, since no probability says how sure the model is."""
+    first = by_chunk[0]
+    if task.answer != "value" or first.index is None:
+        return first.name
+    name = "value" if re.fullmatch(r"(LABEL_|label )\d+", first.name) else first.name
+    return f"{name} {float(_mean_logits(by_chunk)[first.index]):.3g}"
+
+
+def _probability(by_chunk: Sequence[Answer], task: Task) -> float | None:
     """What the model gives the label asked about; None for regression and scores of one's own."""
     index = by_chunk[0].index
-    rows = [answer.logits for answer in by_chunk if answer.logits is not None]
-    problem = getattr(getattr(model, "config", None), "problem_type", None)
-    if index is None or len(rows[0]) == 1 or problem == "regression":
+    if index is None or task.answer == "value":
         return None
-    logits = torch.stack(rows).mean(dim=0)
-    is_sole = by_chunk[0].is_sole or problem == "multi_label_classification"
+    logits = _mean_logits(by_chunk)
+    if len(logits) == 1:
+        return None
+    is_sole = by_chunk[0].is_sole or task.answer == "labels"
     return float(logits.sigmoid()[index] if is_sole else logits.softmax(dim=0)[index])
+
+
+def _mean_logits(by_chunk: Sequence[Answer]) -> Tensor:
+    return torch.stack([answer.logits for answer in by_chunk if answer.logits is not None]).mean(dim=0)

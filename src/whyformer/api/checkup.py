@@ -32,6 +32,7 @@ class Checkup:
     architecture: str
     family: str
     answers: str
+    targets: str
     labels: tuple[str, ...]
     precision: str
     attention: str
@@ -72,6 +73,7 @@ class Checkup:
             "model": f"{self.model} ({self.architecture})",
             "family": self.family,
             "answers with": f"{self.answers}{f', {len(self.labels)}: {labels}' if self.labels else ''}",
+            "targets": self.targets,
             "precision": self.precision,
             "attention": self.attention,
             "records": f"{self.records}{'' if self.layers is None else f' for {self.layers} layers'}",

@@ -24,12 +24,15 @@ from whyformer.methods.registry import METHODS
 from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import config_of, labels_of, layers_of, main_input, patch_grid, prefix_length
-from whyformer.targets.scores import all_logits
+from whyformer.targets.head_target import score_of
+from whyformer.targets.heads import head_targets, is_asked_of_examples
+from whyformer.targets.scores import Target, all_logits
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.trace import Trace
 
+QUESTION = "How is the end of the story?"
 SENTENCE = "The story starts slowly, but its ending is a great surprise."
 TOLERANCE = 1e-3  # of the largest logit, between the recorded run and the plain one
 INFINITE = "gives scores that are not finite."
@@ -60,20 +63,21 @@ def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None, *
 
 def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
     """Put one neutral example through the model, plain and recorded, and through every method."""
-    model, one = loaded_model.model, _neutral(loaded_model)
+    model = loaded_model.model
+    one, target = _neutral(loaded_model)
     if tokens is not None:
         check_tokens(model, tokens)
     inputs = model_inputs(loaded_model, [one])
-    probe = trace(model, inputs, reads=Reads(maps="last"))
+    probe = trace(model, inputs, target, reads=Reads(maps="last"))
     with torch.no_grad():
         plain = _answer(model(**inputs))
     recorder = Recorder(1)
     recorded = _answer(recorder.run(model, **inputs))
     content = _content(one, probe)
-    scores = attribute(model, inputs, method="raw_attention")
+    scores = attribute(model, inputs, target, method="raw_attention")
     nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pool reads only others
     raw = scores.get(probe.stream, nothing)[0].abs()
-    methods, completeness, failures = _methods(model, inputs)
+    methods, completeness, failures = _methods(model, inputs, target)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
     first_content = _share(raw[list(content)])
     return Checkup(
@@ -81,7 +85,8 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
         architecture=type(model).__name__,
         family=_family_name(model, inputs),
         answers=loaded_model.task.description,
-        labels=() if loaded_model.task.writes or loaded_model.task.compares else tuple(labels_of(model).values()),
+        targets=loaded_model.task.targets,
+        labels=tuple(labels_of(model).values()) if loaded_model.task.has_labels else (),
         precision=str(plain.dtype).removeprefix("torch."),
         attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
         layers=layers_of(model),
@@ -104,7 +109,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
         notes=(
             *_record_notes(recorder, model),
             *_collapse_notes(first_content, len(content)),
-            *_default_notes(model, inputs, methods),
+            *_default_notes(model, inputs, target, methods),
         ),
         memory_tokens=tokens,
         memory={} if tokens is None else _memory(model, tokens, [name for name in methods if methods[name] is None]),
@@ -123,14 +128,32 @@ def _memory(model: nn.Module, tokens: int, methods: Sequence[str]) -> dict[str, 
     return sizes
 
 
-def _neutral(loaded_model: LoadedModel) -> EncodedExample:
-    """Noise of the size the model is shown, a plain sentence, or both."""
+def _neutral(loaded_model: LoadedModel) -> tuple[EncodedExample, Target]:
+    """Noise of the size the model is shown, a plain sentence or two, or both; and what is asked of it."""
     if loaded_model.processor is None:
         raise WhyformerError(f"{loaded_model.name} came without a processor: pass its tokenizer or image processor.")
     picture: list[Any] = [_noise(loaded_model)] if loaded_model.task.sees is not None else []
-    parts = [*picture, SENTENCE] if loaded_model.tokenizer is not None else picture
+    parts = [*picture, *_sentences(loaded_model)] if loaded_model.tokenizer is not None else picture
     example = tuple(parts) if len(parts) == 2 else parts[0]
-    return encode(loaded_model, [example], truncate=True)[0]
+    if not is_asked_of_examples(loaded_model, [example]):
+        return encode(loaded_model, [example], truncate=True)[0], "predicted"
+    targets = head_targets(loaded_model, [example], "predicted", truncate=True)[:1]
+    return targets[0].encoded, score_of(targets)
+
+
+def _sentences(loaded_model: LoadedModel) -> list[Any]:
+    """What the model reads: a sentence, with a question, a mask, a choice or another sentence where it needs one."""
+    match loaded_model.task.answer:
+        case "span":
+            return [QUESTION, SENTENCE]
+        case "choice":
+            return [QUESTION, [SENTENCE]]
+        case "embedding" | "next sentence":
+            return [QUESTION, SENTENCE]
+        case "masked word":
+            return [f"{loaded_model.tokenizer.mask_token} {SENTENCE}"]
+        case _:
+            return [SENTENCE]
 
 
 def _noise(loaded_model: LoadedModel) -> Image.Image | Regions:
@@ -147,20 +170,24 @@ def _noise(loaded_model: LoadedModel) -> Image.Image | Regions:
 
 
 def _answer(output: Any) -> Tensor:
-    """All that the model answers with: its logits, or the similarity of a pair."""
-    logits = all_logits(output)
-    answer: Tensor = output.logits_per_image if logits is None or hasattr(output, "logits_per_image") else logits
+    """All that the model answers with: its logits, the similarity of a pair, or the states of its text."""
+    named = (getattr(output, name, None) for name in ("logits_per_image", "start_logits", "last_hidden_state"))
+    answer = next((value for value in named if isinstance(value, Tensor)), None)
+    answer = all_logits(output) if answer is None else answer
+    assert answer is not None
     return answer
 
 
-def _methods(model: nn.Module, inputs: Inputs) -> tuple[dict[str, str | None], dict[str, float], list[str]]:
+def _methods(
+    model: nn.Module, inputs: Inputs, target: Target
+) -> tuple[dict[str, str | None], dict[str, float], list[str]]:
     """For each method None or the reason why it does not apply, its completeness, and what went wrong."""
     reasons: dict[str, str | None] = {}
     completeness: dict[str, float] = {}
     failures: dict[str, list[str]] = {}  # methods that went wrong, by the reason
     for name, method in METHODS.items():
         try:
-            scores = method(trace(model, inputs, reads=method.reads))
+            scores = method(trace(model, inputs, target, reads=method.reads))
             reasons[name] = None
             if scores.completeness is not None:
                 completeness[name] = float(scores.completeness.max())
@@ -206,12 +233,14 @@ def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
     )
 
 
-def _default_notes(model: nn.Module, inputs: Inputs, methods: Mapping[str, str | None]) -> tuple[str, ...]:
+def _default_notes(
+    model: nn.Module, inputs: Inputs, target: Target, methods: Mapping[str, str | None]
+) -> tuple[str, ...]:
     """What is computed where no method is named, if it is not the default."""
     if methods.get(DEFAULT_METHOD) is None:
         return ()
     try:
-        remarks = attribute(model, inputs).remarks
+        remarks = attribute(model, inputs, target).remarks
     except WhyformerError:
         return ()
     return tuple(f"Where no method is named: {remark}" for remark in remarks if DEFAULT_METHOD in remark)

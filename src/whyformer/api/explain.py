@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -32,8 +33,10 @@ from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of
 from whyformer.propagation.mode import Backward
 from whyformer.results.explanation import Explanation
-from whyformer.targets.pairs import Pair, pairs_of, score_of
-from whyformer.targets.scores import Contrast, Detection, Target, logits_of, one_each
+from whyformer.targets.head_target import HeadTarget, score_of
+from whyformer.targets.heads import head_targets, is_asked_of_examples
+from whyformer.targets.scores import Contrast, Detection, PlacedLabel, Target, logits_of, one_each
+from whyformer.targets.vocabulary import token_of
 from whyformer.tracing import build
 from whyformer.tracing.reads import Reads
 
@@ -57,11 +60,12 @@ def explain(
     Args:
         example: A picture (file, PIL image, uint8 array), a text (string, or a Path of a text file), or a pair for
             models of two senses: (picture, text), (picture, [texts]), (regions, question). A model that writes is
-            asked about the next token; one with an encoder takes a text, or (text, what was written so far).
+            asked about the next token; one with an encoder takes a text, or (text, what was written so far). Models of
+            two texts take (question, passage), (prompt, [choices]), (text, [candidate labels]), (text, other text).
         model: The name of a bundled model (`whyformer models`), a folder, a Hugging Face id, a LoadedModel, or a
             module of your own.
-        target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, or any
-            function of the model's output that gives one number per example.
+        target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `at(…)`, or
+            any function of the model's output that gives one number per example; docs/heads.md has those of each head.
         method: The name of a method (`whyformer methods`). Without one it is what docs/results.md found best: bi_token,
             with gradients by LibraGrad's rules, or where that does not apply to the model the best that does, which a
             note says.
@@ -120,7 +124,7 @@ def explain_batch(
     Args:
         examples: A list of examples, each as `explain` takes it.
         model: As in `explain`.
-        target: One for all examples, or a list with a label for each.
+        target: One for all examples, or a list with one for each.
         method: As in `explain`.
         processor: As in `explain`.
         readout: As in `explain`.
@@ -148,20 +152,25 @@ def explain_batch(
     check_options(choose_method(method, backward)[0], options)
     loaded_model = resolve_model(model, processor)
     settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward, **options}
-    if loaded_model.task.compares and not callable(target):
-        pairs = pairs_of(loaded_model, list(examples), target, truncate=truncate)
-        explanations = explain_encoded(loaded_model, [pair.encoded for pair in pairs], pairs, method, **settings)
-        return [
-            replace(explanation, target=pair.name, probability=pair.probability)
-            for explanation, pair in zip(explanations, pairs, strict=True)
-        ]
+    examples = list(examples)
+    if not callable(target) and is_asked_of_examples(loaded_model, examples):
+        targets = head_targets(loaded_model, examples, target, truncate=truncate)
+        explanations = explain_encoded(loaded_model, [one.encoded for one in targets], targets, method, **settings)
+        by_example = {one.encoded.example: one for one in targets}
+        return [_with_name(one, by_example[number]) for number, one in enumerate(explanations)]
     return explain_encoded(loaded_model, encode(loaded_model, examples, truncate=truncate), target, method, **settings)
+
+
+def _with_name(explanation: Explanation, target: HeadTarget) -> Explanation:
+    """The explanation with what was asked of its example, and what to know of that."""
+    notes = (*target.notes, *explanation.notes)
+    return replace(explanation, target=target.name, probability=target.probability, notes=notes)
 
 
 def explain_encoded(
     loaded_model: LoadedModel,
     encoded: Sequence[EncodedExample],
-    target: Target | list[Pair],
+    target: Target | Sequence[HeadTarget],
     method: str | None = None,
     *,
     readout: str | int | Tensor | None = None,
@@ -170,9 +179,10 @@ def explain_encoded(
     backward: Backward | None = None,
     **options: Any,
 ) -> list[Explanation]:
-    """`explain_batch` of examples that are encoded already."""
+    """`explain_batch` of examples that are encoded already; definite targets are in their order."""
     size = check_batch_size(batch_size) or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
     targets = _settle_targets(loaded_model, encoded, target, size)
+    items = list(zip(encoded, targets if isinstance(targets, list) else repeat(None), strict=False))
     # A function of the caller's own, or weights for each example, may go by their order.
     keeps_order = callable(targets) or isinstance(readout, Tensor)
 
@@ -182,13 +192,11 @@ def explain_encoded(
         batches = consecutive(len(encoded), size) if keeps_order else _batches(loaded_model, encoded, batch_size, reads)
         doing = f"{choice.method.name} on {loaded_model.name}"
 
-        def answer(batch: Sequence[EncodedExample], checkpoint: bool | None) -> list[Answer]:
-            each = [targets[one.example] for one in batch] if isinstance(targets, list) else targets
-            return _answers(loaded_model, batch, each, choice, readout, checkpoint)
+        def answer(batch: Sequence[tuple[EncodedExample, Any]], checkpoint: bool | None) -> list[Answer]:
+            own = [target for _, target in batch] if isinstance(targets, list) else targets
+            return _answers(loaded_model, [one for one, _ in batch], own, choice, readout, checkpoint)
 
-        for one, each_answer in zip(
-            encoded, in_batches(encoded, answer, batches, doing, progress=progress), strict=True
-        ):
+        for one, each_answer in zip(encoded, in_batches(items, answer, batches, doing, progress=progress), strict=True):
             by_example[one.example].append(each_answer)
         way = {} if choice.backward == "gradient" else {"backward": choice.backward}
         explanations = [
@@ -212,7 +220,7 @@ def _answers(
     trace = build.trace(
         loaded_model.model,
         model_inputs(loaded_model, batch),
-        score_of(target, loaded_model) if task.compares and not callable(target) else target,
+        score_of(target) if _is_definite(target) else target,
         reads=choice.method.reads_with(choice.options),
         readout=readout,
         backward=choice.backward,
@@ -229,15 +237,19 @@ def with_black_baseline(options: Mapping[str, Any], loaded_model: LoadedModel) -
     return {**options, "baseline": black(loaded_model.image_processor)} if is_black else dict(options)
 
 
+def _is_definite(target: Any) -> bool:
+    return isinstance(target, list) and bool(target) and isinstance(target[0], HeadTarget)
+
+
 def _settle_targets(loaded_model: LoadedModel, encoded: Sequence[EncodedExample], target: Any, batch_size: int) -> Any:
-    """The target of each example; one that is encoded in several parts is predicted from all of them."""
-    if loaded_model.task.compares:
-        return target
-    if loaded_model.task.writes:
-        return _as_tokens(target, loaded_model, len({one.example for one in encoded}))
-    if callable(target) or isinstance(target, (Contrast, Detection)):
-        return target
+    """The target, or a list of those of each encoded example; a label is predicted from all parts of its example."""
+    if callable(target) or isinstance(target, (Contrast, Detection)) or _is_definite(target):
+        return _as_tokens(target, loaded_model) if loaded_model.task.writes else target
     each = one_each(target, len({one.example for one in encoded}))
+    if any(isinstance(one, PlacedLabel) for one in each):
+        raise WhyformerError(f"{loaded_model.name} answers at one place: give {loaded_model.task.targets}.")
+    if loaded_model.task.writes:
+        return [token_of(each[one.example], loaded_model) for one in encoded]
     parts = Counter(one.example for one in encoded)
     several = [one for one in encoded if each[one.example] == "predicted" and parts[one.example] > 1]
     logits: dict[int, list[Tensor]] = {}
@@ -251,31 +263,14 @@ def _settle_targets(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]
         logits.setdefault(one.example, []).append(row)
     for example, parts_of_it in logits.items():
         each[example] = int(torch.stack(parts_of_it).mean(dim=0).argmax())
-    return each
+    return [each[one.example] for one in encoded]
 
 
-def _as_tokens(target: Target, loaded_model: LoadedModel, count: int) -> Target:
-    """A target in words as the tokens they are, one for each example."""
-    if isinstance(target, Contrast):
-        return Contrast(_token(target.label, loaded_model), _token(target.other, loaded_model))
-    if callable(target) or isinstance(target, Detection):
+def _as_tokens(target: Any, loaded_model: LoadedModel) -> Any:
+    """A contrast of words as one of the tokens they are."""
+    if not isinstance(target, Contrast):
         return target
-    return [_token(label, loaded_model) for label in one_each(target, count)]
-
-
-def _token(label: Any, loaded_model: LoadedModel) -> Any:
-    """The token that a word begins with a space is, or failing that without one."""
-    if not isinstance(label, str) or label == "predicted":
-        return label
-    for text in (f" {label}", label):
-        ids = loaded_model.tokenizer(text, add_special_tokens=False)["input_ids"]
-        if len(ids) == 1 and ids[0] != loaded_model.tokenizer.unk_token_id:
-            return ids[0]
-    ids = loaded_model.tokenizer(label, add_special_tokens=False)["input_ids"]
-    encoded = ", ".join(repr(Vocabulary(loaded_model.tokenizer)[index]) for index in ids[:6])
-    raise WhyformerError(
-        f"{label!r} is not one token of {loaded_model.name} but several ({encoded}): ask about the first."
-    )
+    return Contrast(token_of(target.label, loaded_model), token_of(target.other, loaded_model))
 
 
 def _batches(

@@ -20,9 +20,10 @@ from torch.utils._pytree import tree_leaves
 
 from whyformer.api.attribution import attribute
 from whyformer.api.batches import is_out_of_memory
-from whyformer.axes import Inputs
+from whyformer.axes import ExampleScores, Inputs
 from whyformer.errors import WhyformerError
 from whyformer.models.structure import config_of, device_of, unwrapped
+from whyformer.models.task import answer_of_class
 from whyformer.propagation.mode import Backward
 from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.path import inputs_at_once
@@ -76,10 +77,16 @@ def estimate_memory(
     # What repeats its input does so less often the longer it is: the shorter ones are to repeat it as often.
     at_once = max(1, inputs_at_once(tokens, device_of(model).type))
 
+    answer = answer_of_class(type(model).__name__)
+    target: Any = _first_number if answer in ("tag", "span", "masked word", "embedding") else 0
+
     def take(length: int) -> int:
         inputs = random_text(model, length)
+        if answer == "choice":
+            inputs = {name: value[:, None] for name, value in inputs.items()}
         return peak_bytes(
-            lambda: attribute(model, inputs, 0, method, inputs_at_once=at_once, backward=backward, **options), model
+            lambda: attribute(model, inputs, target, method, inputs_at_once=at_once, backward=backward, **options),
+            model,
         )
 
     lengths = _lengths(tokens, _heads(model))
@@ -91,6 +98,12 @@ def estimate_memory(
         raise OutOfMemory(f"Out of memory: {tokens} tokens need more than {device_of(model)} has.") from None
     activations = peaks[0] if lengths == [tokens] else _carried_on(lengths, peaks, tokens)
     return weight_bytes(model) + batch * activations
+
+
+def _first_number(output: Any) -> ExampleScores:
+    """One number of an output, whatever it is about: which one makes no difference to memory."""
+    first: Tensor = next(value for value in output.values() if isinstance(value, Tensor))
+    return first.flatten(1)[:, 0]
 
 
 def weight_bytes(model: nn.Module) -> int:

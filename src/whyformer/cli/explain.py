@@ -19,6 +19,8 @@ from whyformer.errors import WhyformerError
 from whyformer.plugins import load_plugins
 
 if TYPE_CHECKING:
+    from whyformer.cli.questions import MethodCall
+    from whyformer.models.loading import LoadedModel
     from whyformer.results.explanation import Explanation
 
 
@@ -30,6 +32,9 @@ def explain(
     pair: options.PairText = None,
     text: options.Texts = None,
     query: options.Query = None,
+    place: options.Place = None,
+    each: options.Each = False,
+    template: options.Template = None,
     truncate: options.Truncate = False,
     method: options.MethodName = None,
     option: options.MethodOptions = None,
@@ -50,38 +55,67 @@ def explain(
 
     load_plugins(plugin or ())
     call = method_call(method, option or [], backward)
+    if each and (target, rather_than, query, place) != ("predicted", None, None, None):
+        raise WhyformerError("--each explains every answer of the model: leave the target out.")
     if not any(map(os.path.isdir, inputs)):
-        destination_of(out, format, len(inputs))  # refused before any work is done for it
+        destination_of(out, format, len(inputs) + each)  # refused before any work is done for it
     sources = read_inputs(inputs)
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
-    is_several = len(sources) > 1 or has_folder(sources)
+    is_several = each or len(sources) > 1 or has_folder(sources)
     sources = open_folders(sources, loaded_model, quiet=quiet)
     destination = destination_of(out, format, max(len(sources), 1 + is_several))
-    explanations = explain_batch(
-        [example_of(source, pair, text or [], loaded_model) for source in sources],
-        loaded_model,
-        question_of(target, rather_than, query, loaded_model),
-        truncate=truncate,
-        batch_size=batch_size,
-        progress=len(sources) > 1 and not quiet and sys.stderr.isatty(),
-        **call.arguments,
-    )
-    if destination is not None:
+    examples = [example_of(source, pair, text or [], loaded_model, template) for source in sources]
+    if each:
+        sources, explanations = explain_every_answer(sources, examples, loaded_model, truncate, call, quiet=quiet)
+    else:
+        explanations = explain_batch(
+            examples,
+            loaded_model,
+            question_of(target, rather_than, query, place, loaded_model),
+            truncate=truncate,
+            batch_size=batch_size,
+            progress=len(sources) > 1 and not quiet and sys.stderr.isatty(),
+            **call.arguments,
+        )
+    if destination is not None and explanations:
         destination.write(explanations, list(numbered_stems(sources)), units=units)
-    print_explanations(sources, explanations, units=units, as_json=as_json, quiet=quiet)
-    if destination is not None:
+    print_explanations(sources, explanations, has_titles=len(examples) > 1, units=units, as_json=as_json, quiet=quiet)
+    if destination is not None and explanations:
         announce(f"Written to {safe(destination.path)}", quiet=quiet, err=as_json)
+
+
+def explain_every_answer(
+    sources: Sequence[Input],
+    examples: Sequence[Any],
+    loaded_model: LoadedModel,
+    truncate: bool,
+    call: MethodCall,
+    *,
+    quiet: bool,
+) -> tuple[list[Input], list[Explanation]]:
+    """The explanations of every answer to each input, and the input of each."""
+    from whyformer.api.several import explain_targets
+
+    owners, explanations = [], []
+    for source, example in zip(sources, examples, strict=True):
+        of_source = explain_targets(example, loaded_model, truncate=truncate, **call.arguments)
+        if not of_source:
+            announce(f"{source.title}: {loaded_model.name} finds nothing to explain.", quiet=quiet, err=True)
+        owners += [source] * len(of_source)
+        explanations += of_source
+    return owners, explanations
 
 
 def print_explanations(
     sources: Sequence[Input],
     explanations: Sequence[Explanation],
     *,
+    has_titles: bool,
     units: options.UnitsName,
     as_json: bool,
     quiet: bool,
 ) -> None:
-    """Each explanation under the name of its input, or as an object in a line."""
+    """Each explanation, under the name of its input where there are several, or as an object in a line."""
     from whyformer.render.terminal import explanation_text
     from whyformer.results.documents import explanation_document
 
@@ -89,7 +123,7 @@ def print_explanations(
         if as_json:
             typer.echo(json.dumps(explanation_document(explanation, source.argument)))
         elif not quiet:
-            if len(sources) > 1:
+            if has_titles:
                 typer.echo(source.title)
             typer.echo(explanation_text(explanation, units=units))
 

@@ -24,6 +24,12 @@ if TYPE_CHECKING:
 MOST_FILES = 256  # of a folder: the pictures and their explanations are in memory together
 MOST_PIPED_BYTES = 1 << 28
 STANDARD_INPUT = ("-", "/dev/stdin")
+# What the second text is, of models that read two.
+_PAIRS = {
+    "span": "the passage that has the answer",
+    "embedding": "the text it is compared with",
+    "next sentence": "the text that may follow",
+}
 
 
 @dataclass(frozen=True)
@@ -67,8 +73,14 @@ def has_folder(inputs: Sequence[Input]) -> bool:
     return any(os.path.isdir(source.argument) for source in inputs)
 
 
-def example_of(source: Input, pair: str | None, texts: Sequence[str], model: LoadedModel) -> Any:
+def example_of(
+    source: Input, pair: str | None, texts: Sequence[str], model: LoadedModel, template: str | None = None
+) -> Any:
     """The input with the text that goes with it, where the model takes one."""
+    if template is not None and not (texts and _takes_candidates(model)):
+        raise WhyformerError("--template is for candidate labels: give them by --text to a model of inference.")
+    if model.task.sees is None and (model.task.answer == "choice" or (texts and _takes_candidates(model))):
+        return _with_candidates(source, texts, model, template)
     has_two_senses = model.task.sees_regions or (model.task.sees_pictures and model.tokenizer is not None)
     if has_two_senses and not texts:
         missing = "its question" if model.task.sees_regions else "the text it is compared with"
@@ -87,7 +99,27 @@ def example_of(source: Input, pair: str | None, texts: Sequence[str], model: Loa
     first = _picture_or_text(source, model)
     if has_two_senses:
         return first, list(texts)
+    if pair is None and model.task.answer in _PAIRS:
+        raise WhyformerError(f"{model.name} reads two texts: add {_PAIRS[model.task.answer]} by --pair.")
     return first if pair is None else (first, _picture_or_text(read_inputs([pair])[0], model))
+
+
+def _takes_candidates(model: LoadedModel) -> bool:
+    from whyformer.models.structure import entailment_of
+
+    return model.task.answer == "label" and model.task.sees is None and entailment_of(model.model) is not None
+
+
+def _with_candidates(source: Input, texts: Sequence[str], model: LoadedModel, template: str | None) -> Any:
+    """A prompt with its choices, or a text with its candidate labels."""
+    from whyformer.inputs.candidates import TEMPLATE, Candidates
+
+    if not texts:
+        raise WhyformerError(f"{model.name} chooses among texts: add each choice by --text, such as --text blue.")
+    first = _picture_or_text(source, model)
+    if model.task.answer == "choice":
+        return first, list(texts)
+    return first, Candidates(tuple(texts), TEMPLATE if template is None else template)
 
 
 def typed_text(argument: str, name: str) -> str:

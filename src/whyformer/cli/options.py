@@ -16,10 +16,17 @@ INPUT = (
 )
 TARGET = (
     "What is asked about, predicted if not given: a label, by name or index; of a detector the label it found; of "
-    "several --text one of them, itself or counted from 0; of a model that writes the next word, or a token's id"
+    "several --text one of them, itself or counted from 0; of a model that writes or fills masks a word, or a token's "
+    "id; of one that tags words a tag; of one that finds answers words of the passage"
 )
-PAIR = "The second text, for a model that reads pairs; for one that writes after reading, what it wrote so far."
-TEXT = "The text a picture is compared with, or the question about it; of several, --target names one."
+PAIR = (
+    "The second text, for a model that reads pairs: the passage of a question, what a text is compared with; for one "
+    "that writes after reading, what it wrote so far."
+)
+TEXT = (
+    "The text a picture is compared with, or the question about it; a choice after a prompt; a candidate label of a "
+    "text, for a model of inference. Of several, --target names one."
+)
 DEFAULT = "default (bi_token with --backward libra, the best we measured)"
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
@@ -65,6 +72,32 @@ OtherTarget = Annotated[
 Query = Annotated[
     int | None,
     typer.Option(help="For a detector: the object query whose find is explained.", rich_help_panel=QUESTION),
+]
+Place = Annotated[
+    str | None,
+    typer.Option(
+        "--at",
+        metavar="PLACE",
+        help="For a model that tags words: the word, or its number from 0 on. For one that fills masks: the mask's "
+        "number. For one that finds answers: the character the answer begins at.",
+        rich_help_panel=QUESTION,
+    ),
+]
+Each = Annotated[
+    bool,
+    typer.Option(
+        "--each",
+        help="Explain every answer: each entity, likely label or object, mask, choice or candidate.",
+        rich_help_panel=QUESTION,
+    ),
+]
+Template = Annotated[
+    str | None,
+    typer.Option(
+        help="The sentence that candidate labels are put into, with {} for the label; 'This example is {}.' if not "
+        "given.",
+        rich_help_panel=QUESTION,
+    ),
 ]
 PairText = Annotated[str | None, typer.Option(help=PAIR, rich_help_panel=QUESTION)]
 Texts = Annotated[list[str] | None, typer.Option(help=TEXT, rich_help_panel=QUESTION)]

@@ -88,6 +88,7 @@ app.command(
         f"whyformer explain {CAT}",
         'whyformer explain "A wonderful film." --model mini-bert --target positive --rather-than negative',
         f'whyformer explain {CAT} --model mini-clip --text "a photo of a cat" --text "a photo of a dog"',
+        'whyformer explain "It landed in 1969." --model ./my-tagger --each --out tags.html',
         "whyformer explain photos/ --out pages --format png",
         "curl -s https://example.org/photo.jpg | whyformer explain - --json",
     )

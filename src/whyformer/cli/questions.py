@@ -105,24 +105,29 @@ def target_of(text: str, model: LoadedModel) -> str | int:
     """A label's name if there is one of that name, else its index if it is a number."""
     from whyformer.models.structure import labels_of
 
-    labels = {} if model.task.writes else labels_of(model.model)
+    labels = labels_of(model.model) if model.task.has_labels else {}
     is_name = text.casefold() in {name.casefold() for name in labels.values()}
-    if is_name or not re.fullmatch(r"-?[0-9]{1,18}", text):
+    if is_name or model.task.answer == "span" or not re.fullmatch(r"-?[0-9]{1,18}", text):
         return text
-    if model.task.writes and 0 <= int(text) < len(model.tokenizer):
+    if model.task.chooses_words and 0 <= int(text) < len(model.tokenizer):
         token = model.tokenizer.decode([int(text)])
         typer.echo(f"{text} is taken as the id of a token: {token!r}.", err=True)
     return int(text)
 
 
-def question_of(target: str, rather_than: str | None, query: int | None, model: LoadedModel) -> Target:
-    """The target, against another or at an object query where that is asked."""
-    from whyformer.targets.scores import contrast, detection
+def question_of(
+    target: str, rather_than: str | None, query: int | None, place: str | None, model: LoadedModel
+) -> Target:
+    """The target, against another, at an object query or at a place of the text where that is asked."""
+    from whyformer.targets.scores import at, contrast, detection
 
     if query is not None:
         if rather_than is not None:
             raise WhyformerError("--query and --rather-than cannot be asked together: leave one out.")
         return detection(query, target_of(target, model))
-    if rather_than is None:
-        return target_of(target, model)
-    return contrast(target_of(target, model), target_of(rather_than, model))
+    label = target_of(target, model)
+    question = label if rather_than is None else contrast(label, target_of(rather_than, model))
+    if place is None:
+        return question
+    is_number = model.task.answer != "tag" and place.isdecimal()  # a word may be a number
+    return at(int(place) if is_number else place, question)

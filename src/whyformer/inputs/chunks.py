@@ -11,6 +11,7 @@ from typing import Any
 from torch import nn
 
 from whyformer.errors import WhyformerError
+from whyformer.inputs.alignment import token_offsets
 from whyformer.inputs.layouts import WordPieces
 from whyformer.inputs.read import Text
 from whyformer.models.structure import base_model, config_of
@@ -22,7 +23,8 @@ OVERLAP = 0.25  # of a chunk is seen by the next one too
 class Chunk:
     """As much of a text as the model takes at once.
 
-    `positions` are those of its word pieces in the encoding, `places` theirs in the whole of each text.
+    `positions` are those of its word pieces in the encoding, `places` theirs in the whole of each text, and `words` the
+    number of the tokenizer's word that each is a piece of.
     """
 
     encoding: dict[str, list[int]]
@@ -30,6 +32,7 @@ class Chunk:
     places: tuple[tuple[int, int], ...]
     layout: WordPieces
     is_truncated: bool = False
+    words: tuple[int, ...] = ()
 
 
 def chunks_of(text: Text, tokenizer: Any, limit: int | None, *, truncate: bool = False) -> list[Chunk]:
@@ -37,9 +40,9 @@ def chunks_of(text: Text, tokenizer: Any, limit: int | None, *, truncate: bool =
 
     Of a pair, the text with more tokens is cut, and each chunk holds the whole of the other.
     """
-    if not getattr(tokenizer, "is_fast", False):
-        raise WhyformerError(f"{type(tokenizer).__name__} has no character offsets: a fast tokenizer is needed.")
     texts = (text,) if isinstance(text, str) else text
+    if not getattr(tokenizer, "is_fast", False):
+        return [_aligned_chunk(texts, tokenizer, limit, truncate=truncate)]
     lengths = [len(tokenizer(part, add_special_tokens=False, verbose=False)["input_ids"]) for part in texts]
     special = tokenizer.num_special_tokens_to_add(pair=len(texts) == 2)
     is_long = limit is not None and sum(lengths) + special > limit
@@ -66,6 +69,28 @@ def chunks_of(text: Text, tokenizer: Any, limit: int | None, *, truncate: bool =
     if not any(chunk.positions for chunk in chunks):
         raise WhyformerError("The text has no word piece of this model's tokenizer: there is nothing to explain.")
     return chunks
+
+
+def _aligned_chunk(texts: tuple[str, ...], tokenizer: Any, limit: int | None, *, truncate: bool) -> Chunk:
+    """All of a text whose tokenizer says nothing of characters, as those of proteins; it is not cut into pieces."""
+    tokens = [tokenizer.tokenize(text) for text in texts]
+    length = sum(map(len, tokens)) + tokenizer.num_special_tokens_to_add(pair=len(texts) == 2)
+    is_long = limit is not None and length > limit
+    if is_long and not (truncate and len(texts) == 1):
+        way_out = "shorten it" if len(texts) == 2 else "shorten it, or truncate it"
+        raise WhyformerError(f"The text has {length} tokens, and the model takes {limit}: {way_out}.")
+    cut = {"truncation": True, "max_length": limit} if is_long else {}
+    encoded = tokenizer(*texts, return_special_tokens_mask=True, **cut)
+    positions = tuple(n for n, is_special in enumerate(encoded.pop("special_tokens_mask")) if not is_special)
+    offsets = [token_offsets(text, own, tokenizer) for text, own in zip(texts, tokens, strict=True)]
+    rows = [(segment, n) for segment, own in enumerate(tokens) for n in range(len(own))][: len(positions)]
+    layout = WordPieces(
+        texts=texts,
+        tokens=tuple(tokens[segment][n] for segment, n in rows),
+        segments=tuple(segment for segment, _ in rows),
+        offsets=tuple(offsets[segment][n] for segment, n in rows),
+    )
+    return Chunk(dict(encoded), positions, tuple(rows), layout, is_long, tuple(n for _, n in rows))
 
 
 def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
@@ -145,4 +170,5 @@ def _chunk(encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any, cu
         counted[segment] += 1
     names = [name for name in tokenizer.model_input_names if name in encoded]
     encoding = {name: list(encoded[name][number]) for name in names}
-    return Chunk(encoding, positions, tuple(places), layout, cut.is_final)
+    words = tuple(position if (word := piece.word_ids[position]) is None else word for position in positions)
+    return Chunk(encoding, positions, tuple(places), layout, cut.is_final, words)

@@ -39,6 +39,8 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
     if chunks:
         encodings = [chunk.encoding for chunk in chunks]
         inputs |= _padded(encodings, loaded_model.tokenizer, _fixed_length(loaded_model.model))
+        if loaded_model.task.answer == "choice":  # [example, choice, token]: one choice is read at a time
+            inputs = {name: value[:, None] for name, value in inputs.items()}
     pictures = [_shortened(one.picture.image, loaded_model.image_processor) for one in encoded if one.picture]
     if pictures:
         batch = loaded_model.image_processor(images=pictures, return_tensors="pt")

@@ -45,15 +45,20 @@ def encode(
 
     `room` is for how many tokens a model that goes on from its text is to leave room after it.
     """
-    if loaded_model.processor is None:
-        raise WhyformerError(
-            f"{loaded_model.name} came without a processor: pass processor=…, its tokenizer or image processor."
-        )
+    check_processor(loaded_model)
     return [
         one
         for number, example in enumerate(examples)
         for one in _encode_one(number, example, loaded_model, truncate=truncate, room=room)
     ]
+
+
+def check_processor(loaded_model: LoadedModel) -> None:
+    """Refuse a model that nothing makes inputs for."""
+    if loaded_model.processor is None:
+        raise WhyformerError(
+            f"{loaded_model.name} came without a processor: pass processor=…, its tokenizer or image processor."
+        )
 
 
 def _encode_one(
@@ -82,6 +87,8 @@ def _encode_one(
     elif loaded_model.task.writes:
         yield EncodedExample(number, chunk=whole_text(example, loaded_model, truncate=truncate, room=room))
     else:
+        if loaded_model.task.answer == "next sentence":
+            two_of(example, "two texts, of which the second may follow the first: ('It rained.', 'We got wet.')")
         limit = length_limit(loaded_model.model, loaded_model.tokenizer)
         for chunk in chunks_of(text_of(example), loaded_model.tokenizer, limit, truncate=truncate):
             yield EncodedExample(number, chunk=chunk)

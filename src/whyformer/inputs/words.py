@@ -18,6 +18,7 @@ WordPlace = tuple[int, int, int]  # segment, start, end
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _HAS_UNSPACED = regex.compile(_UNSPACED)
 _UNIT = regex.compile(rf"(?sw){_UNSPACED}+?(?:\b|(?!{_UNSPACED}))|(?:(?!{_UNSPACED}).)+")
+_SEQUENCE = regex.compile(r"(?:[A-Z.-]|<\w+>|\[\w+\])+")  # of residues, and markers such as a mask
 _PUNCTUATION = regex.compile(r"\p{P}+")
 _OPENING = regex.compile(r"[\p{Ps}\p{Pi}]+")
 
@@ -38,7 +39,7 @@ def tokens_by_word(layout: WordPieces) -> dict[WordPlace, list[int]]:
 
     A token that reaches over two words belongs to both.
     """
-    words = [word_spans(text) for text in layout.texts]
+    words = [_residues(layout, segment) or word_spans(text) for segment, text in enumerate(layout.texts)]
     starts, ends = ([[span[side] for span in spans] for spans in words] for side in (0, 1))
     tokens: dict[WordPlace, list[int]] = {}
     for token, (segment, (first, last)) in enumerate(zip(layout.segments, layout.offsets, strict=True)):
@@ -47,6 +48,15 @@ def tokens_by_word(layout: WordPieces) -> dict[WordPlace, list[int]]:
         for word in range(bisect_right(ends[segment], first), bisect_left(starts[segment], last)):
             tokens.setdefault((segment, *words[segment][word]), []).append(token)
     return dict(sorted(tokens.items()))
+
+
+def _residues(layout: WordPieces, segment: int) -> list[Span]:
+    """The letters of a sequence that is written without a space and read letter by letter, as those of proteins are."""
+    if not _SEQUENCE.fullmatch(layout.texts[segment]):
+        return []
+    spans = [span for span, own in zip(layout.offsets, layout.segments, strict=True) if own == segment]
+    letters = [layout.texts[segment][start:end] for start, end in spans]
+    return spans if all(len(letter) == 1 or letter[0] in "<[" for letter in letters) else []
 
 
 def _units(text: str, start: int, end: int) -> Iterator[Span]:

@@ -23,16 +23,10 @@ from torch import nn
 from whyformer.errors import WhyformerError, nearest, with_article
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
 from whyformer.models.structure import unwrapped
-from whyformer.models.task import Task, task_of
+from whyformer.models.task import Task, answer_of_class, task_of
 from whyformer.models.zoo import bundled, bundled_folder
 
 _SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
-# Classes whose answer can be asked about, by how their names end, and families whose question answering is no span.
-ANSWERING = (
-    *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher", "ForObjectDetection"),
-    *("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "CLIPModel", "SiglipModel"),
-)
-ANSWERING_QUESTIONS = ("lxmert", "vilt", "visual_bert")
 HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute
 
 
@@ -277,9 +271,11 @@ def _model(source: _Source, config: Any, name: str, placement: Placement) -> nn.
             f"The weights of {name!r} do not fit its config.json: {key} is {list(in_file)} in the file and "
             f"{list(in_model)} in the model{_and_more(report['mismatched_keys'])}."
         )
-    if report["missing_keys"]:
+    is_headless = answer_of_class(model_class.__name__) == "embedding"  # whose pooler nobody reads
+    missing = [key for key in report["missing_keys"] if not (is_headless and key.startswith("pooler."))]
+    if missing:
         raise WhyformerError(
-            f"Weights for {min(report['missing_keys'])}{_and_more(report['missing_keys'])} are missing in {name!r}: "
+            f"Weights for {min(missing)}{_and_more(missing)} are missing in {name!r}: "
             "load a model that was trained for its task and saved whole."
         )
     return cast(nn.Module, model)
@@ -289,14 +285,19 @@ def _model_class(config: Any, name: str) -> Any:
     architecture = next(iter(config.architectures or []), "")
     model_class = getattr(transformers, architecture, None)
     is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
-    is_asked = architecture.endswith("ForQuestionAnswering") and config.model_type in ANSWERING_QUESTIONS
-    answers = is_asked or architecture.endswith(ANSWERING)
-    if not is_model or not answers:
+    answer = answer_of_class(architecture)
+    if not is_model or answer is None or (answer == "embedding" and not _reads_one_text(model_class)):
         raise WhyformerError(
             f"{name!r} is {with_article(architecture or config.model_type)}, not a model that classifies, "
             "detects, compares or writes: load it yourself and call attribute with a target of your own."
         )
     return model_class
+
+
+def _reads_one_text(model_class: Any) -> bool:
+    """Whether a model takes a text and nothing else: its states are the text's."""
+    takes = inspect.signature(model_class.forward).parameters
+    return "input_ids" in takes and "pixel_values" not in takes and "decoder_input_ids" not in takes
 
 
 def _processor(source: _Source, model: nn.Module) -> Any:

@@ -59,9 +59,16 @@ def base_model(model: nn.Module) -> nn.Module:
 
 
 def labels_of(model: nn.Module) -> dict[int, str]:
-    """The label names a model carries, by index."""
+    """The label names a model carries, by index; those of next-sentence heads are the same everywhere."""
+    if type(unwrapped(model)).__name__.endswith("ForNextSentencePrediction"):
+        return {0: "is next", 1: "is not next"}
     names = getattr(getattr(model, "config", None), "id2label", None) or {}
     return {int(index): str(name) for index, name in names.items()}
+
+
+def entailment_of(model: nn.Module) -> int | None:
+    """The index of the label that says one text entails another; None for a model of anything but inference."""
+    return next((index for index, name in labels_of(model).items() if name.lower().startswith("entail")), None)
 
 
 def is_detector(model: nn.Module) -> bool:

@@ -4,22 +4,83 @@ from __future__ import annotations
 
 import inspect
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from torch import nn
 
 from whyformer.models.families import FAMILIES
 from whyformer.models.modalities import REGION_INPUTS
-from whyformer.models.structure import is_detector
+from whyformer.models.structure import config_of, unwrapped
 
-Answer = Literal["label", "detection", "similarity", "next token"]
+Answer = Literal[
+    "label",
+    "labels",
+    "value",
+    "detection",
+    "similarity",
+    "next token",
+    "tag",
+    "span",
+    "masked word",
+    "choice",
+    "next sentence",
+    "embedding",
+]
 
-_SAID = {
-    "label": "a label",
-    "detection": "a label of a detected object",
-    "similarity": "how alike a picture and a text are",
-    "next token": "the next token of a text",
+
+@dataclass(frozen=True)
+class Head:
+    """A kind of answer: what it is in words, what its targets are called, and how the classes that give it end."""
+
+    description: str
+    targets: str
+    classes: tuple[str, ...] = ()
+
+
+_LABEL = "a label's name or index, contrast(label, other)"
+
+HEADS: dict[Answer, Head] = {
+    "label": Head(
+        "a label",
+        _LABEL,
+        ("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher"),
+    ),
+    "labels": Head("labels, each judged by itself", f"{_LABEL}; explain_targets takes all that are likely"),
+    "value": Head("a number", "an output's name or index; none needs to be named where there is one"),
+    "detection": Head(
+        "a label of a detected object",
+        "a label's name or index, detection(query, label), contrast(label, other)",
+        ("ForObjectDetection",),
+    ),
+    "similarity": Head(
+        "how alike a picture and a text are", "one of the texts or its index", ("CLIPModel", "SiglipModel")
+    ),
+    "next token": Head(
+        "the next token of a text",
+        "a word or a token's id, contrast(word, other)",
+        ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel"),
+    ),
+    "tag": Head(
+        "a tag for each word",
+        "at(word, tag), at(word), or a tag where it is likeliest; explain_targets takes every entity",
+        ("ForTokenClassification",),
+    ),
+    "span": Head(
+        "a span of the passage, for a question",
+        "words of the passage, contrast(words, other words)",
+        ("ForQuestionAnswering", "ForQuestionAnsweringSimple"),
+    ),
+    "masked word": Head(
+        "the word at each mask",
+        "a word or a token's id, at(mask, word) where there are several masks, contrast(word, other)",
+        ("ForMaskedLM",),
+    ),
+    "choice": Head("one of the choices after a prompt", "one of the choices or its index", ("ForMultipleChoice",)),
+    "next sentence": Head("whether a text follows another", _LABEL, ("ForNextSentencePrediction",)),
+    "embedding": Head("how alike two texts are", "none: it is the cosine of their embeddings", ("Model",)),
 }
+# The position that these answers are read from is a word like any other, and scored like any other.
+_READ_AT_WORDS: tuple[Answer, ...] = ("next token", "tag", "span")
 
 
 @dataclass(frozen=True)
@@ -29,7 +90,7 @@ class Task:
     Attributes:
         sees: "picture", or "regions" of a picture that a detector has found, or None.
         reads_text: Whether it is given a text.
-        answer: "label", "detection", "similarity" of a picture and a text, or "next token".
+        answer: What it answers with: a key of `HEADS`.
         has_decoder: Whether a decoder writes about what an encoder has read.
         sees_pictures_in_text: Whether pictures stand among the words that it reads, and it writes about them.
     """
@@ -63,9 +124,29 @@ class Task:
         return self.answer == "detection"
 
     @property
+    def chooses_words(self) -> bool:
+        """Whether its answer is a word of its tokenizer's vocabulary."""
+        return self.answer in ("next token", "masked word")
+
+    @property
+    def is_read_at_words(self) -> bool:
+        """Whether the position that its answer is read from is a word like any other."""
+        return self.answer in _READ_AT_WORDS
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether its answer is one of the labels, or tags, that its configuration names."""
+        return self.answer in ("label", "labels", "value", "detection", "tag", "next sentence")
+
+    @property
     def description(self) -> str:
         """What it answers with, in words."""
-        return _SAID[self.answer]
+        return HEADS[self.answer].description
+
+    @property
+    def targets(self) -> str:
+        """What its targets are called, in words."""
+        return HEADS[self.answer].targets
 
 
 def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any) -> Task:
@@ -76,14 +157,30 @@ def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any) -> Task:
         sees = "regions"
     can_generate = getattr(model, "can_generate", None)
     writes = bool(can_generate is not None and can_generate())
-    answer: Answer = "label"
-    if writes:
-        answer = "next token"
-    elif sees == "picture" and hasattr(model, "logit_scale"):
-        answer = "similarity"
-    elif is_detector(model):
-        answer = "detection"
+    answer: Answer = "next token" if writes else _answer(model, sees)
     has_decoder = writes and bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
     row = FAMILIES.get(getattr(getattr(model, "config", None), "model_type", ""))
     in_text = writes and sees == "picture" and row is not None and row.sight is not None
     return Task(sees, tokenizer is not None, answer, has_decoder, in_text)
+
+
+def answer_of_class(name: str) -> Answer | None:
+    """What a class of transformers answers with, by how its name ends; None for one that is not known."""
+    return next((answer for answer in get_args(Answer) if name.endswith(HEADS[answer].classes or ("\0",))), None)
+
+
+def _answer(model: nn.Module, sees: str | None) -> Answer:
+    """What a model that does not write answers with; a label, unless its class says otherwise."""
+    is_from_transformers = hasattr(model, "base_model_prefix")
+    answer = answer_of_class(type(unwrapped(model)).__name__) if is_from_transformers else "label"
+    if sees == "picture" and hasattr(model, "logit_scale"):
+        return "similarity"
+    if answer is None or (sees is not None and answer != "detection"):  # a question about a picture has labels
+        answer = "label"
+    config = config_of(model)
+    if answer != "label" or config is None:
+        return answer
+    problem = getattr(config, "problem_type", None)
+    if problem == "regression" or getattr(config, "num_labels", None) == 1:
+        return "value"
+    return "labels" if problem == "multi_label_classification" else "label"

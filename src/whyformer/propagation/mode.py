@@ -35,7 +35,7 @@ class PropagationMode(TorchFunctionMode):
 
     Parameters are constants. `precise` computes in float32 at least: relevance divides by sums that may be small. Where
     the `rules` are known beforehand, operations that they say nothing of run as they are, and keep nothing. `examples`
-    says whose the entries of a first axis of some length are, where that is not clear (the pictures of several prompts).
+    says whose the entries of a first axis of some length are, where that is not clear (pictures of several prompts).
     """
 
     def __init__(

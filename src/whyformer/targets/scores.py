@@ -33,8 +33,16 @@ class Detection:
     label: Label = "predicted"
 
 
-# One target for all examples, or a sequence with one label each.
-Target = Label | Contrast | Detection | Score | Sequence[Label]
+@dataclass(frozen=True)
+class PlacedLabel:
+    """What a model says at a place of the example: `label`, or its own answer there."""
+
+    place: str | int | range
+    label: Label | Contrast = "predicted"
+
+
+# One target for all examples, or a sequence with one each.
+Target = Label | Contrast | Detection | PlacedLabel | Score | Sequence[Label | Contrast | PlacedLabel]
 
 
 def contrast(label: Label, other: Label) -> Contrast:
@@ -71,6 +79,25 @@ def detection(query: int, label: Label = "predicted") -> Detection:
         Detection(query=3, label='cat')
     """
     return Detection(query, label)
+
+
+def at(place: str | int | range, label: Label | Contrast = "predicted") -> PlacedLabel:
+    """The target "why `label` at `place`", for models that answer at several places of a text.
+
+    Args:
+        place: Of a model that tags words, a word of the text or several that follow one another, or the number of a
+            word from 0 on, or a range of them. Of a model that fills masks, the number of the mask, from 0 on. Of one
+            that finds an answer in a passage, the character that the answer begins at.
+        label: The tag, the word or the answer; "predicted" for the model's own, or a contrast of two.
+
+    Returns:
+        A target for `explain`.
+
+    Example:
+        >>> whyformer.at("Paris", "B-LOC")
+        PlacedLabel(place='Paris', label='B-LOC')
+    """
+    return PlacedLabel(place, label)
 
 
 def logit(index: int | Tensor, place: Tensor | None = None) -> Score:
@@ -182,8 +209,8 @@ def all_logits(output: Any) -> Tensor | None:
     return first if isinstance(first, Tensor) else None
 
 
-def one_each(target: Any, count: int) -> list[Label]:
-    """A label for each example, from one for all or one each; tensors and arrays of indices are taken too."""
+def one_each(target: Any, count: int) -> list[Any]:
+    """A target for each example, from one for all or one each; tensors and arrays of indices are taken too."""
     if hasattr(target, "tolist"):
         target = target.tolist()
     each = list(target) if isinstance(target, (list, tuple)) else [target] * count
@@ -204,19 +231,20 @@ def label_index(label: Label, labels: Mapping[int, str], count: int) -> int:
     return index
 
 
-def text_index(text: Label, texts: Sequence[str]) -> int:
-    """The index of one of the texts that a picture is compared with, given by index or by itself."""
+def text_index(text: Label, texts: Sequence[str], kind: Literal["text", "choice", "candidate"] = "text") -> int:
+    """The index of one of the texts that are compared, given by index or by itself; errors call it by its kind."""
+    compared = "the picture is compared with" if kind == "text" else "the model chooses from"
     if isinstance(text, str):
         exact = [index for index, known in enumerate(texts) if known == text]
         alike = exact or [index for index, known in enumerate(texts) if known.casefold() == text.casefold()]
         if not alike:
-            raise WhyformerError(f"No text {text!r} among those the picture is compared with. {nearest(text, texts)}")
+            raise WhyformerError(f"No {kind} {text!r} among those {compared}. {nearest(text, texts)}")
         return alike[0]
     if isinstance(text, bool) or not hasattr(text, "__index__"):
-        raise WhyformerError(f"A target is a text or its index, 'predicted', a contrast or a score, not {text!r}.")
+        raise WhyformerError(f"A target is a {kind} or its index, 'predicted', a contrast or a score, not {text!r}.")
     index = operator.index(text)
     if not 0 <= index < len(texts):
-        raise WhyformerError(f"No text with index {index}: the picture is compared with {len(texts)}, from 0 on.")
+        raise WhyformerError(f"No {kind} with index {index}: {compared} {len(texts)}, from 0 on.")
     return index
 
 

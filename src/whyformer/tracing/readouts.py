@@ -96,8 +96,10 @@ def _masks(question: Question, steps: tuple[Step, ...]) -> dict[str, TokenMask]:
 def _real(question: Question, records: list[AttentionRecord]) -> TokenMask:
     names, record = {stream.name: stream.mask for stream in question.family.streams}, records[0]
     mask = question.inputs.get(names.get(record.key_stream) or "")
-    if isinstance(mask, Tensor) and mask.shape == (record.batch, record.lengths[1]):
-        return mask.bool()
+    if isinstance(mask, Tensor):
+        mask = mask.squeeze(1) if mask.dim() == 3 else mask  # the one choice that a multiple-choice head is given
+        if mask.shape == (record.batch, record.lengths[1]):
+            return mask.bool()
     return torch.stack([record.is_attended for record in records]).any(dim=0)
 
 

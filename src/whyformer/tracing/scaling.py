@@ -122,7 +122,8 @@ def _own_tokens(question: Question, args: tuple[Any, ...], kwargs: dict[str, Any
     ids, given = kwargs.get("input_ids", args[0] if args else None), question.inputs.get("input_ids")
     if question.family.attention or not isinstance(ids, Tensor) or not isinstance(given, Tensor):
         return None
-    return given.shape[1] if ids.dim() == 2 and ids.shape[1] > given.shape[1] else None
+    own = given.shape[-1]  # the one choice of a multiple-choice head lies on an axis of its own
+    return own if ids.dim() == 2 and ids.shape[1] > own else None
 
 
 def _point(

@@ -1,0 +1,90 @@
+"""How the states of a text become its embedding: as the folder of sentence-transformers says, else their mean."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from transformers.utils import cached_file
+
+from whyformer.errors import WhyformerError
+
+POOLING_FILE, MODULES_FILE = "1_Pooling/config.json", "modules.json"
+# What sentence-transformers may put around the states; a cosine does not depend on the norm.
+_WITHOUT_WEIGHTS = ("Transformer", "Pooling", "Normalize")
+_NAMES = {
+    "cls_token": "cls",
+    "mean_tokens": "mean",
+    "max_tokens": "max",
+    "mean_sqrt_len_tokens": "mean_sqrt_len",
+    "weightedmean_tokens": "weightedmean",
+    "lasttoken": "lasttoken",
+}
+
+
+@dataclass(frozen=True)
+class Pooling:
+    """A way of sentence-transformers, by its name there, and whether the model's own files say so."""
+
+    kind: str
+    is_stated: bool
+
+    @property
+    def description(self) -> str:
+        source = f"as its {POOLING_FILE} says" if self.is_stated else f"for want of a {POOLING_FILE}"
+        return f"Embeddings are pooled by {self.kind}, {source}."
+
+    def embedding(self, states: Tensor, mask: Tensor) -> Tensor:
+        """The embedding [feature] of a text by its states [token, feature], special tokens among them."""
+        real = states[mask.to(states.device).bool()]
+        match self.kind:
+            case "cls":
+                return real[0]
+            case "lasttoken":
+                return real[-1]
+            case "max":
+                return real.amax(dim=0)
+            case "mean_sqrt_len":
+                return torch.div(real.sum(dim=0), len(real) ** 0.5)
+            case "weightedmean":
+                weights = torch.arange(1, len(real) + 1, dtype=real.dtype, device=real.device)[:, None]
+                weighted: Tensor = (weights * real).sum(dim=0) / weights.sum()
+                return weighted
+            case _:
+                return real.mean(dim=0)
+
+
+def pooling_of(model: nn.Module) -> Pooling:
+    """The pooling that the files beside a model's weights state, or the mean."""
+    place = str(getattr(model, "name_or_path", "") or "")
+    for module in _read(place, MODULES_FILE) or []:
+        kind = str(module.get("type", "")).split(".")[-1]
+        if kind not in _WITHOUT_WEIGHTS:
+            raise WhyformerError(
+                f"{Path(place).name} has a {kind} layer after its states ({MODULES_FILE}), which is not applied here: "
+                "compute the similarity yourself and give it as a target of your own."
+            )
+    stated = _read(place, POOLING_FILE)
+    if not stated:
+        return Pooling("mean", is_stated=False)
+    kinds = [name for mode, name in _NAMES.items() if stated.get(f"pooling_mode_{mode}")]
+    kinds = kinds or [str(stated.get("pooling_mode"))]
+    if len(kinds) != 1 or kinds[0] not in _NAMES.values():
+        raise WhyformerError(
+            f"{Path(place).name} pools by {' and '.join(kinds)} ({POOLING_FILE}), which is not known here: one of "
+            f"{', '.join(_NAMES.values())}."
+        )
+    return Pooling(kinds[0], is_stated=True)
+
+
+def _read(place: str, file: str) -> Any:
+    """A JSON file beside the model's weights, in its folder or in the cache; None where there is none."""
+    try:
+        path = cached_file(place, file, local_files_only=Path(place).is_dir())
+        return json.loads(Path(path).read_text(encoding="utf-8"))
+    except (OSError, ValueError, TypeError):
+        return None

@@ -1,0 +1,62 @@
+"""How alike two texts are to an encoder: the cosine of their embeddings."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from whyformer.errors import WhyformerError
+from whyformer.inputs.encode import EncodedExample, whole_text
+from whyformer.inputs.layouts import WordPieces
+from whyformer.inputs.read import text_of, two_of
+from whyformer.models.loading import LoadedModel
+from whyformer.models.pooling import pooling_of
+from whyformer.targets.head_target import HeadTarget, RowScore, output_of
+
+
+def similarity_target(
+    loaded_model: LoadedModel, number: int, example: Any, target: Any, *, truncate: bool
+) -> list[HeadTarget]:
+    """Each of two texts, compared with the other: both together are the explanation of their similarity."""
+    if target != "predicted":
+        raise WhyformerError(f"Two texts have a similarity and no label {target!r:.40}: leave the target out.")
+    texts = two_of(example, "two texts: ('a question', 'a passage')")
+    whole = tuple(str(text_of(text)) for text in texts)
+    encoded = [_encode(number, segment, whole, loaded_model, truncate=truncate) for segment in (0, 1)]
+    pooling = pooling_of(loaded_model.model)
+
+    def embedding(output: Any, row: int, mask: Tensor) -> Tensor:
+        return pooling.embedding(output.last_hidden_state[row, : len(mask)], mask)
+
+    def compared_with(other: Tensor, mask: Tensor) -> RowScore:
+        return lambda output, row: F.cosine_similarity(embedding(output, row, mask), other, dim=0)
+
+    masks = [_mask(one) for one in encoded]
+    own = [embedding(output_of(loaded_model, one), 0, mask) for one, mask in zip(encoded, masks, strict=True)]
+    name = f"similarity {float(F.cosine_similarity(own[0].float(), own[1].float(), dim=0)):.2f}"
+    others = reversed(own)
+    return [
+        HeadTarget(one, compared_with(other, mask), name, notes=(pooling.description,))
+        for one, other, mask in zip(encoded, others, masks, strict=True)
+    ]
+
+
+def _encode(
+    number: int, segment: int, texts: tuple[str, ...], loaded_model: LoadedModel, *, truncate: bool
+) -> EncodedExample:
+    """One of two texts, which the model reads by itself, laid out as a part of both."""
+    chunk = whole_text(texts[segment], loaded_model, truncate=truncate)
+    layout = chunk.layout
+    pieces = WordPieces(texts, layout.tokens, (segment,) * layout.size, layout.offsets)
+    places = tuple((segment, place) for _, place in chunk.places)
+    return EncodedExample(number, chunk=replace(chunk, layout=pieces, places=places))
+
+
+def _mask(encoded: EncodedExample) -> Tensor:
+    assert encoded.chunk is not None
+    ids = encoded.chunk.encoding["input_ids"]
+    return torch.tensor(encoded.chunk.encoding.get("attention_mask", [1] * len(ids)))

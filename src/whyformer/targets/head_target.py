@@ -1,0 +1,90 @@
+"""What is asked of an example, made definite before it is traced: which word, span or candidate, and its score."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import ExampleScores
+from whyformer.errors import WhyformerError
+from whyformer.inputs.collate import model_inputs
+from whyformer.inputs.encode import EncodedExample
+from whyformer.models.loading import LoadedModel
+from whyformer.targets.scores import Contrast, Score
+
+RowScore = Callable[[Any, int], Tensor]  # of the model's output and the number of a row in it
+
+
+@dataclass(frozen=True)
+class HeadTarget:
+    """A target of one encoded example: the score of its row of the output, its name and probability.
+
+    `notes` are what to know of how it was chosen.
+    """
+
+    encoded: EncodedExample
+    score: RowScore
+    name: str
+    probability: float | None = None
+    notes: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Term:
+    """A number of an example's output by the name of its tensor and its place there, and what it counts."""
+
+    field: str
+    place: tuple[int, ...]
+    weight: float = 1.0
+
+
+def sum_of(terms: Sequence[Term]) -> RowScore:
+    """The weighted sum of numbers of the output."""
+
+    def score(output: Any, row: int) -> Tensor:
+        values = [term.weight * getattr(output, term.field)[(row, *term.place)] for term in terms]
+        return torch.stack(values).sum()
+
+    return score
+
+
+def score_of(targets: Sequence[HeadTarget]) -> Score:
+    """The score of a batch of them, in their order."""
+
+    def score(output: Any) -> ExampleScores:
+        return torch.stack([target.score(output, row) for row, target in enumerate(targets)])
+
+    return score
+
+
+@torch.no_grad()
+def output_of(loaded_model: LoadedModel, encoded: EncodedExample) -> Any:
+    """What the model gives one encoded example."""
+    return loaded_model.model(**model_inputs(loaded_model, [encoded]))
+
+
+def sides(target: Any) -> Iterator[tuple[Any, float]]:
+    """The labels of a target with their signs: one, or the two of a contrast."""
+    if isinstance(target, Contrast):
+        yield from ((target.label, 1.0), (target.other, -1.0))
+    else:
+        yield target, 1.0
+
+
+def named(names: Sequence[str]) -> str:
+    """A target in words by the names of its sides."""
+    if len(set(names)) < len(names):
+        raise WhyformerError(f"Why {names[0]!r} rather than itself? A contrast is of two different ones.")
+    return " rather than ".join(names)
+
+
+def output_tensor(output: Any, field: str, model: LoadedModel) -> Tensor:
+    """A tensor of a single example's output, which its head must give."""
+    value = output.get(field) if isinstance(output, Mapping) else None
+    if not isinstance(value, Tensor):
+        raise WhyformerError(f"{model.name} gives no {field}: pass a target of your own that makes the score.")
+    return value[0].float()

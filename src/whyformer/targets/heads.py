@@ -1,0 +1,104 @@
+"""For each head whose answers depend on the example: how a target becomes definite, and which targets there are."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+
+from whyformer.errors import WhyformerError
+from whyformer.inputs.collate import model_inputs
+from whyformer.inputs.encode import check_processor, encode
+from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import labels_of
+from whyformer.models.task import Answer
+from whyformer.targets.answer_spans import span_target
+from whyformer.targets.candidates import all_candidates, candidate_target, choice_target, is_zero_shot
+from whyformer.targets.embeddings import similarity_target
+from whyformer.targets.head_target import HeadTarget
+from whyformer.targets.pairs import pair_target
+from whyformer.targets.resolve import object_probabilities
+from whyformer.targets.scores import Detection, PlacedLabel, Target, logits_of, one_each
+from whyformer.targets.tags import entity_targets, tag_target
+from whyformer.targets.vocabulary import mask_target, mask_targets
+
+LIKELY = 0.5  # probability from which a label that is judged by itself is one of the model's answers
+
+Definite = Callable[..., list[HeadTarget]]  # of a model, an example's number, the example and its target
+
+DEFINITE: Mapping[Answer, Definite] = {
+    "similarity": pair_target,
+    "tag": tag_target,
+    "span": span_target,
+    "masked word": mask_target,
+    "choice": choice_target,
+    "embedding": similarity_target,
+}
+
+
+def is_asked_of_examples(loaded_model: LoadedModel, examples: Sequence[Any]) -> bool:
+    """Whether the examples must be read before it is definite what is asked of them."""
+    return loaded_model.task.answer in DEFINITE or any(_is_zero_shot(loaded_model, one) for one in examples)
+
+
+def head_targets(
+    loaded_model: LoadedModel, examples: Sequence[Any], target: Target, *, truncate: bool
+) -> list[HeadTarget]:
+    """What is asked of each example, made definite."""
+    check_processor(loaded_model)
+    each = one_each(target, len(examples))
+    targets = []
+    for number, (example, label) in enumerate(zip(examples, each, strict=True)):
+        if isinstance(label, Detection):
+            raise WhyformerError("A detection is a target for detectors: give a label, or 'predicted'.")
+        if isinstance(label, PlacedLabel) and loaded_model.task.answer not in ("tag", "masked word", "span"):
+            raise WhyformerError(f"{loaded_model.name} answers at one place: give {loaded_model.task.targets}.")
+        definite = DEFINITE.get(loaded_model.task.answer)
+        if definite is None:
+            if not _is_zero_shot(loaded_model, example):
+                raise WhyformerError("Examples with candidate labels and without them cannot be explained together.")
+            definite = candidate_target
+        targets += definite(loaded_model, number, example, label, truncate=truncate)
+    return targets
+
+
+def every_target(loaded_model: LoadedModel, example: Any, *, truncate: bool) -> list[Any]:
+    """Each answer that the model gives an example: entities, likely labels, objects, masks, candidates; else one."""
+    check_processor(loaded_model)
+    match loaded_model.task.answer:
+        case "tag":
+            return list(entity_targets(loaded_model, example, truncate=truncate))
+        case "masked word":
+            return list(mask_targets(loaded_model, example, truncate=truncate))
+        case "choice" | "similarity" if _has_several(example):
+            return list(all_candidates(example))
+        case "label" if _is_zero_shot(loaded_model, example):
+            return list(all_candidates(example))
+        case "labels" | "detection" | "value":
+            return _labels_of_example(loaded_model, example, truncate=truncate)
+        case _:
+            return ["predicted"]
+
+
+@torch.no_grad()
+def _labels_of_example(loaded_model: LoadedModel, example: Any, *, truncate: bool) -> list[Any]:
+    """The labels or objects that are likelier than not; of a head that gives numbers all of them."""
+    encoded = encode(loaded_model, [example], truncate=truncate)
+    outputs = [loaded_model.model(**model_inputs(loaded_model, [one])) for one in encoded]
+    if loaded_model.task.detects:
+        shares = object_probabilities(outputs[0].logits[0].float(), labels_of(loaded_model.model))
+        return [Detection(query) for query, share in enumerate(shares.amax(dim=1).tolist()) if share >= LIKELY]
+    logits = torch.stack([logits_of(output)[0].float() for output in outputs]).mean(dim=0)
+    if loaded_model.task.answer == "value":
+        return list(range(len(logits)))
+    return [label for label, share in enumerate(logits.sigmoid().tolist()) if share >= LIKELY]
+
+
+def _is_zero_shot(loaded_model: LoadedModel, example: Any) -> bool:
+    reads_only = loaded_model.task.sees is None and loaded_model.task.answer == "label"
+    return reads_only and is_zero_shot(example)
+
+
+def _has_several(example: Any) -> bool:
+    return isinstance(example, (tuple, list)) and len(example) == 2 and isinstance(example[1], (list, tuple))
