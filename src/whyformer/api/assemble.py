@@ -89,9 +89,7 @@ def _parts(encoded: EncodedExample, row: int, trace: Trace, scores: StreamScores
         yield name, Part(layout, scores[stream][row, positions].cpu().numpy())
 
 
-def picture_parts(
-    pictured: PicturedPrompt, row: int, bridge: Bridge, scores: np.ndarray
-) -> Iterator[tuple[str, Part]]:
+def picture_parts(pictured: PicturedPrompt, row: int, bridge: Bridge, scores: np.ndarray) -> Iterator[tuple[str, Part]]:
     """The pictures of a prompt with the scores of their patches, each on one grid."""
     placed = [one for one in bridge.pictures if one.example == row]
     boxes = [(number, box) for number, own in enumerate(pictured.boxes) for box in own]

@@ -242,7 +242,9 @@ def _expanded(loaded_model: LoadedModel, tokens: Sequence[Token], ids: Sequence[
         for step in range(block.size)
     }
     if sum(not token.is_special for token in matches.values()) < sum(not token.is_special for token in tokens):
-        raise WhyformerError(f"The processor of {loaded_model.name} changes the words of the text: they cannot be found.")
+        raise WhyformerError(
+            f"The processor of {loaded_model.name} changes the words of the text: they cannot be found."
+        )
     place, result = 0, []
     for number, token in enumerate(ids):
         match = matches.get(number)

@@ -135,7 +135,9 @@ class Bridge:
     def patch_scores(self, pixels: Tensor) -> TokenScores:
         """What pixels have, summed for each patch, at the patches of the image stream."""
         if pixels.dim() > 2:
-            pixels = torch.cat([self._by_patch(*tiles) for tiles in zip(self.pictures, self._tiles(pixels), strict=True)])
+            pixels = torch.cat(
+                [self._by_patch(*tiles) for tiles in zip(self.pictures, self._tiles(pixels), strict=True)]
+            )
         parts = [one.example * self.image_length + one.start + one.seen.patches for one in self.pictures]
         scores = pixels.new_zeros(self.batch * self.image_length)
         scores = scores.index_add(0, torch.cat(parts).to(pixels.device), pixels.flatten(1).sum(dim=1))

@@ -35,7 +35,9 @@ class Tap:
     query_state: Tensor | None = None
     state_is_swapped: bool = False
     sum: tuple[Tensor, Tensor] | None = None  # where edges are read: the state that it is added to, and that after it
-    first: Tap | None = None  # of attention run in parts (a packed sequence): the one at which all is noted that follows
+    first: Tap | None = (
+        None  # of attention run in parts (a packed sequence): the one at which all is noted that follows
+    )
 
     def completed(self) -> Tap:
         """With what became of what it mixed, where that was noted at another."""
@@ -59,9 +61,7 @@ class Tap:
         if values.shape[QUERY] > 1:
             self.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
 
-    def state(
-        self, batch: int, tokens: int, rows: Tokens | None = None, *, of_keys: bool = False
-    ) -> State | None:
+    def state(self, batch: int, tokens: int, rows: Tokens | None = None, *, of_keys: bool = False) -> State | None:
         """The residual state as [example, token, channel]; the keys' own is what their values project.
 
         `rows` are the tokens that its entries are of, where they are in another order.
