@@ -209,11 +209,8 @@ def in_order(state: Num[Tensor, "*any channel"], tokens: Tokens, batch: int, len
     rows = state.reshape(-1, state.shape[-1])
     if len(rows) != tokens.numel():
         return None
-    return (
-        rows.new_zeros(batch * length, rows.shape[-1])
-        .index_copy(0, tokens.flatten(), rows)
-        .unflatten(0, (batch, length))
-    )
+    placed = rows.new_zeros(batch * length, rows.shape[-1]).index_copy(0, tokens.flatten(), rows)
+    return placed.reshape(batch, length, rows.shape[-1])
 
 
 def _gather(rows: Num[Tensor, "batch row token"], tokens: Int[Tensor, "map entry"]) -> Num[Tensor, "map row entry"]:

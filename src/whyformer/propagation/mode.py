@@ -34,7 +34,8 @@ class PropagationMode(TorchFunctionMode):
     """While inside, operations keep what any rule needs; `following` a rule set, backward passes obey it.
 
     Parameters are constants. `examples` says whose the entries of a first axis of some length are, where that is not
-    clear (the pictures of several prompts). `precise` computes in float32 at least: relevance divides by sums that may be small.
+    clear (the pictures of several prompts). `precise` computes in float32 at least: relevance divides by sums that may
+    be small.
     """
 
     def __init__(
