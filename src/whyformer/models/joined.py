@@ -199,7 +199,7 @@ def mean_of(
     is_part = (parts != NO_TOKEN) & (positions != NO_TOKEN)[..., None]
     example = torch.arange(batch, device=parts.device)[:, None, None]
     rows = (positions[..., None] + example * lengths[0]).expand_as(parts)
-    shares = is_part / is_part.sum(dim=-1, keepdim=True).clamp(min=1)
+    shares = is_part.double() / is_part.sum(dim=-1, keepdim=True).clamp(min=1)
     columns = parts + example * lengths[1]
     return Transfer(later, earlier, rows[is_part], columns[is_part], shares[is_part], lengths, batch, leaving)
 
