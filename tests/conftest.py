@@ -62,18 +62,20 @@ def bert(tmp_path_factory):
 
 
 @pytest.fixture(scope="session")
-def swin(tmp_path_factory):
-    """A folder with a tiny Swin, whose windows no token flows through."""
+def levit(tmp_path_factory):
+    """A folder with a tiny LeViT, whose stages have fewer and fewer tokens, and no row to say which become which."""
     sizes = {
         "image_size": 32,
-        "patch_size": 4,
-        "embed_dim": 16,
+        "hidden_sizes": [16, 16],
+        "num_attention_heads": [2, 2],
         "depths": [1, 1],
-        "num_heads": [2, 2],
-        "window_size": 4,
+        "key_dim": [4, 4],
+        "mlp_ratio": [2, 2],
+        "attention_ratio": [2, 2],
+        "down_ops": [["Subsample", 4, 2, 2, 2, 2], [""]],
     }
-    model = built("SwinForImageClassification", "SwinConfig", **sizes, **labelled(ANIMALS))
-    return saved(tmp_path_factory.mktemp("models") / "tiny-swin", model, image_processor())
+    model = built("LevitForImageClassification", "LevitConfig", **sizes, **labelled(ANIMALS))
+    return saved(tmp_path_factory.mktemp("models") / "tiny-levit", model, image_processor())
 
 
 @pytest.fixture(scope="session")

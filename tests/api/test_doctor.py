@@ -124,8 +124,8 @@ def test_a_collapse_onto_the_first_content_token_is_noted(vit, monkeypatch):
     assert found.is_healthy
 
 
-def test_windows_refuse_flow_with_a_reason(swin):
-    found = doctor(swin)
+def test_windows_refuse_flow_with_a_reason(levit):
+    found = doctor(levit)
     assert found.methods["raw_attention"] is None
     assert found.methods["grad_cam"] is None
     assert "do not keep tokens in place" in found.methods["rollout"]

@@ -342,9 +342,9 @@ def test_pictures_that_are_padded_are_not_perturbed():
         PROTOCOLS["image_perturbation"].measure(tested)
 
 
-def test_a_method_that_does_not_apply_is_left_out_with_its_reason(swin, pets):  # noqa: F811
+def test_a_method_that_does_not_apply_is_left_out_with_its_reason(levit, pets):  # noqa: F811
     methods = [Choice("rollout"), Choice("grad_cam"), Choice("random")]
-    tested = shard(swin, list(oxford_pets(pets))[:2], methods=methods)
+    tested = shard(levit, list(oxford_pets(pets))[:2], methods=methods)
     found = PROTOCOLS["segmentation"].measure(tested)
     assert "windows" in tested.cache.left_out["rollout"]
     assert {method for method, _ in found} == {"grad_cam", "random", "centre_prior", "edge_prior"}

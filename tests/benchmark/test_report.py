@@ -381,8 +381,8 @@ def test_halves_are_apart_and_the_same_in_every_suite(shown):
 
 
 @pytest.mark.parametrize("half", [None, "first", "second"])
-def test_every_report_says_which_methods_are_left_out(swin, pets, tmp_path, half):  # noqa: F811
-    document = {"model": str(swin), "data": {"reader": "oxford_pets", "folder": str(pets)}}
+def test_every_report_says_which_methods_are_left_out(levit, pets, tmp_path, half):  # noqa: F811
+    document = {"model": str(levit), "data": {"reader": "oxford_pets", "folder": str(pets)}}
     document |= {"methods": ["rollout", "grad_cam"], "protocols": ["segmentation"], "shard": 8}
     out = run_suite(make_suite(document), tmp_path / "out", quiet=True)
     (note,) = (row for row in read_records(out, "rows") if row["measure"] == "left out")

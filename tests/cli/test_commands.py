@@ -200,24 +200,24 @@ def test_methods_are_compared_in_the_current_folder(vit, photo, tmp_path, monkey
     assert "bi_token" in Path("comparison.html").read_text(encoding="utf-8")
 
 
-def test_targets_and_models_make_a_grid(vit, swin, photo, tmp_path, grids):
+def test_targets_and_models_make_a_grid(vit, levit, photo, tmp_path, grids):
     methods = ["--method", "grad_cam", "--method", "raw_attention"]
     targets = ["--target", "cat", "--target", "3"]
-    run("compare", photo, *methods, *targets, "--model", vit, "--model", swin, "--out", tmp_path / "grid.html")
+    run("compare", photo, *methods, *targets, "--model", vit, "--model", levit, "--out", tmp_path / "grid.html")
     ((rows, titles, columns, _),) = grids
     assert columns == ["grad_cam", "raw_attention"]
-    assert titles == ["cat · tiny-vit", "fish · tiny-vit", "cat · tiny-swin", "fish · tiny-swin"]
+    assert titles == ["cat · tiny-vit", "fish · tiny-vit", "cat · tiny-levit", "fish · tiny-levit"]
     assert [[(cell.target, cell.model, cell.method) for cell in row] for row in rows] == [
         [(target, model, method) for method in columns]
-        for model in ("tiny-vit", "tiny-swin")
+        for model in ("tiny-vit", "tiny-levit")
         for target in ("cat", "fish")
     ]
 
 
-def test_a_method_that_does_not_apply_is_left_out_with_a_note(vit, swin, photo, tmp_path, grids):
-    printed = run("compare", photo, "--model", swin, "--out", tmp_path / "one.html")
-    assert "Left out: rollout on tiny-swin: This method follows tokens from block to block" in printed
-    run("compare", photo, "--model", swin, "--model", vit, "--out", tmp_path / "two.html")
+def test_a_method_that_does_not_apply_is_left_out_with_a_note(vit, levit, photo, tmp_path, grids):
+    printed = run("compare", photo, "--model", levit, "--out", tmp_path / "one.html")
+    assert "Left out: rollout on tiny-levit: This method follows tokens from block to block" in printed
+    run("compare", photo, "--model", levit, "--model", vit, "--out", tmp_path / "two.html")
     (_, _, alone, _), (rows, _, both, _) = grids
     assert "rollout" not in alone
     assert {"raw_attention", "grad_cam"} <= set(alone)
@@ -234,8 +234,8 @@ def test_a_model_that_no_method_applies_to_has_no_row(vit, resnet, photo, tmp_pa
     assert titles[0].endswith(" · tiny-vit")
 
 
-def test_a_method_asked_for_by_name_must_apply(swin, photo, tmp_path):
-    arguments = ["compare", photo, "--model", swin, "--method", "rollout", "--out", tmp_path / "c.html"]
+def test_a_method_asked_for_by_name_must_apply(levit, photo, tmp_path):
+    arguments = ["compare", photo, "--model", levit, "--method", "rollout", "--out", tmp_path / "c.html"]
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1

@@ -59,13 +59,13 @@ def test_what_no_method_takes_is_refused(bert):
     assert line == "--backward 'gradient' changes nothing: the default stays as it is."
 
 
-def test_with_json_everything_else_goes_to_stderr(swin, photo, tmp_path):
-    result = invoke("compare", photo, "--model", swin, "--json", "--out", tmp_path / "c.html")
+def test_with_json_everything_else_goes_to_stderr(levit, photo, tmp_path):
+    result = invoke("compare", photo, "--model", levit, "--json", "--out", tmp_path / "c.html")
     assert all(json.loads(line) for line in result.stdout.splitlines())
-    assert "Left out: rollout on tiny-swin: " in result.stderr
+    assert "Left out: rollout on tiny-levit: " in result.stderr
     assert "Left out: default" not in result.stderr  # which takes the best method that applies
     assert result.stderr.endswith(f"Written to {tmp_path / 'c.html'}\n")
-    assert run("compare", photo, "--model", swin, "--quiet", "--out", tmp_path / "c.html") == ""
+    assert run("compare", photo, "--model", levit, "--quiet", "--out", tmp_path / "c.html") == ""
 
 
 def test_the_page_says_what_its_columns_are(bert, tmp_path):

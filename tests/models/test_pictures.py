@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from torch import Tensor, nn
 
+from dependences import FEATURE_BLOCKS, dependences
 from tiny_vlms import GRIDS, IMAGE_TOKEN, TINY_VLMS
 from whyformer.models.pictures import (
     SeenPicture,
@@ -16,48 +16,19 @@ from whyformer.models.pictures import (
     whole_pictures,
 )
 
-# The block of the tower after which features are made, and what says how.
 KINDS = {
-    "LLaVA": ("vision_tower.encoder.layers.1", whole_pictures),
-    "PaliGemma": ("vision_tower.encoder.layers.2", whole_pictures),
-    "Gemma 3": ("vision_tower.encoder.layers.2", pooled_pictures),
-    "InternVL": ("vision_tower.encoder.layer.2", shuffled_pictures),
-    "Idefics 3": ("vision_model.encoder.layers.2", shuffled_pictures),
-    "SmolVLM": ("vision_model.encoder.layers.2", shuffled_pictures),
-    "Qwen2-VL": ("visual.blocks.1", packed_pictures),
-    "Qwen2.5-VL": ("visual.blocks.2", packed_pictures),
-    "Qwen3-VL": ("visual.blocks.2", packed_pictures),
-    "LLaVA-NeXT": ("vision_tower.encoder.layers.1", tiled_pictures),
-    "LLaVA-OneVision": ("vision_tower.encoder.layers.2", tiled_pictures),
+    "LLaVA": whole_pictures,
+    "PaliGemma": whole_pictures,
+    "Gemma 3": pooled_pictures,
+    "InternVL": shuffled_pictures,
+    "Idefics 3": shuffled_pictures,
+    "SmolVLM": shuffled_pictures,
+    "Qwen2-VL": packed_pictures,
+    "Qwen2.5-VL": packed_pictures,
+    "Qwen3-VL": packed_pictures,
+    "LLaVA-NeXT": tiled_pictures,
+    "LLaVA-OneVision": tiled_pictures,
 }
-
-
-def dependences(model: nn.Module, inputs: dict[str, Tensor], block: str) -> list[set[int]]:
-    """For each feature that is put at a placeholder the tower's tokens, through all maps, that it depends on."""
-    kept: dict[str, Tensor] = {}
-
-    def tower(module, args, output):
-        whole = output[0] if isinstance(output, tuple) else output
-        kept["tower"] = whole.detach().requires_grad_()
-        return (kept["tower"], *output[1:]) if isinstance(output, tuple) else kept["tower"]
-
-    def decoder(module, args, kwargs):
-        kept["embeddings"] = kwargs["inputs_embeds"]
-
-    module = next(part for name, part in model.named_modules() if name.endswith(block))
-    language = next(p for name, p in model.named_modules() if name.endswith(("language_model", "text_model")))
-    hooks = [module.register_forward_hook(tower), language.register_forward_pre_hook(decoder, with_kwargs=True)]
-    model(**inputs)
-    for hook in hooks:
-        hook.remove()
-    features = kept["embeddings"][inputs["input_ids"] == IMAGE_TOKEN]
-    weights = torch.randn(features.shape[1], generator=torch.Generator().manual_seed(0))
-    found = []
-    for feature in features @ weights:
-        (gradient,) = torch.autograd.grad(feature, kept["tower"], retain_graph=True, allow_unused=True)
-        rows = gradient.reshape(-1, gradient.shape[-1]).abs().sum(dim=1)
-        found.append(set(rows.nonzero().flatten().tolist()))
-    return found
 
 
 def expected(pictures: list[SeenPicture]) -> list[set[int]]:
@@ -73,10 +44,10 @@ def expected(pictures: list[SeenPicture]) -> list[set[int]]:
 
 @pytest.mark.parametrize("name", KINDS)
 def test_a_feature_is_made_of_the_patches_it_depends_on(name):
-    vlm, (block, kind) = TINY_VLMS[name], KINDS[name]
-    model, inputs = vlm.build(), vlm.inputs((1, 2), (4, 3)) if name not in ("Idefics 3", "SmolVLM") else vlm.inputs()
-    pictures = kind(model.config, inputs, 1 if name in ("LLaVA", "InternVL", "LLaVA-NeXT") else 0)
-    assert expected(pictures) == dependences(model, inputs, block)
+    vlm = TINY_VLMS[name]
+    model, inputs = vlm.build(), vlm.inputs((1, 2), (4, 3))
+    pictures = KINDS[name](model.config, inputs, 1 if name in ("LLaVA", "InternVL", "LLaVA-NeXT") else 0)
+    assert expected(pictures) == dependences(model, inputs, FEATURE_BLOCKS[name])
 
 
 def test_interpolated_features_are_made_of_the_patches_around_them():

@@ -8,7 +8,8 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tiny_models import built
+from tiny_models import built, image_inputs
+from tiny_windows import WINDOWED
 from whyformer import METHODS, attribute
 from whyformer.tracing.build import trace
 
@@ -200,3 +201,74 @@ def test_a_picture_with_its_patches_mirrored_has_mirrored_scores(method, name):
     scores, other = scores.reshape(shape), other.reshape(shape).flip(2)
     assert scores.abs().max() > 0 or method == "grad_cam"
     torch.testing.assert_close(scores, other, rtol=1e-6, atol=1e-7 * float(scores.abs().max()))
+
+
+def product_of(blocks: list[Tensor], start: Tensor) -> Tensor:
+    """What start · B_n … B_1 has beside the start itself, for blocks (M, merge), first to last."""
+    row, kept = start, start
+    for attention, made_of in reversed(blocks):
+        row, kept = row + row @ attention if attention is not None else row, kept
+        if made_of is not None:
+            row, kept = row @ made_of, kept @ made_of
+    return (row - kept)[:, 0]
+
+
+def squares(side: int, size: int, stride: int, padding: int) -> Tensor:
+    """The matrix by which each square of a grid is the mean of the tokens in it."""
+    count = (side + 2 * padding - size) // stride + 1
+    matrix = torch.zeros(count**2, side**2, dtype=torch.float64)
+    for row in range(count):
+        for column in range(count):
+            for y in range(row * stride - padding, row * stride - padding + size):
+                for x in range(column * stride - padding, column * stride - padding + size):
+                    if 0 <= y < side and 0 <= x < side:
+                        matrix[row * count + column, y * side + x] = 1.0
+    return matrix / matrix.sum(dim=1, keepdim=True)
+
+
+def test_reduced_keys_are_the_mean_of_their_tokens():
+    model, pixels = WINDOWED["segformer"]().double(), image_inputs()["pixel_values"].double()
+    first, second, third = (record.map.mean(dim=1) for record in trace(model, {"pixel_values": pixels}, TARGET).records)
+    keys, merged = squares(4, 2, 2, 0), squares(4, 3, 2, 1)
+    blocks = [(first @ keys, None), (second @ keys, None), (None, merged), (third, None)]
+    start = torch.full((2, 1, 4), 0.25, dtype=torch.float64)
+    assert_equal(attribute(model, {"pixel_values": pixels}, TARGET, "rollout")["image"], product_of(blocks, start))
+
+
+def test_mask_units_are_windows_of_the_picture():
+    """Hiera: 4×4 patches of an 8×8 grid attend to each other, are pooled to 2×2, to 1, and then to all others."""
+    model, pixels = WINDOWED["hiera"]().double(), image_inputs()["pixel_values"].double()
+    maps = [record.map.mean(dim=1) for record in trace(model, {"pixel_values": pixels}, TARGET).records]
+    assert [tuple(weights.shape) for weights in maps] == [
+        (8, 16, 16),
+        (8, 4, 16),
+        (8, 4, 4),
+        (8, 1, 4),
+        (2, 4, 4),
+    ]
+
+    def unit(level: int, window: int) -> list[int]:
+        """The tokens of a window in the order of its map: of every square's four places, one after the other."""
+        side = 8 >> level
+        width = side // 2
+        top, left = window // 2 * width, window % 2 * width
+        places = [(0, 0)]
+        for _ in range(2 - level):
+            places = [(2 * y + dy, 2 * x + dx) for dy in (0, 1) for dx in (0, 1) for y, x in places]
+        return [(top + y) * side + left + x for y, x in places]
+
+    def in_units(weights: Tensor, query_level: int, key_level: int) -> Tensor:
+        matrix = torch.zeros(2, (8 >> query_level) ** 2, (8 >> key_level) ** 2, dtype=torch.float64)
+        for number, entries in enumerate(weights):
+            rows, columns = (torch.tensor(unit(level, number % 4)) for level in (query_level, key_level))
+            matrix[number // 4, rows[:, None], columns] = entries
+        return matrix
+
+    pooled = [squares(8, 2, 2, 0), squares(4, 2, 2, 0)]
+    start = torch.full((2, 1, 4), 0.25, dtype=torch.float64)
+    row = start + start @ maps[4]
+    row, kept = row @ in_units(maps[3], 2, 1) + row @ pooled[1], start @ pooled[1]
+    row = row + row @ in_units(maps[2], 1, 1)
+    row, kept = row @ in_units(maps[1], 1, 0) + row @ pooled[0], kept @ pooled[0]
+    row = row + row @ in_units(maps[0], 0, 0)
+    assert_equal(attribute(model, {"pixel_values": pixels}, TARGET, "rollout")["image"], (row - kept)[:, 0])

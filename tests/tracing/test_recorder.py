@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tiny_models import FAMILIES, IMAGE, TEXT, built, image_inputs, inputs_of, text_inputs
+from whyformer import FAMILIES as ROWS
 from whyformer import UnsupportedModel, WhyformerError, attribute
 from whyformer.tracing.build import trace
 from whyformer.tracing.kernels import scaled_dot_product_attention
@@ -441,22 +442,32 @@ def swin() -> nn.Module:
 
 
 @pytest.mark.parametrize("method", ["rollout", "generic_attention", "bi_head", "bi_token"])
-def test_swin_has_no_token_flow_and_is_told_what_works(method):
+def test_tokens_that_do_not_keep_their_places_need_a_row(monkeypatch, method):
+    monkeypatch.delitem(ROWS, "swin")
     with pytest.raises(UnsupportedModel, match=r"SwinForImageClassification.*grad_cam and raw_attention"):
         attribute(swin(), image_inputs(), 0, method)
 
 
-def test_swin_is_explained_by_its_last_map():
+@pytest.mark.parametrize("has_row", [True, False])
+def test_swin_is_explained_by_its_last_map(monkeypatch, has_row):
+    if not has_row:
+        monkeypatch.delitem(ROWS, "swin")
+
+    def by_patch(scores: Tensor) -> Tensor:
+        """Each of 4×4 tokens shares its score out among the four patches that it was merged of."""
+        square = scores.reshape(2, 4, 4)
+        return square.repeat_interleave(2, 1).repeat_interleave(2, 2).flatten(1) / 4 if has_row else scores
+
     model, inputs = swin(), image_inputs()
     last = trace(model, inputs, 2, reads=Reads(maps="last", gradients="last")).last
     assert last.map.shape == (2, 3, 16, 16)
     attention = last.map.mean(dim=(1, 2))  # every token is read alike
-    torch.testing.assert_close(attribute(model, inputs, 2, "raw_attention")["image"], attention)
+    torch.testing.assert_close(attribute(model, inputs, 2, "raw_attention")["image"], by_patch(attention))
     others = 1 - torch.eye(16)
     weights = (last.gradient * others).sum(dim=3, keepdim=True) / 15
     heat = (weights * last.map).mean(dim=(1, 2)).clamp(min=0)
     assert heat.any()
-    torch.testing.assert_close(attribute(model, inputs, 2, "grad_cam")["image"], heat)
+    torch.testing.assert_close(attribute(model, inputs, 2, "grad_cam")["image"], by_patch(heat))
 
 
 def test_eager_models_give_the_maps_of_sdpa_models():

@@ -213,7 +213,8 @@ def test_a_module_that_is_never_called_cannot_be_scaled(monkeypatch):
         attribute(FAMILIES["bert"](), text_inputs(), 0, "bi_token")
 
 
-def test_windows_of_the_last_map_are_not_taken_for_examples():
+def test_windows_of_the_last_map_are_not_taken_for_examples(monkeypatch):
+    monkeypatch.delitem(ROWS, "swin")
     sizes = {"embed_dim": 8, "depths": [1, 1], "num_heads": [2, 2], "window_size": 4, "image_size": 64, "patch_size": 4}
     model = built("SwinForImageClassification", "SwinConfig", num_labels=3, **sizes)
     with pytest.raises(UnsupportedModel, match="8 rows for 2 examples"):

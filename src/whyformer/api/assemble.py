@@ -107,7 +107,8 @@ def picture_parts(pictured: PicturedPrompt, row: int, bridge: Bridge, scores: np
                 values = scores[one.start + view.positions.numpy()].reshape(view.rows, view.columns)
                 grids.append(ScoredGrid(values, (box[0] * width, box[1] * height, box[2] * width, box[3] * height)))
         grid = on_one_grid(grids)
-        layout = Patches(picture, *grid.scores.shape, grid.box)
+        rows, columns = grid.scores.shape
+        layout = Patches(picture, rows, columns, grid.box)
         name = "image" if len(pictured.pictures) == 1 else f"image {number + 1}"
         yield name, Part(layout, grid.scores.flatten())
 

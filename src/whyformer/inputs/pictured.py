@@ -23,6 +23,7 @@ from whyformer.inputs.tokens import Token
 from whyformer.models.bridges import image_token
 from whyformer.models.loading import LoadedModel
 from whyformer.models.pictures import WHOLE, BoxShares
+from whyformer.models.structure import config_of
 
 EXAMPLE = "a picture and a text: ('street.jpg', 'What colour is the bus?')"
 Part = Image.Image | str
@@ -37,7 +38,7 @@ class PicturedPrompt:
     Attributes:
         prompt: What people wrote, and all tokens that the model reads; placeholders are special ones.
         pictures: The pictures, in their order.
-        boxes: For each picture what its tiles cover of it, in shares of its width and height; a single box if it has none.
+        boxes: For each picture what its tiles cover of it, in shares of its width and height; without tiles one box.
         by_token: The inputs beside the tokens that have an entry for each of them.
         pixels: The inputs of the pictures.
     """
@@ -181,7 +182,7 @@ class _Template:
         if not has_template and len(turns) > 1:
             raise WhyformerError(f"The processor of {loaded_model.name} has no chat template for messages.")
         self._by_template = has_template and not written
-        needs_marks = not (written or has_template or loaded_model.model.config.model_type in PUTS_ITS_OWN)
+        needs_marks = not (written or has_template or config_of(loaded_model.model).model_type in PUTS_ITS_OWN)
         self._before = self._mark * pictures + "\n" if needs_marks else ""
         start = getattr(loaded_model.tokenizer, "bos_token", None)
         self.adds_special = not (start and self.render(texts).startswith(start))

@@ -46,4 +46,5 @@ def _shares(whole: tuple[float, float], count: int, part: tuple[float, float], c
     edges, own = np.linspace(*whole, count + 1), np.linspace(*part, cells + 1)
     lower = np.maximum(edges[:-1, None], own[None, :-1])
     upper = np.minimum(edges[1:, None], own[None, 1:])
-    return np.clip(upper - lower, 0, None) / np.diff(own)
+    shares: np.ndarray = np.clip(upper - lower, 0, None) / np.diff(own)
+    return shares

@@ -11,12 +11,15 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import SourceMasks, SourceScores, StreamScores, SubsetScores, at_least_float32
-from whyformer.errors import WhyformerError, nearest, with_article
+from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.models.modalities import MODALITIES
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.reads import OF_SOURCES, Reads
 from whyformer.tracing.trace import Trace
 
+# On models with pictures among their words, whether scores go on into the image tower, or stop where features of
+# pictures enter the decoder and are shared out to the patches that they are made of.
+Bridge = Literal["through", "stop"]
 Formula = Callable[..., StreamScores | Attribution]
 
 
@@ -60,10 +63,10 @@ class Method:
         """What it reads of a trace when it is given these options."""
         return next((reads for (name, value), reads in self.reads_if.items() if options.get(name) == value), self.reads)
 
-    def __call__(self, trace: Trace, **options: Any) -> Attribution:
+    def __call__(self, trace: Trace, *, bridge: Bridge = "through", **options: Any) -> Attribution:
         """The scores of a trace, in float32 at least; whatever gradient mode the caller is in."""
         with torch.inference_mode(False):
-            result = self.formula(trace, **options)
+            result = self.formula(trace if bridge == "through" else trace.up_to_bridge, **options)
         if not isinstance(result, Mapping):
             kind = "nothing" if result is None else with_article(type(result).__name__)
             raise WhyformerError(f"{self.name} gave {kind}: return scores by stream, {{trace.readout.stream: scores}}.")
@@ -93,6 +96,11 @@ class Method:
     def options(self) -> Mapping[str, inspect.Parameter]:
         """The keyword options the formula takes."""
         return _options_of(self.formula)
+
+    @property
+    def shared_options(self) -> Mapping[str, Any]:
+        """What all methods take that follow tokens from block to block, and which values."""
+        return {"bridge": Bridge} if self.reads.maps == "all" else {}
 
     @property
     def summary(self) -> str:
@@ -211,6 +219,10 @@ def method_named(name: str) -> Method:
 
 def check_options(method: Method | SourceMethod, options: Mapping[str, Any]) -> None:
     """Refuse options the method does not take, and values an option does not take."""
+    shared = method.shared_options if isinstance(method, Method) else {}
+    for name in shared.keys() & options.keys():
+        check_choice(f"{method.name}: {name}", options[name], shared[name])
+    options = {name: value for name, value in options.items() if name not in shared}
     unknown = [name for name in options if name not in method.options]
     if unknown:
         known = ", ".join(f"{name}={parameter.default!r}" for name, parameter in method.options.items())

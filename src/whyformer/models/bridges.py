@@ -1,4 +1,4 @@
-"""Bridges: the features of pictures put at the placeholder tokens of a decoder, and the way of scores back over them."""
+"""Bridges: features of pictures put at the placeholder tokens of a decoder, and the way of scores back over them."""
 
 from __future__ import annotations
 
@@ -97,8 +97,10 @@ class Bridge:
             rows.append(places[:, None].expand_as(used)[used])
             columns.append(one.example * self.image_length + one.start + one.seen.sources[used])
             shares.append(one.seen.weights[used] * share)
-        entries = [torch.cat(parts).to(self.placeholders.device) for parts in (rows, columns, shares)]
-        return Transfer(later, "image", *entries, (self.text_length, self.image_length), self.batch, leaving)
+        first, second, values = (torch.cat(x).to(self.placeholders.device) for x in (rows, columns, shares))
+        return Transfer(
+            later, "image", first, second, values, (self.text_length, self.image_length), self.batch, leaving
+        )
 
     def to_queries(self, size: int) -> Transfer:
         """The way to the queries that the features are: the first of the `size` tokens that a Q-Former has of each."""
@@ -107,8 +109,9 @@ class Bridge:
             one.example * length + one.number * size + torch.arange(len(one.seen.sources)) for one in self.pictures
         ]
         rows = self._text_tokens()
-        entries = [x.to(self.placeholders.device) for x in (rows, torch.cat(columns), torch.ones(len(rows)))]
-        return Transfer("text", "queries", *entries, (self.text_length, length), self.batch, "carried")
+        parts = (rows, torch.cat(columns), torch.ones(len(rows)))
+        first, second, shares = (x.to(self.placeholders.device) for x in parts)
+        return Transfer("text", "queries", first, second, shares, (self.text_length, length), self.batch, "carried")
 
     def held(self, stream: str) -> Transfer:
         """The placeholders' scores as a stream of their own, where features were added to what was there."""
@@ -141,7 +144,7 @@ class Bridge:
         parts = [one.example * self.image_length + one.start + one.seen.patches for one in self.pictures]
         scores = pixels.new_zeros(self.batch * self.image_length)
         scores = scores.index_add(0, torch.cat(parts).to(pixels.device), pixels.flatten(1).sum(dim=1))
-        return scores.unflatten(0, (self.batch, self.image_length))
+        return scores.reshape(self.batch, self.image_length)
 
     def _tiles(self, pixels: Tensor) -> list[Tensor]:
         """The tiles [tile, channel, height, width] of each picture."""
@@ -201,7 +204,8 @@ def _tokens_of_its_own(model: nn.Module) -> int:
 def image_token(config: Any) -> int:
     """The token that stands for a feature of a picture."""
     names = ("image_token_id", "image_token_index")
-    return next(value for name in names if (value := getattr(config, name, None)) is not None)
+    token: int = next(value for name in names if (value := getattr(config, name, None)) is not None)
+    return token
 
 
 def unequal_features(placeholders: int) -> WhyformerError:

@@ -186,7 +186,6 @@ FAMILIES: dict[str, Family] = {
     "pvt": _PYRAMID,
     "pvt_v2": _PYRAMID,
     "glpn": _PYRAMID,
-    "cvt": _PYRAMID,
     "hiera": Family("image", mask=None, arrange=mask_units),
     "lxmert": Family(
         "text",

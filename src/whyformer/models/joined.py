@@ -199,7 +199,7 @@ def mean_of(
     is_part = (parts != NO_TOKEN) & (positions != NO_TOKEN)[..., None]
     example = torch.arange(batch, device=parts.device)[:, None, None]
     rows = (positions[..., None] + example * lengths[0]).expand_as(parts)
-    shares = is_part / is_part.sum(dim=-1, keepdim=True).clamp(min=1)
+    shares = is_part.double() / is_part.sum(dim=-1, keepdim=True).clamp(min=1)
     columns = parts + example * lengths[1]
     return Transfer(later, earlier, rows[is_part], columns[is_part], shares[is_part], lengths, batch, leaving)
 
@@ -209,11 +209,8 @@ def in_order(state: Num[Tensor, "*any channel"], tokens: Tokens, batch: int, len
     rows = state.reshape(-1, state.shape[-1])
     if len(rows) != tokens.numel():
         return None
-    return (
-        rows.new_zeros(batch * length, rows.shape[-1])
-        .index_copy(0, tokens.flatten(), rows)
-        .unflatten(0, (batch, length))
-    )
+    placed = rows.new_zeros(batch * length, rows.shape[-1]).index_copy(0, tokens.flatten(), rows)
+    return placed.reshape(batch, length, rows.shape[-1])
 
 
 def _gather(rows: Num[Tensor, "batch row token"], tokens: Int[Tensor, "map entry"]) -> Num[Tensor, "map row entry"]:

@@ -154,7 +154,7 @@ def _tiled(tiling: Tiling, side: int, prefix: int, left_out: int) -> SeenPicture
     weights = torch.cat([tiling.weights, newline], dim=1).flatten(0, 1)
     views = (
         View(side, side, torch.arange(prefix, length)),
-        View(*patches.shape, patches.flatten(), tiling.box),
+        View(patches.shape[0], patches.shape[1], patches.flatten(), tiling.box),
     )
     grids = (
         FeatureGrid(prefix - left_out, side, side, side),

@@ -40,7 +40,7 @@ def shifted_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Opera
 
 
 def pyramid(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """SegFormer's, PVT's and CvT's: stages of fewer and fewer tokens, whose keys are fewer still.
+    """SegFormer's and PVT's: stages of fewer and fewer tokens, whose keys are fewer still.
 
     A convolution makes each token, or key, of a square of tokens. It is taken as their mean: which of them it weighs
     how much differs by channel. What convolutions mix inside an MLP is left out, as MLPs are.

@@ -83,8 +83,8 @@ def _masks(question: Question, steps: tuple[Step, ...]) -> dict[str, TokenMask]:
     records = list(records_of(steps))
     reading = {record.query_stream: record for record in records}
     read: dict[str, list[AttentionRecord]] = {}
-    for step in (step for step in steps if not isinstance(step, Transfer)):  # of a packed sequence, a record for a part
-        read |= {record.key_stream: [r for r in step if r.key_stream == record.key_stream] for record in step}
+    for together in (step for step in steps if not isinstance(step, Transfer)):  # packed sequences have several
+        read |= {record.key_stream: [r for r in together if r.key_stream == record.key_stream] for record in together}
     streams = dict.fromkeys(stream for r in records for stream in (r.query_stream, r.key_stream))
     masks = {name: _real(question, read[name]) if name in read else _all(reading[name]) for name in streams}
     for step in steps:

@@ -83,8 +83,7 @@ class Recorder(TorchFunctionMode):
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
         has_graph = self._graph and self._start == 0
-        weights = readable_weights(model)
-        with torch.inference_mode(False), torch.set_grad_enabled(has_graph), weights, self._mode, self:
+        with torch.inference_mode(False), torch.set_grad_enabled(has_graph), readable_weights(model), self._mode, self:
             output = model(*args, **kwargs)
         self.taps = [tap.completed() for tap in self.taps]
         return output

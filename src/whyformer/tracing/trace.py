@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import Tensor
@@ -122,6 +122,17 @@ class Trace:
                 raise moved_tokens(self.question.model, record.source.shape)
         kept = select_records(self.steps, lambda record: first_block <= record.block <= last)
         return list(reaching(kept, [readout.stream for readout in self.readouts]))
+
+    @property
+    def up_to_bridge(self) -> Trace:
+        """The trace of the decoder alone, which ends where the features of pictures enter it."""
+        if self.question.bridge is None:
+            raise WhyformerError(
+                "bridge='stop' is for a model with pictures among its words, and an input that has some."
+            )
+        own = {readout.stream for readout in self.readouts}
+        kept = select_records(self.steps, lambda record: record.query_stream in own)
+        return replace(self, steps=tuple(step for step in kept if not isinstance(step, Transfer)))
 
     def on_inputs(self, scores: StreamScores) -> StreamScores:
         """Scores of tokens that were made of others, such as merged patches, carried to those of the input."""

@@ -1,0 +1,169 @@
+"""A picture and a question in, words and patches out: models that write about pictures, through `explain`."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from torch import nn
+
+from tiny_processors import idefics_processor, llava_next_processor, llava_processor, paligemma_processor
+from tiny_vlms import TINY_VLMS, llava, text_config, vision_config
+from whyformer import WhyformerError, explain, explain_batch
+from whyformer.inputs.layouts import Patches, WordPieces
+from whyformer.models.loading import LoadedModel
+
+QUESTION = "what colour is the star ?"
+
+
+@cache
+def model_of(name: str) -> LoadedModel:
+    processors = {
+        "LLaVA": llava_processor,
+        "LLaVA-NeXT": llava_next_processor,
+        "PaliGemma": paligemma_processor,
+        "Idefics 3": idefics_processor,
+    }
+    return LoadedModel(TINY_VLMS[name].build(), processors[name](), name)
+
+
+def picture(width: int = 60, height: int = 40) -> Image.Image:
+    noise = np.random.default_rng(width).integers(0, 255, (height, width, 3), dtype=np.uint8)
+    return Image.fromarray(noise)
+
+
+@torch.no_grad()
+def planted() -> nn.Module:
+    """A LLaVA whose patches attend to themselves, and whose last word attends to the brightest patch."""
+    model = llava(
+        vision_config=vision_config("CLIPVision", num_attention_heads=1, num_hidden_layers=2),
+        text_config=text_config(
+            "Llama",
+            num_hidden_layers=1,
+            num_attention_heads=1,
+            num_key_value_heads=1,
+            rope_parameters={"rope_type": "default", "rope_theta": 1e9},
+        ),
+    )()
+    for name, parameter in model.named_parameters():
+        parameter.fill_(1.0 if "norm" in name and name.endswith("weight") else 0.0)
+    tower, decoder = model.model.vision_tower, model.model.language_model
+    tower.embeddings.position_embedding.weight.copy_(3 * torch.eye(17, 24))
+    tower.embeddings.patch_embedding.weight[23] = 0.01  # how bright a patch is
+    for layer in tower.encoder.layers:
+        for projection in (layer.self_attn.q_proj, layer.self_attn.k_proj):
+            projection.weight.copy_(10 * torch.eye(24))
+            projection.weight[23, 23] = 0
+    model.model.multi_modal_projector.linear_1.weight[0, 23] = 1.0
+    model.model.multi_modal_projector.linear_2.weight[0, 0] = 5.0
+    decoder.embed_tokens.weight[:, 1] = 1.0
+    attention = decoder.layers[0].self_attn
+    attention.q_proj.weight[31, 1] = 30.0  # the last channels turn least with the distance
+    attention.k_proj.weight[31, 0] = 30.0
+    return model
+
+
+@pytest.mark.parametrize("options", [{}, {"bridge": "stop"}])
+def test_the_patch_that_the_last_word_attends_to_is_lit_where_it_lies_in_a_picture_that_is_not_square(options):
+    wide = Image.new("RGB", (120, 40), "black")
+    wide.paste("white", (60, 30, 90, 40))  # the fourth row, the third column of 4×4 patches
+    explanation = explain(
+        (wide, QUESTION), model=planted(), processor=llava_processor(), method="rollout", target="red", **options
+    )
+    heat = explanation.heatmap("image")
+    assert heat.shape == (40, 120)
+    row, column = np.unravel_index(np.nanargmax(heat), heat.shape)
+    assert 30 <= row < 40
+    assert 60 <= column < 90
+    scores = explanation.parts["image"].scores
+    assert scores[4 * 3 + 2] > 5 * np.delete(scores, 4 * 3 + 2).max()
+
+
+@pytest.mark.parametrize("name", ["LLaVA", "PaliGemma", "LLaVA-NeXT", "Idefics 3"])
+def test_words_of_the_question_and_patches_of_the_picture_are_scored_and_nothing_else(name):
+    explanation = explain((picture(), QUESTION), model=model_of(name), method="generic_attention")
+    text, image = explanation.parts["text"].layout, explanation.parts["image"].layout
+    assert isinstance(text, WordPieces)
+    assert [token.strip() for token in text.tokens] == QUESTION.split()
+    assert text.texts == (QUESTION,)
+    assert isinstance(image, Patches)
+    assert image.image.size == (60, 40)
+    assert (image.rows, image.columns) == {"LLaVA-NeXT": (8, 8), "Idefics 3": (8, 8)}.get(name, (4, 4))
+    assert explanation.parts["image"].scores.any()
+
+
+def test_the_tiles_of_a_wide_picture_are_laid_on_it_where_they_were_cut():
+    image = explain((picture(60, 20), QUESTION), model=model_of("LLaVA-NeXT"), method="rollout").parts["image"].layout
+    assert (image.rows, image.columns) == (4, 8)
+    left, top, right, bottom = image.box
+    assert (left, right) == (0.0, 60.0)
+    assert top < 0 < 20 < bottom
+
+
+def test_several_pictures_are_parts_of_their_own():
+    pictures = [picture(60, 40), picture(30, 50)]
+    explanation = explain((pictures, "which picture is red ?"), model=model_of("LLaVA"), method="rollout")
+    assert list(explanation.parts) == ["text", "image 1", "image 2"]
+    assert [explanation.parts[f"image {n}"].layout.image.size for n in (1, 2)] == [(60, 40), (30, 50)]
+
+
+@pytest.mark.parametrize("name", ["LLaVA", "LLaVA-NeXT", "Idefics 3"])
+def test_prompts_are_explained_together_as_alone(name):
+    examples = [
+        (picture(60, 40), QUESTION),
+        (picture(20, 60), "which one is red ?"),
+        (picture(60, 20), "a picture of two"),
+    ]
+    together = explain_batch(examples, model=model_of(name), method="generic_attention", batch_size=3)
+    for example, one in zip(examples, together, strict=True):
+        alone = explain(example, model=model_of(name), method="generic_attention")
+        assert one.target == alone.target
+        for part in ("text", "image"):
+            expected = alone.parts[part].scores
+            np.testing.assert_allclose(one.parts[part].scores, expected, atol=1e-4 * np.abs(expected).max())
+
+
+def test_messages_with_pictures_go_through_the_chat_template():
+    content = [{"type": "image", "image": picture()}, {"type": "text", "text": QUESTION}]
+    by_messages = explain([{"role": "user", "content": content}], model=model_of("LLaVA"), method="rollout")
+    by_pair = explain((picture(), QUESTION), model=model_of("LLaVA"), method="rollout")
+    assert by_messages.parts == by_pair.parts
+
+
+def test_a_prompt_with_its_own_placeholders_is_read_as_it_is():
+    own = explain((picture(), f"<image> {QUESTION}"), model=model_of("LLaVA"), method="rollout")
+    assert "user" not in own.parts["text"].layout.texts[0]
+    assert own.parts["image"].scores.shape == (16,)
+
+
+@pytest.mark.parametrize(
+    ("example", "words"),
+    [
+        (QUESTION, r"This model is given a picture and a text: \('street.jpg', .*\), not 'what colour"),
+        (([picture()], "<image> <image> which ?"), r"The text has 2 placeholders \(<image>\) for 1 picture: write one"),
+        (([], QUESTION), "LLaVA is given a picture and a text: .*, and this prompt has no picture"),
+        (([{"role": "user", "content": [{"type": "video"}]}]), r"A message has \{'type': 'image', 'image': …\}"),
+        (([{"role": "user"}]), r"A message is \{'role': …, 'content': …\}"),
+    ],
+)
+def test_what_a_prompt_with_pictures_must_be_is_said_in_a_line(example, words):
+    with pytest.raises(WhyformerError, match=words) as error:
+        explain(example, model=model_of("LLaVA"), method="rollout")
+    assert "\n" not in str(error.value)
+
+
+def test_a_model_that_sees_no_pictures_says_so():
+    with pytest.raises(WhyformerError, match="mini-gpt sees no pictures: give it a text."):
+        explain((picture(), QUESTION), model="mini-gpt")
+
+
+def test_more_placeholders_than_features_are_refused_before_the_model_runs():
+    from whyformer import attribute
+
+    inputs = TINY_VLMS["LLaVA"].inputs((1, 1), (4, 2))
+    inputs["pixel_values"] = inputs["pixel_values"][:1]
+    with pytest.raises(WhyformerError, match="The prompts have 32 placeholder tokens for pictures"):
+        attribute(TINY_VLMS["LLaVA"].build(), inputs, 3, "rollout")
