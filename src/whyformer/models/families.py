@@ -133,12 +133,17 @@ def _with_pictures(sight: Sight, *others: Stream) -> Family:
     )
 
 
+def _clip_with(embeddings: str) -> Family:
+    text = Stream("text", scaled=embeddings, is_read=True, mask="attention_mask")
+    return Family("image", mask=None, others=(text,), attention=_TOWERS)
+
+
 _WINDOWS = Family("image", mask=None, arrange=shifted_windows)
 _PYRAMID = Family("image", mask=None, arrange=pyramid)
 _CLASS_TOKEN_TEXT = Family("text", "first", "embeddings")
 _CLASS_TOKEN_IMAGE = _image_encoder("first")
-_TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True, mask="attention_mask")
 _TOWERS = (("vision_model", "image", "image"), ("text_model", "text", "text"))
+_TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True, mask="attention_mask")
 _DETECTOR = Family(
     "queries",
     scaled=NOTHING,
@@ -151,6 +156,7 @@ _DETECTOR = Family(
     ),
 )
 
+_CLIP = _clip_with("text_model.embeddings.token_embedding")
 _SIGLIP = Family(
     "pool",
     scaled=NOTHING,
@@ -159,6 +165,8 @@ _SIGLIP = Family(
     attention=(("vision_model.head", "pool", "image"), *_TOWERS),
     pads_to_limit=True,
 )
+
+_LIKE_BART = ("bart", "marian", "mbart", "m2m_100", "pegasus", "blenderbot", "blenderbot-small", "plbart", "mvp")
 
 FAMILIES: dict[str, Family] = {
     "albert": _CLASS_TOKEN_TEXT,
@@ -176,7 +184,10 @@ FAMILIES: dict[str, Family] = {
     "dinov2_with_registers": _image_encoder("first+mean"),
     "vit": _CLASS_TOKEN_IMAGE,
     "vit_msn": _CLASS_TOKEN_IMAGE,
-    "clip": Family("image", mask=None, others=(_TEXT_TOWER,), attention=_TOWERS),
+    "clip": _CLIP,
+    "metaclip_2": _CLIP,
+    "chinese_clip": _clip_with("text_model.embeddings"),
+    "altclip": _clip_with("text_model.roberta.embeddings"),
     "siglip": _SIGLIP,
     "siglip2": _SIGLIP,
     "swin": _WINDOWS,
@@ -200,6 +211,20 @@ FAMILIES: dict[str, Family] = {
             ("encoder.layer.", "text", "text"),
         ),
     ),
+    "perceiver": Family(
+        "queries",
+        scaled=NOTHING,
+        mask=None,
+        others=(
+            Stream("latents", scaled=NOTHING),
+            Stream("text", scaled="input_preprocessor", mask="attention_mask"),
+        ),
+        attention=(
+            ("decoder", "queries", "latents"),
+            ("encoder.cross_attention", "latents", "text"),
+            ("encoder.self_attends", "latents", "latents"),
+        ),
+    ),
     "llava": _with_pictures(whole_pictures),
     "paligemma": _with_pictures(whole_pictures),
     "gemma3": _with_pictures(pooled_pictures),
@@ -215,9 +240,10 @@ FAMILIES: dict[str, Family] = {
     "instructblip": _with_pictures(queried_pictures, Stream("queries", scaled=NOTHING)),
     "detr": _DETECTOR,
     "conditional_detr": _DETECTOR,
-    "bart": _encoder_decoder("source", "encoder_attn"),
-    "marian": _encoder_decoder("source", "encoder_attn"),
-    "t5": _encoder_decoder("source", "EncDecAttention"),
+    "table-transformer": _DETECTOR,
+    **dict.fromkeys(_LIKE_BART, _encoder_decoder("source", "encoder_attn")),
+    **dict.fromkeys(("t5", "mt5", "umt5", "switch_transformers"), _encoder_decoder("source", "EncDecAttention")),
+    "nllb-moe": _encoder_decoder("source", "cross_attention"),
     "whisper": _encoder_decoder("audio", "encoder_attn"),
 }
 

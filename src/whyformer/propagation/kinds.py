@@ -24,7 +24,8 @@ KINDS: dict[str, str] = (
     | dict.fromkeys("interpolate upsample index_add index_add_ scatter_add scatter_add_".split(), "share")
     | dict.fromkeys("layer_norm rms_norm group_norm batch_norm normalize".split(), "norm")
     | dict.fromkeys(
-        "gelu relu silu tanh hardswish mish elu leaky_relu relu6 celu selu prelu softsign".split(), "activation"
+        "gelu relu silu tanh hardswish mish elu leaky_relu relu6 celu selu prelu softsign square expm1".split(),
+        "activation",
     )
     | dict.fromkeys("hardtanh clamp clip clamp_min clamp_max threshold hardshrink softshrink".split(), "activation")
     | dict.fromkeys("relu_ hardtanh_ clamp_ clamp_min_ clamp_max_ elu_ leaky_relu_ selu_ tanh_".split(), "activation")

@@ -101,7 +101,9 @@ def trace(
         resolved = resolve_target(target, output, labels_of(model) if labels is None else labels, model, inputs)
         check_scores(len(resolved.names), question, reads)
         question = replace(question, score=resolved.score)
-        steps = _steps(question, recorder) if has_records(model, recorder, batch, question.family) else ()
+        steps = (
+            _steps(question, recorder) if has_records(model, recorder, batch, question.family, question.words) else ()
+        )
         graph = _graph(question, recorder, output, leaves, mode, blocks) if reads.has_relevance or leaves else None
         if blocks is not None:
             score = question.score(output)
@@ -178,8 +180,8 @@ def _run(
     as_they_are = scaled_inputs(question, streams, torch.ones(1), "zero", leaves)
     with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
         output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
-    if not (with_leaves and "input_ids" in question.inputs):  # what reads a text itself needs no map of it
-        check_records(question.model, recorder, question.batch, question.family)
+    if not with_leaves:  # what reads the inputs themselves needs no map of them
+        check_records(question.model, recorder, question.batch, question.family, question.words)
     return output, leaves
 
 

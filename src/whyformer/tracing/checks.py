@@ -62,12 +62,12 @@ class NoMaps(UnsupportedModel):
     """Not every layer of the model has an attention map that can be recorded."""
 
 
-def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Family) -> None:
+def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Family, words: int = 0) -> None:
     """Refuse a forward pass whose attention was not all seen, or does not tell examples apart."""
     name = type(model).__name__
     layers = layers_of(model)
     ways_out = "input_x_gradient, integrated_gradients and lrp read inputs alone."
-    if not recorder.taps:
+    if not recorder.seen:
         raise NoMaps(f"{name} ran no attention operation that can be recorded: it has none, or hides it. {ways_out}")
     windowed = next((type(m).__name__ for m in model.modules() if type(m).__name__.endswith(WINDOWED)), None)
     if windowed is not None:
@@ -83,6 +83,12 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
         raise UnsupportedModel(
             f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
         )
+    keys = recorder.taps[-1].map.shape[-1]
+    if family.is_one_stack and keys < words:
+        raise UnsupportedModel(
+            f"The last map of {name} has {keys} keys for {words} tokens: it pools them, or reads them through others. "
+            f"{ways_out}"
+        )
     rows, *others = recorder.taps[-1].map.shape
     if not recorder.taps[-1].is_folded and len(others) == 3 and rows != batch and family.arrange is None:
         raise UnsupportedModel(
@@ -90,10 +96,10 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
         )
 
 
-def has_records(model: nn.Module, recorder: Recorder, batch: int, family: Family) -> bool:
+def has_records(model: nn.Module, recorder: Recorder, batch: int, family: Family, words: int = 0) -> bool:
     """Whether the recorded attention is that of the whole model, token by token."""
     try:
-        check_records(model, recorder, batch, family)
+        check_records(model, recorder, batch, family, words)
     except UnsupportedModel:
         return False
     return True

@@ -34,3 +34,13 @@ def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
 
 def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
     return dict(zip(kwargs, plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs
+
+
+def gradient_in_order(name: str, result: Any) -> Any:
+    """What batch norm gave, its gradient to come laid out as its shape says.
+
+    For a batch of one, PyTorch's backward pass of batch norm on a CPU misreads a gradient that is a transposed view.
+    """
+    if name == "batch_norm" and result.requires_grad:
+        result.register_hook(lambda gradient: None if gradient is None else gradient.contiguous())
+    return result

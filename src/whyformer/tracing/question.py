@@ -28,3 +28,9 @@ class Question:
     backward: Backward = "gradient"
     by_blocks: bool = False
     bridge: Bridge | None = None  # by which pictures are among the words
+
+    @property
+    def words(self) -> int:
+        """How many word pieces the longest text has, 0 where there is none."""
+        ids = self.inputs.get("input_ids")
+        return 0 if ids is None else ids.shape[-1]

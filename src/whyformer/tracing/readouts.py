@@ -53,8 +53,10 @@ def find_readouts(
 def _without_records(
     question: Question, chosen: str | int | Tensor | None
 ) -> tuple[tuple[Step, ...], tuple[ReadOut, ...], dict[str, TokenMask]]:
-    """The same for a text whose model has no map to tell: read at every real token, unless the caller knows better."""
-    stream, ids = question.family.streams[0], question.inputs["input_ids"]
+    """The same for a model that has no map to tell: read at every real token, unless the caller knows better."""
+    stream, ids = question.family.streams[0], question.inputs.get("input_ids")
+    if ids is None:  # of what is no text, tokens are not known
+        return (), (), {}
     mask = question.inputs.get(stream.mask or "")
     real = mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids).bool()
     weights = read_out_weights("mean" if chosen is None else chosen, real, 0)

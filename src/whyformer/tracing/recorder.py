@@ -17,7 +17,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.weights import is_lending_weights, module_here, plain_weight, readable_weights
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
-from whyformer.tracing.frozen import plain, plain_values
+from whyformer.tracing.frozen import gradient_in_order, plain, plain_values
 from whyformer.tracing.fused import is_faster_on_chip
 from whyformer.tracing.kernels import KEPT, Attention, drawn_by_lot
 from whyformer.tracing.moves import mixes, moved, part_of, put_elsewhere, repeating, tag_of_all
@@ -106,7 +106,7 @@ class Recorder(TorchFunctionMode):
             return handler(self, func, args, kwargs)
         constants = plain(args)
         tag = self._tag(args[0]) if args else None
-        result = func(*constants, **plain_values(kwargs))
+        result = gradient_in_order(name, func(*constants, **plain_values(kwargs)))
         if name in KEEPING:
             is_cast = self._states and tag is None and isinstance(result, Tensor) and result is not args[0]
             self._carry(Cast(args[0]) if is_cast else tag, result)
@@ -168,7 +168,7 @@ class Recorder(TorchFunctionMode):
                 self._set(result, None if any(isinstance(x, nn.Parameter) for x in args) else Scores())
             return result
         operands[at] = self._with_probe(operands[at])
-        operands[at + 1] = self._for_each_head(operands[at + 1], operands[at])
+        operands[at + 1] = operands[at + 1] if at else self._for_each_head(operands[1], operands[0])
         result = func(*operands, **kwargs)
         self._record(operands[at], operands[at + 1], result, probe=operands[at])
         return result
@@ -198,7 +198,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _for_each_head(self, value: Any, weights: Tensor) -> Any:
-        """The values once for each head of the map, where all heads read the same ones (multi-query attention)."""
+        """The values once for each head of the map, where all heads read the same ones; einsum names its axes."""
         if not isinstance(value, Tensor) or value.dim() != 4 or value.shape[1] == weights.shape[1]:
             return value
         by_head = value.expand(-1, weights.shape[1], -1, -1)

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.tracing.tags import Branch, Normed, Projection, Spread, Tag, Weights, Written
+from whyformer.tracing.tags import Branch, Cast, Normed, Projection, Spread, Tag, Weights, Written
 
 
 def scaled(tag: Tag | None, tensor: Tensor, factor: Any, factor_tag: Tag | None, batch: int) -> Tag | None:
@@ -48,7 +48,7 @@ def normed(tag: Tag | None, args: Any, kwargs: Any, *, centres: bool, batch: int
     """
     x: Tensor = args[0]
     shape, weight, bias, eps = (kwargs.get(name, value) for name, value in _norm_arguments(args, centres).items())
-    state = Normed(x, None if bias is None else bias.detach())
+    state = Normed(tag.source if isinstance(tag, Cast) else x, None if bias is None else bias.detach())
     is_latent = isinstance(tag, Projection) and x.dim() == 3
     is_output = isinstance(tag, Written) and not tag.is_joined
     if not (is_latent or is_output) or tuple(shape) != tuple(x.shape[-1:]):

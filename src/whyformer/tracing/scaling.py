@@ -145,7 +145,7 @@ def _point(
     with torch.enable_grad():
         leaf = point.requires_grad_()
         leaves[stream] = Leaf(leaf, exact - start, by_patch)
-        return leaf.to(end.dtype)
+        return leaf.to(end.dtype, copy=True)  # some models scale their embeddings in place
 
 
 def _per_example(start: Tensor, end: Tensor, stream: str) -> Tensor:
@@ -176,10 +176,12 @@ def _changed_output(
         if get_ident() != thread:
             return None
         kwargs, output = rest
-        if not isinstance(output, Tensor) or len(output) != batch:
+        tensor, *others = output if isinstance(output, tuple) else (output,)
+        if not isinstance(tensor, Tensor) or len(tensor) != batch:
             raise UnsupportedModel(f"{name} gives no tensor [example, …] to scale. {ROW_TO_WRITE}")
         calls.append(True)
-        return change(module, args, kwargs, output)
+        changed = change(module, args, kwargs, tensor)
+        return (changed, *others) if isinstance(output, tuple) else changed
 
     handle = module.register_forward_hook(hook, with_kwargs=True)
     try:
@@ -233,5 +235,6 @@ def _embedding_baseline(
         starts["input_ids"] = first
     else:
         args = (first, *args[1:])
-    start: Tensor = module.forward(*args, **kwargs | starts)
+    output = module.forward(*args, **kwargs | starts)
+    start: Tensor = output[0] if isinstance(output, tuple) else output
     return start

@@ -11,7 +11,7 @@ from whyformer.axes import Rows, StreamScores, TokenMask
 from whyformer.errors import WhyformerError
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
-from whyformer.models.structure import config_of
+from whyformer.models.structure import config_of, main_input
 from whyformer.propagation.rules import Rules
 from whyformer.targets.resolve import ResolvedTarget
 from whyformer.tracing.attribution import Attribution
@@ -26,6 +26,7 @@ from whyformer.tracing.streams import reaching
 
 # How often integrated gradients ask along the path, unless told.
 PIXEL_STEPS, EMBEDDING_STEPS = 20, 50
+UNKNOWN_TOKENS = 256  # of a model without attention a picture counts as 16 × 16 patches
 
 
 @dataclass(frozen=True)
@@ -100,8 +101,8 @@ class Trace:
         """How many inputs run through the model at once when they are repeated."""
         if "image_grid_thw" in self.question.inputs:  # of a packed sequence, each picture is an operation of its own
             return self.question.batch
-        tokens = sum(mask.shape[1] for mask in self.masks.values())
-        return self.inputs_at_once or inputs_at_once(tokens, self.readout.weights.device.type)
+        tokens = sum(mask.shape[1] for mask in self.masks.values()) or UNKNOWN_TOKENS
+        return self.inputs_at_once or inputs_at_once(tokens, main_input(self.question.inputs)[1].device.type)
 
     def start(self) -> dict[str, Rows]:
         """The read-outs as the one row that flow starts from."""
