@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import architecture_tables
 from cards import CARDS, card_rows, metrics
 from evaluations import defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
@@ -256,24 +257,6 @@ def third_party() -> str:
         for row in json.loads((RESULTS / "third_party.json").read_text())
     ]
     return table(["model", "logits differ by", "maps", "with W_v, W_o and state", "methods"], rows)
-
-
-def architectures() -> str:
-    """Which methods work on which architectures, and why others cannot."""
-    rows, reasons = [], []
-    for row in json.loads((RESULTS / "architectures.json").read_text())["architectures"]:
-        cells = []
-        for result in row["methods"].values():
-            reason = result.get("refused")
-            if reason is not None and reason not in reasons:
-                reasons.append(reason)
-            remark = next((text for text in result.get("remarks", ()) if " instead." in text), None)
-            name = "" if remark is None else remark.rpartition("): ")[2].partition(" instead.")[0]
-            cells.append(f"✗ {reasons.index(reason) + 1}" if reason is not None else name or "✓")
-        rows.append([row["architecture"], *cells])
-        methods = list(row["methods"])
-    notes = "\n".join(f"{number}. {reason}" for number, reason in enumerate(reasons, 1))
-    return f"{table(['architecture', *methods], rows)}\n\n{notes}"
 
 
 def card(name: str) -> str:
@@ -530,7 +513,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "agreement": agreement,
     "quadrature": quadrature,
     "third-party": third_party,
-    "architectures": architectures,
+    "architectures": lambda: architecture_tables.summary(RESULTS / "architectures.json"),
+    "architecture-grid": lambda: architecture_tables.grid(RESULTS / "architectures.json"),
     "bundled": bundled,
     "one-sense": one_sense,
     "scenes-speed": scenes_speed,

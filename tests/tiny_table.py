@@ -187,7 +187,7 @@ _ALL: dict[str, Architecture] = {
     **{name: Architecture("image encoder", build, _pictures) for name, build in IMAGE_FAMILIES.items()},
     **{name: Architecture("windows and pyramids", build, _pictures) for name, build in WINDOWED.items()},
     **{name: _streams(name) for name in STREAM_FAMILIES | REFUSED_FAMILIES if name in STREAM_KINDS},
-    **{name: _vlm(name) for name in TINY_VLMS},
+    **{f"{name} with pictures" if name in DECODERS else name: _vlm(name) for name in TINY_VLMS},
     **_more(),
 }
 ARCHITECTURES = {name: replace(row, reads_padding=READS_PADDING.get(name, "")) for name, row in _ALL.items()}

@@ -10,6 +10,8 @@ from typing import Any
 
 from evaluations import lines as table
 
+from whyformer.methods.registry import METHODS
+
 Row = dict[str, Any]
 
 # Numbers and shapes of the tiny instance, which say nothing of the architecture.
@@ -40,7 +42,7 @@ def reason(row: Row, cell: dict[str, Any]) -> str:
     text = str(cell.get("refused") or f"Breaks the contract: {cell['fails']}").replace(row["class"], "the model")
     for pattern, words in OWN_NUMBERS:
         text = re.sub(pattern, words, text)
-    return text[0].upper() + text[1:]
+    return re.sub("^the ", "The ", text)
 
 
 def reasons(measured: Iterable[Row]) -> list[str]:
@@ -69,7 +71,7 @@ def summary(path: Path) -> str:
     for kind in dict.fromkeys(row["kind"] for row in measured):
         names = [row["architecture"] for row in measured if row["kind"] == kind and is_whole(row)]
         if names:
-            whole.append([kind, str(len(names)), ", ".join(names)])
+            whole.append([kind, str(len(names)), " · ".join(names)])
     texts, others = reasons(measured), []
     for row in measured:
         if is_whole(row):
@@ -96,7 +98,11 @@ def summary(path: Path) -> str:
 
 
 def _named(columns: list[str], cells: dict[str, Any]) -> str:
-    return "all" if len(columns) == len(cells) else ", ".join(columns)
+    if len(columns) == len(cells):
+        return "all"
+    of_maps = [column for column in cells if column in METHODS and METHODS[column].reads.inputs == "none"]
+    others = [column for column in columns if column not in of_maps]
+    return ", ".join(["all that read maps", *others] if set(of_maps) <= set(columns) else columns)
 
 
 def _beside_padding(measured: list[Row]) -> str:
