@@ -90,7 +90,6 @@ DECODERS: dict[str, Build] = {
     "Apertus": decoder("Apertus", **DECODER),
     "Seed-OSS": decoder("SeedOss", **DECODER, head_dim=8),
     "Ministral": decoder("Ministral", **DECODER, head_dim=8, sliding_window=4),
-    "DiffLlama": decoder("DiffLlama", **DECODER),
     "Qwen2-MoE": decoder(
         "Qwen2Moe", **DECODER, **EXPERTS, num_experts=4, shared_expert_intermediate_size=24, decoder_sparse_step=1
     ),

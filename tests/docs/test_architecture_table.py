@@ -85,5 +85,5 @@ def test_the_summary_counts_models_by_what_works_and_groups_reasons(tmp_path):
     text = architecture_tables.summary(file)
     assert "2 tiny models of 1 architectures of transformers 5, 2 methods: all work on 1 models, some on 1" in text
     assert "| decoder | 1 | A |" in text
-    assert "| B | decoder | 1 of 2 | the default | rollout (1) |" in text
+    assert "| B | decoder | 1 of 2 | the default | all that read maps (1) |" in text
     assert "1. The model has 2 layers, and no map." in text
