@@ -163,7 +163,7 @@ def test_what_a_prompt_with_pictures_must_be_is_said_in_a_line(example, words):
 
 
 def test_a_model_that_sees_no_pictures_says_so():
-    with pytest.raises(WhyformerError, match="mini-gpt sees no pictures: give it a text."):
+    with pytest.raises(WhyformerError, match=r"mini-gpt sees no pictures: give it a text\."):
         explain((picture(), QUESTION), model="mini-gpt")
 
 
