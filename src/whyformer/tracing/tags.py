@@ -4,12 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from whyformer.axes import QUERY, AttentionMap, State, TokenScores, Values, by_head
 from whyformer.tracing.kernels import Attention
+
+if TYPE_CHECKING:
+    from whyformer.tracing.sampling import SampledAttention
 
 Move = Callable[[Tensor], Tensor]
 
@@ -18,7 +22,7 @@ Move = Callable[[Tensor], Tensor]
 class Tap:
     """What the recorder has seen so far of one attention operation."""
 
-    map: Tensor | Attention
+    map: Tensor | Attention | SampledAttention
     is_folded: bool
     probe: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
     value: Tensor | None = None
@@ -35,9 +39,9 @@ class Tap:
     state_is_swapped: bool = False
     sum: tuple[Tensor, Tensor] | None = None  # where edges are read: the state that it is added to, and that after it
 
-    def attention(self, batch: int) -> AttentionMap | Attention:
+    def attention(self, batch: int) -> AttentionMap | Attention | SampledAttention:
         """The map with its own head axis, or what makes it."""
-        return self.map if isinstance(self.map, Attention) else by_head(self.map.detach(), batch)
+        return by_head(self.map.detach(), batch) if isinstance(self.map, Tensor) else self.map
 
     def compare_order(self, values: Values, rows: Tensor) -> None:
         """Whether heads lie side by side in W_o's input, and tokens before examples; nobody waits for it here."""
@@ -288,6 +292,16 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """Values sampled at points of feature maps (deformable attention), once they are weighed with their weights."""
+
+    levels: tuple[Tensor, ...]
+    grids: tuple[Tensor, ...]
+    source: Tag | None  # where the values come from
+    weights: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Transposed:
     """The transpose of a weight."""
 
@@ -300,7 +314,7 @@ class Transposed:
         return cls(parameter) if is_transpose else None
 
 
-Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Cast | Spread | Transposed
+Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Cast | Spread | Sampled | Transposed
 
 
 def may_be_state(tag: Tag | None) -> bool:
