@@ -15,7 +15,7 @@ from whyformer.inputs.pictured import PicturedPrompt, picture_inputs
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, device_of, dtype_of
 
-# Which kind of token what is written is, where that is not 0: PaliGemma reads its prompt both ways, and goes on from it.
+# Which kind of token what is written is, where that is not 0: PaliGemma reads its prompt both ways, and goes on.
 WRITTEN_KIND = {"paligemma": 1}
 
 
@@ -96,7 +96,8 @@ def _inputs_of_pictures(loaded_model: LoadedModel, rows: Sequence[Row], prompts:
     for name in prompts[0].by_token:
         if name != "attention_mask":
             values = [
-                [*prompt.by_token[name], *[own] * len(row.exchange.response)] for prompt, row in zip(prompts, rows)
+                [*prompt.by_token[name], *[own] * len(row.exchange.response)]
+                for prompt, row in zip(prompts, rows, strict=True)
             ]
             inputs[name], _ = _padded([part[: row.length] for part, row in zip(values, rows, strict=True)], device)
     return inputs
