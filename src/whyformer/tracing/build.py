@@ -268,6 +268,8 @@ def _with_gradients(
         by_number = last_gradient(score, recorder.taps, question.batch, question.backward, keep=reads.has_relevance)
     else:
         wanted = _last_of_each(records) if reads.is_last else records
+        if reads.is_last and question.bridge is not None:  # the decoder's: what the tower's would cost nobody reads
+            wanted = [record for record in wanted if record.query_stream == question.family.stream]
         taps = [recorder.taps[record.operation - first] for record in wanted]
         parts = gradients_or_none(score, taps, question.batch, question.backward, keep=reads.has_relevance)
         known = dict(zip((record.operation - first for record in wanted), parts, strict=True))
