@@ -260,6 +260,10 @@ STREAM_FAMILIES: dict[str, Made] = {
     ),
     "detr": (lambda: detector("Detr"), photos),
     "conditional detr": (lambda: detector("ConditionalDetr"), photos),
+    "deformable detr": (
+        lambda: detector("DeformableDetr", ("stage2", "stage3", "stage4"), d_model=32, num_feature_levels=3),
+        photos,
+    ),
     "t5": small("T5ForConditionalGeneration", "T5Config", to_translate, **T5),
     "bart": small(
         "BartForConditionalGeneration", "BartConfig", to_translate, **TRANSLATOR | {"max_position_embeddings": 20}
@@ -286,9 +290,5 @@ REFUSED_FAMILIES: dict[str, Made] = {
         "ViltConfig",
         lambda: with_text(pixel_values=noise(2, 3, 32, 32), pixel_mask=torch.ones(2, 32, 32, dtype=torch.long)),
         **SMALL | {"image_size": 32, "patch_size": 8, "num_labels": 5},
-    ),
-    "deformable detr": (
-        lambda: detector("DeformableDetr", ("stage2", "stage3", "stage4"), d_model=32, num_feature_levels=3),
-        photos,
     ),
 }

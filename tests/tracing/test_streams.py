@@ -49,7 +49,6 @@ from whyformer.tracing.reads import Reads
 
 REFUSALS = {
     "vilt": r"draws by lot which token stands where \(torch.multinomial\)",
-    "deformable detr": r"DeformableDetrForObjectDetection reads its image at a few points of its own choosing",
 }
 
 

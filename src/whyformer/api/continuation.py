@@ -50,7 +50,8 @@ def continuation(
     from, tokens it must begin with, must not write, or ends with.
 
     Args:
-        example: A text; for a model with an encoder also (text, what was written so far).
+        example: A text; for a model with an encoder also (text, what was written so far), for one that sees pictures
+            (picture, text), ([pictures], text) or chat messages.
         model: The name of a bundled model, a folder, a Hugging Face id, a LoadedModel, or a module of your own.
         method: The name of a method, as in `explain`.
         tokens: How many tokens it is to write at most.
@@ -104,7 +105,7 @@ def _exchange(encoded: EncodedExample, ids: Sequence[int]) -> Exchange:
     assert encoded.chunk is not None
     prompt = tuple(encoded.chunk.encoding["input_ids"])
     beginning = None if encoded.written is None else tuple(encoded.written.encoding["input_ids"])
-    return Exchange(prompt, tuple(ids), beginning)
+    return Exchange(prompt, tuple(ids), beginning, encoded.pictured)
 
 
 def _explanation(
@@ -120,7 +121,7 @@ def _explanation(
         name: Part(chunk.layout, scores[list(chunk.positions)])
         for name, (chunk, scores) in streams.items()
         if chunk is not None and chunk.layout.size
-    }
+    } | dict(row.pictures)
     answer = Answer(
         encoded,
         parts,

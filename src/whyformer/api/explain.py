@@ -60,7 +60,8 @@ def explain(
     Args:
         example: A picture (file, PIL image, uint8 array), a text (string, or a Path of a text file), or a pair for
             models of two senses: (picture, text), (picture, [texts]), (regions, question). A model that writes is
-            asked about the next token; one with an encoder takes a text, or (text, what was written so far). Models of
+            asked about the next token; one with an encoder takes a text, or (text, what was written so far), one that
+            writes about pictures (picture, text), ([pictures], text), or chat messages with pictures in them. Models of
             two texts take (question, passage), (prompt, [choices]), (text, [candidate labels]), (text, other text).
         model: The name of a bundled model (`whyformer models`), a folder, a Hugging Face id, a LoadedModel, or a
             module of your own.

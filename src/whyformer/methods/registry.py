@@ -139,6 +139,7 @@ class SourceMethod:
 
 METHODS: dict[str, Method] = {}
 SOURCE_METHODS: dict[str, SourceMethod] = {}
+PICTURE_METHODS: dict[str, Method] = {}  # of models with pictures among their words alone
 
 
 def _options_of(formula: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -204,6 +205,16 @@ def source_method(name: str) -> Callable[[Callable[..., SourceScores]], Callable
     return register
 
 
+def picture_method(name: str, *, reads: Reads) -> Callable[[Formula], Formula]:
+    """Register a function (trace, *, options) as a method of models with pictures among their words, and no others."""
+
+    def register(function: Formula) -> Formula:
+        PICTURE_METHODS[name] = Method(name, function, reads)
+        return function
+
+    return register
+
+
 def method_named(name: str) -> Method:
     """The method registered under a name."""
     if not isinstance(name, str):
@@ -212,6 +223,8 @@ def method_named(name: str) -> Method:
         )
     if name in SOURCE_METHODS:
         raise WhyformerError(f"{name} asks a model what it would respond to less of a prompt: use explain_response.")
+    if name in PICTURE_METHODS:
+        return PICTURE_METHODS[name]
     if name not in METHODS:
         raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS))}")
     return METHODS[name]

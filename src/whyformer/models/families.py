@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -150,6 +150,15 @@ _DETECTOR = Family(
         ("encoder", "image", "image"),
     ),
 )
+# What its encoder attends to is mixed by convolutions before the queries read it, and followed no further.
+_FEATURE_DETECTOR = replace(
+    _DETECTOR,
+    attention=(
+        ("encoder_attn", "queries", "image"),
+        ("decoder", "queries", "queries"),
+        ("encoder", "features", "features"),
+    ),
+)
 
 _SIGLIP = Family(
     "pool",
@@ -215,6 +224,8 @@ FAMILIES: dict[str, Family] = {
     "instructblip": _with_pictures(queried_pictures, Stream("queries", scaled=NOTHING)),
     "detr": _DETECTOR,
     "conditional_detr": _DETECTOR,
+    "deformable_detr": _DETECTOR,
+    "rt_detr": _FEATURE_DETECTOR,
     "bart": _encoder_decoder("source", "encoder_attn"),
     "marian": _encoder_decoder("source", "encoder_attn"),
     "t5": _encoder_decoder("source", "EncDecAttention"),

@@ -40,10 +40,10 @@ def check_model(model: object, reads: Reads) -> None:
         )
     if any(parameter.is_meta for parameter in model.parameters()) and not _is_offloaded(model):
         raise UnsupportedModel(f"{name} is on the meta device, without weights: load it on a real one (cpu, cuda).")
-    if any("DeformableAttention" in type(module).__name__ for module in model.modules()):
+    if reads.relevances != "none" and any("DeformableAttention" in type(m).__name__ for m in model.modules()):
         raise UnsupportedModel(
-            f"{name} reads its image at a few points of its own choosing (deformable attention): there "
-            "is no map to follow. DetrForObjectDetection and ConditionalDetrForObjectDetection have one."
+            f"{name} reads its image at a few points of its own choosing (deformable attention), whose map is none of "
+            "its tensors and has no relevance: generic_attention follows it, lrp goes on to the pixels."
         )
     row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
     if getattr(config_of(model), "is_encoder_decoder", False) and not (row and row.attention):
