@@ -122,8 +122,9 @@ def first_grid(model: nn.Module, image_size: tuple[int, int], *, fills_up: bool 
     if convolution is None:
         return 0, 0
     size, stride, padding = convolution.kernel_size, convolution.stride, convolution.padding
+    padding = (0, 0) if isinstance(padding, str) else padding  # "valid", as SigLIP says
     sides = [side + (-side % step if fills_up else 0) for side, step in zip(image_size, stride, strict=True)]
-    rows, columns = ((sides[n] + 2 * int(padding[n]) - size[n]) // stride[n] + 1 for n in (0, 1))
+    rows, columns = ((sides[n] + 2 * padding[n] - size[n]) // stride[n] + 1 for n in (0, 1))
     return rows, columns
 
 
