@@ -12,7 +12,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, explanation_of
-from whyformer.api.attribution import Choice, first_that_applies
+from whyformer.api.attribution import Choice, default_for, first_that_applies
 from whyformer.api.generation import check_written, generate
 from whyformer.api.rows import Engine, RowScores
 from whyformer.errors import WhyformerError
@@ -96,7 +96,7 @@ def continuation(
             for number, (token, row, figures) in enumerate(zip(ids, scores.rows, scores.statistics, strict=True))
         ]
 
-    explanations = first_that_applies(method, backward, options, run)
+    explanations = first_that_applies(method, backward, options, run, default_for(loaded_model.model))
     text, _, _ = spell(ids, loaded_model.tokenizer, _before(encoded))
     return Continuation(text, tuple(explanations))
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, answers, explanation_of
-from whyformer.api.attribution import Choice, choose_method, first_that_applies
+from whyformer.api.attribution import Choice, choose_method, default_for, first_that_applies
 from whyformer.api.batches import (
     PICTURES,
     MemoryLimit,
@@ -68,8 +68,8 @@ def explain(
         target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `at(…)`, or
             any function of the model's output that gives one number per example; docs/heads.md has those of each head.
         method: The name of a method (`whyformer methods`). Without one it is what docs/results.md found best: bi_token,
-            with gradients by LibraGrad's rules, or where that does not apply to the model the best that does, which a
-            note says.
+            with gradients by LibraGrad's rules (of models that write about pictures generic_attention by them), or
+            where that does not apply to the model the best that does, which a note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
         readout: Where the answer is read, if the model's family does not say; as in `attribute`.
         truncate: Explain only the beginning of a text that is longer than the model's limit. Otherwise it is explained
@@ -150,7 +150,8 @@ def explain_batch(
     """
     if isinstance(examples, (str, Path)):
         raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
-    check_options(choose_method(method, backward)[0], options)
+    if method is not None:
+        check_options(choose_method(method, backward)[0], options)
     loaded_model = resolve_model(model, processor)
     settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward, **options}
     examples = list(examples)
@@ -205,7 +206,7 @@ def explain_encoded(
         ]
         return [replace(one, notes=(*choice.remarks, *one.notes)) for one in explanations]
 
-    return first_that_applies(method, backward, options, run)
+    return first_that_applies(method, backward, options, run, default_for(loaded_model.model))
 
 
 def _answers(
