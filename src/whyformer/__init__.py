@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from whyformer.data.registry import READERS, reader
     from whyformer.errors import UnsupportedModel, WhyformerError
     from whyformer.inputs.read import Regions
+    from whyformer.inputs.sound import Sound
     from whyformer.methods.registry import METHODS, SOURCE_METHODS, Method, method
     from whyformer.models.families import FAMILIES, Family, Stream
     from whyformer.models.loading import LoadedModel, load
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part, TopItem, Word
     from whyformer.results.response import Response
-    from whyformer.targets.scores import Target, box_side, contrast, detection, logit, similarity
+    from whyformer.targets.scores import Target, box_side, contrast, detection, logit, moment, similarity
     from whyformer.tracing.attribution import Attribution
     from whyformer.tracing.build import trace
     from whyformer.tracing.reads import Reads
@@ -53,6 +54,7 @@ _HOMES = {
     "Reads": "tracing.reads",
     "Regions": "inputs.read",
     "Response": "results.response",
+    "Sound": "inputs.sound",
     "Stream": "models.families",
     "Target": "targets.scores",
     "Trace": "tracing.trace",
@@ -77,6 +79,7 @@ _HOMES = {
     "load_plugins": "plugins",
     "logit": "targets.scores",
     "method": "methods.registry",
+    "moment": "targets.scores",
     "reader": "data.registry",
     "similarity": "targets.scores",
     "trace": "tracing.build",
@@ -99,6 +102,7 @@ __all__ = [
     "Reads",
     "Regions",
     "Response",
+    "Sound",
     "Stream",
     "Target",
     "TopItem",
@@ -123,6 +127,7 @@ __all__ = [
     "load_plugins",
     "logit",
     "method",
+    "moment",
     "reader",
     "similarity",
     "trace",

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from whyformer.axes import StreamScores
 from whyformer.inputs.encode import EncodedExample, Picture
+from whyformer.inputs.hearing import in_frames, sound_layout
 from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
 from whyformer.inputs.parts import part_places
 from whyformer.methods.registry import Method
@@ -46,6 +47,8 @@ def answers(
     attribution = method(trace, **options)
     nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.masks.items()}
     scores = nothing | attribution.scores  # first_block may leave a stream without any
+    if "samples" in scores and "audio" in scores:  # a sample by itself says nothing to a reader
+        scores["audio"] = in_frames(scores.pop("samples"), trace.question.model, scores["audio"].shape[1])
     if not task.writes:  # whose last token is a word like any other
         scores = _without_own_entry(scores, trace)
     target = trace.target
@@ -92,6 +95,9 @@ def _layouts(
         elif place.kind == "picture" and encoded.picture is not None and place.grid is not None:
             layout: Layout = _patches(encoded.picture, row, trace, place.grid)
             yield "image", place.stream, layout, torch.arange(place.first, place.first + place.count)
+        elif place.kind == "sound" and encoded.hearing is not None:
+            frames, positions = sound_layout(trace.question.model, trace.question.inputs, encoded.hearing, place.count)
+            yield "audio", place.stream, frames, positions
         elif place.kind == "regions" and encoded.regions is not None:
             corners = [(float(a), float(b), float(c), float(d)) for a, b, c, d in encoded.regions.boxes]
             boxes = Boxes(encoded.regions.image, tuple(corners))
@@ -146,6 +152,9 @@ def _notes(by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method
     chunk = by_chunk[0].encoded.chunk
     if chunk is not None and chunk.is_truncated:
         yield "The text is longer than the model's limit: only its beginning was explained, as asked."
+    hearing = by_chunk[0].encoded.hearing
+    if hearing is not None and hearing.is_truncated:
+        yield "The sound is longer than the model hears at once: only its beginning was explained, as asked."
     yield from filter(None, by_chunk[0].remarks)
     missing = max((part.completeness for part in by_chunk if part.completeness is not None), default=0.0)
     if missing > COARSE:

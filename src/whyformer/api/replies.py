@@ -39,7 +39,10 @@ def reply_of(
         raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
     takes = getattr(loaded_model.model, "main_input_name", "input_ids")
     if takes != "input_ids" or loaded_model.task.sees is not None:
-        raise WhyformerError(f"{loaded_model.name} does not read texts alone: only responses to texts are explained.")
+        way_out = " Use continuation, which explains each word of a transcript." if loaded_model.task.hears else ""
+        raise WhyformerError(
+            f"{loaded_model.name} does not read texts alone: only responses to texts are explained.{way_out}"
+        )
     beginning = tuple(decoder_beginning(loaded_model)) if loaded_model.task.has_decoder else None
     ids = tuple(prompt.ids)
     notes: tuple[str, ...] = ()

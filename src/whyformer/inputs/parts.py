@@ -1,4 +1,4 @@
-"""Which positions of which stream belong to which part of an example: the picture, its regions, the text."""
+"""Which positions of which stream belong to which part of an example: the picture, its regions, the sound, the text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Literal
 from torch import nn
 
 from whyformer.axes import Inputs
-from whyformer.models.modalities import REGION_INPUTS
+from whyformer.models.modalities import REGION_INPUTS, SOUND_INPUTS
 from whyformer.models.structure import patch_grid
 
 
@@ -17,7 +17,7 @@ from whyformer.models.structure import patch_grid
 class PartPlace:
     """A part of an example: its stream, the first of its tokens there, and how many; of a picture also their grid."""
 
-    kind: Literal["text", "written", "picture", "regions"]
+    kind: Literal["text", "written", "picture", "regions", "sound"]
     stream: str
     first: int
     count: int
@@ -30,6 +30,9 @@ def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) ->
     text = "source" if "source" in lengths else "text"
     if words and text in lengths:
         yield PartPlace("text", text, 0, words)
+    sound = next((stream for stream in ("spectrogram", "frames", "audio") if stream in lengths), None)
+    if sound is not None and any(name in inputs for name in SOUND_INPUTS):
+        yield PartPlace("sound", sound, 0, lengths[sound])
     if "decoder_input_ids" in inputs and "target" in lengths:
         yield PartPlace("written", "target", 0, lengths["target"])
     shared = "image" if "image" in lengths else text  # one stream may hold both, the words first

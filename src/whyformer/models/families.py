@@ -10,6 +10,7 @@ from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
+from whyformer.models.modalities import SOUND_INPUTS
 from whyformer.models.structure import base_model, main_input
 
 NOTHING = ""  # scales nothing: the stream is no input, such as a detector's object queries
@@ -123,6 +124,8 @@ _SIGLIP = Family(
     pads_to_limit=True,
 )
 
+_SOUND_ENCODER = Family("audio", "mean", mask=None)
+
 FAMILIES: dict[str, Family] = {
     "albert": _CLASS_TOKEN_TEXT,
     "bert": _CLASS_TOKEN_TEXT,
@@ -161,11 +164,22 @@ FAMILIES: dict[str, Family] = {
     "marian": _encoder_decoder("source", "encoder_attn"),
     "t5": _encoder_decoder("source", "EncDecAttention"),
     "whisper": _encoder_decoder("audio", "encoder_attn"),
+    "audio-spectrogram-transformer": Family("audio", "both class tokens", mask=None),
+    "data2vec-audio": _SOUND_ENCODER,
+    "hubert": _SOUND_ENCODER,
+    "sew": _SOUND_ENCODER,
+    "unispeech": _SOUND_ENCODER,
+    "unispeech-sat": _SOUND_ENCODER,
+    "wav2vec2": _SOUND_ENCODER,
+    "wavlm": _SOUND_ENCODER,
 }
 
 
 _STOCK = dict(FAMILIES)
-_STOCK_HEADS = ("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher")
+_STOCK_HEADS = (
+    *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher"),
+    "ForAudioClassification",
+)
 
 ROW_TO_WRITE = (
     "Write its row: whyformer.FAMILIES[model.config.model_type] = "
@@ -187,7 +201,7 @@ def family_of(model: nn.Module, inputs: Inputs) -> Family:
     name, _ = main_input(inputs)
     if name == "input_ids":
         return Family("text", None, _embedding_path(base_model(model)))
-    return _image_encoder(None)
+    return Family("audio", mask=None) if name in SOUND_INPUTS else _image_encoder(None)
 
 
 def scaled_module(model: nn.Module, path: str) -> nn.Module:

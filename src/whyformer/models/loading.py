@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -22,6 +21,7 @@ from torch import nn
 
 from whyformer.errors import WhyformerError, nearest, with_article
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
+from whyformer.models.processors import check_processor, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, task_of
 from whyformer.models.zoo import bundled, bundled_folder
@@ -31,6 +31,7 @@ _SWITCHES = RLock()  # transformers' switches belong to the process: one thread 
 ANSWERING = (
     *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher", "ForObjectDetection"),
     *("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "CLIPModel", "SiglipModel"),
+    *("ForAudioClassification", "ForCTC"),
 )
 ANSWERING_QUESTIONS = ("lxmert", "vilt", "visual_bert")
 HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute
@@ -42,7 +43,7 @@ class LoadedModel:
 
     Attributes:
         model: The module, on its device and in evaluation mode.
-        processor: Its tokenizer, image processor, or both in one.
+        processor: Its tokenizer, image processor or feature extractor, or two in one.
         name: What results call it.
 
     Example:
@@ -61,6 +62,12 @@ class LoadedModel:
         return part if hasattr(part, "image_mean") else None
 
     @property
+    def feature_extractor(self) -> Any:
+        """What makes sounds into what the model hears; None for a model that hears none."""
+        part = getattr(self.processor, "feature_extractor", self.processor)
+        return part if hasattr(part, "sampling_rate") else None
+
+    @property
     def tokenizer(self) -> Any:
         """What makes texts into word pieces; None for a model that reads none."""
         part = getattr(self.processor, "tokenizer", self.processor)
@@ -69,7 +76,12 @@ class LoadedModel:
     @property
     def task(self) -> Task:
         """What the model takes and what it answers with."""
-        return task_of(self.model, image_processor=self.image_processor, tokenizer=self.tokenizer)
+        return task_of(
+            self.model,
+            image_processor=self.image_processor,
+            tokenizer=self.tokenizer,
+            feature_extractor=self.feature_extractor,
+        )
 
 
 @dataclass(frozen=True)
@@ -121,8 +133,8 @@ def load(
             config = transformers.AutoConfig.from_pretrained(source.place, **source.how)
         model = _model(source, config, text, placement)
         with _reading("processor", text):
-            processor = _processor(source, model)
-    _check_vocabulary(model, processor, text)
+            processor = processor_of(model, source.place, **source.how)
+    check_vocabulary(model, processor, text)
     if placement.device is not None:
         model = model.to(placement.device)
     is_folder = os.path.isdir(source.place)
@@ -134,7 +146,7 @@ def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = 
     if isinstance(model, (str, Path)):
         model = _remembered(str(model), _stamp(str(model)))
     if processor is not None:
-        _check_processor(processor)
+        check_processor(processor)
     if isinstance(model, LoadedModel):
         return model if processor is None else replace(model, processor=processor)
     if not isinstance(model, nn.Module):
@@ -148,19 +160,11 @@ def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = 
     if processor is None and (is_folder or _is_hub_id(place)):
         try:
             with quiet():
-                processor = _processor(_Source(place, is_folder or _is_unreachable(place)), model)
+                source = _Source(place, is_folder or _is_unreachable(place))
+                processor = processor_of(model, source.place, **source.how)
         except (OSError, ValueError):
             processor = None
     return LoadedModel(model, processor, Path(place).name if place else type(model).__name__)
-
-
-def _check_processor(processor: Any) -> None:
-    is_image_processor, is_tokenizer = hasattr(processor, "image_mean"), hasattr(processor, "model_max_length")
-    if not (is_image_processor or is_tokenizer or hasattr(processor, "tokenizer")):
-        raise WhyformerError(
-            f"processor={processor!r:.40} is no tokenizer and no image processor: "
-            "transformers.AutoProcessor.from_pretrained gives a model's own."
-        )
 
 
 @contextmanager
@@ -297,30 +301,6 @@ def _model_class(config: Any, name: str) -> Any:
             "detects, compares or writes: load it yourself and call attribute with a target of your own."
         )
     return model_class
-
-
-def _processor(source: _Source, model: nn.Module) -> Any:
-    takes = inspect.signature(model.forward).parameters
-    if "pixel_values" in takes and "input_ids" in takes:
-        return transformers.AutoProcessor.from_pretrained(source.place, **source.how)
-    if "pixel_values" in takes:
-        return transformers.AutoImageProcessor.from_pretrained(source.place, **source.how)
-    return transformers.AutoTokenizer.from_pretrained(source.place, **source.how)
-
-
-def _check_vocabulary(model: Any, processor: Any, name: str) -> None:
-    """Without its files a tokenizer is made all the same, and knows no word; one of another model knows too many."""
-    processor = getattr(processor, "tokenizer", processor)
-    words = getattr(processor, "vocab_size", None)
-    if words is None:
-        return
-    if words <= len(processor.all_special_ids):
-        raise WhyformerError(f"{name!r} has no tokenizer files: save its tokenizer there too (tokenizer.json).")
-    known = getattr(model.config.get_text_config(), "vocab_size", None)
-    if isinstance(known, int) and words > known:
-        raise WhyformerError(
-            f"The tokenizer of {name!r} has {words} word pieces, its model only {known}: save the model's own there."
-        )
 
 
 def _is_hub_id(name: str) -> bool:

@@ -9,15 +9,16 @@ from typing import Any, Literal
 from torch import nn
 
 from whyformer.models.modalities import REGION_INPUTS
-from whyformer.models.structure import is_detector
+from whyformer.models.structure import is_detector, unwrapped
 
-Answer = Literal["label", "detection", "similarity", "next token"]
+Answer = Literal["label", "detection", "similarity", "next token", "character"]
 
 _SAID = {
     "label": "a label",
     "detection": "a label of a detected object",
     "similarity": "how alike a picture and a text are",
     "next token": "the next token of a text",
+    "character": "a character at a moment of a sound",
 }
 
 
@@ -28,14 +29,17 @@ class Task:
     Attributes:
         sees: "picture", or "regions" of a picture that a detector has found, or None.
         reads_text: Whether it is given a text.
-        answer: "label", "detection", "similarity" of a picture and a text, or "next token".
+        answer: "label", "detection", "similarity" of a picture and a text, "next token", or "character" at a moment
+            of a sound.
         has_decoder: Whether a decoder writes about what an encoder has read.
+        hears: Whether it is given a sound.
     """
 
     sees: Literal["picture", "regions"] | None
     reads_text: bool
     answer: Answer
     has_decoder: bool = False
+    hears: bool = False
 
     @property
     def sees_pictures(self) -> bool:
@@ -60,13 +64,18 @@ class Task:
         return self.answer == "detection"
 
     @property
+    def spells(self) -> bool:
+        """Whether its answer is a character at each moment of a sound (CTC)."""
+        return self.answer == "character"
+
+    @property
     def description(self) -> str:
         """What it answers with, in words."""
         return _SAID[self.answer]
 
 
-def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any) -> Task:
-    """The task of a model with these processors; either may be None."""
+def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any, feature_extractor: Any = None) -> Task:
+    """The task of a model with these processors; each may be None."""
     takes = set(inspect.signature(model.forward).parameters)
     sees: Literal["picture", "regions"] | None = "picture" if image_processor is not None else None
     if takes & set(REGION_INPUTS):
@@ -80,5 +89,8 @@ def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any) -> Task:
         answer = "similarity"
     elif is_detector(model):
         answer = "detection"
+    elif type(unwrapped(model)).__name__.endswith("ForCTC"):
+        answer = "character"
     has_decoder = writes and bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
-    return Task(sees, tokenizer is not None, answer, has_decoder)
+    hears = feature_extractor is not None
+    return Task(sees, tokenizer is not None and not hears, answer, has_decoder, hears)

@@ -11,10 +11,12 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
+from whyformer.targets.moments import moment_of, spells
 from whyformer.targets.scores import (
     Contrast,
     Detection,
     Label,
+    Moment,
     Score,
     Target,
     all_logits,
@@ -61,6 +63,11 @@ def resolve_target(
         raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
     if logits is not None and logits.dim() == 3 and hasattr(output, "pred_boxes"):
         return _resolve_detection(target, logits, labels)
+    if logits is not None and logits.dim() == 3 and spells(model):
+        label, place = moment_of(target, logits, labels, model)
+        return _resolve_choice(label, logits_of(output, place), labels, place)
+    if isinstance(target, Moment):
+        raise WhyformerError("A moment is a target for models that spell a sound (CTC): give a label, or 'predicted'.")
     if logits is not None and logits.dim() == 3 and getattr(model, "can_generate", bool)():
         return _resolve_label(target, output, labels, last_tokens(logits, inputs))
     return _resolve_label(target, output, labels, None)

@@ -33,8 +33,20 @@ class Detection:
     label: Label = "predicted"
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What a model that spells a sound hears at a moment: `label`, or its likeliest character there.
+
+    `rate` is how many samples a second the model hears; `explain` knows it.
+    """
+
+    seconds: float
+    label: Label = "predicted"
+    rate: int = 16_000
+
+
 # One target for all examples, or a sequence with one label each.
-Target = Label | Contrast | Detection | Score | Sequence[Label]
+Target = Label | Contrast | Detection | Moment | Score | Sequence[Label]
 
 
 def contrast(label: Label, other: Label) -> Contrast:
@@ -71,6 +83,23 @@ def detection(query: int, label: Label = "predicted") -> Detection:
         Detection(query=3, label='cat')
     """
     return Detection(query, label)
+
+
+def moment(seconds: float, label: Label = "predicted") -> Moment:
+    """The target "why is `label` heard at this moment", for models that spell a sound (CTC).
+
+    Args:
+        seconds: When, from the beginning of the sound on.
+        label: The name or index of a character; "predicted" for the likeliest at that moment.
+
+    Returns:
+        A target for `explain` and `attribute`.
+
+    Example:
+        >>> whyformer.moment(1.5, "E").label
+        'E'
+    """
+    return Moment(seconds, label)
 
 
 def logit(index: int | Tensor, place: Tensor | None = None) -> Score:

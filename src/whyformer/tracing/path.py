@@ -134,8 +134,9 @@ def integrated_inputs(
 
 def sum_channels(stream: str, x: Tensor) -> TokenScores:
     """The values of an input summed over its channels: a score for every pixel, frame or token."""
-    scores = x.detach().sum(dim=channel_axis(stream))
-    return scores.flatten(1) if stream == "pixels" else scores
+    axis = channel_axis(stream)
+    scores = x.detach() if axis is None else x.detach().sum(dim=axis)
+    return scores.flatten(1)
 
 
 def _scores_at(
