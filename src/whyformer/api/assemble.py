@@ -14,8 +14,9 @@ from whyformer.axes import StreamScores
 from whyformer.inputs.encode import EncodedExample, Picture
 from whyformer.inputs.hearing import in_frames, sound_layout
 from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
-from whyformer.inputs.parts import part_places
+from whyformer.inputs.parts import PartPlace, part_places, real_grid
 from whyformer.methods.registry import Method
+from whyformer.models.families import JOINT
 from whyformer.models.loading import LoadedModel
 from whyformer.models.task import Task
 from whyformer.results.explanation import Explanation
@@ -91,10 +92,11 @@ def _layouts(
     for place in part_places(trace.question.model, trace.question.inputs, lengths):
         text = encoded.chunk if place.kind == "text" else encoded.written
         if place.kind in ("text", "written") and text is not None:
-            yield place.stream, place.stream, text.layout, torch.tensor(text.positions, dtype=torch.long)
+            name = "text" if place.stream == JOINT else place.stream
+            yield name, place.stream, text.layout, torch.tensor(text.positions, dtype=torch.long)
         elif place.kind == "picture" and encoded.picture is not None and place.grid is not None:
-            layout: Layout = _patches(encoded.picture, row, trace, place.grid)
-            yield "image", place.stream, layout, torch.arange(place.first, place.first + place.count)
+            layout: Layout = _patches(encoded.picture, row, trace, place)
+            yield "image", place.stream, layout, torch.arange(place.first, place.first + layout.size)
         elif place.kind == "sound" and encoded.hearing is not None:
             frames, positions = sound_layout(trace.question.model, trace.question.inputs, encoded.hearing, place.count)
             yield "audio", place.stream, frames, positions
@@ -104,8 +106,11 @@ def _layouts(
             yield "image", place.stream, boxes, torch.arange(place.first, place.first + boxes.size)
 
 
-def _patches(picture: Picture, row: int, trace: Trace, grid: tuple[int, int]) -> Patches:
-    inputs = trace.question.inputs
+def _patches(picture: Picture, row: int, trace: Trace, place: PartPlace) -> Patches:
+    inputs, grid = trace.question.inputs, place.grid
+    assert grid is not None
+    if place.stream == JOINT:
+        return Patches(picture.image, *real_grid(inputs, row, grid), picture.box)
     height, width = inputs["pixel_values"].shape[-2:]
     left, top, right, bottom = picture.box
     if "pixel_mask" in inputs:  # a picture smaller than the others of its batch lies at the top left of its pixels
@@ -116,13 +121,20 @@ def _patches(picture: Picture, row: int, trace: Trace, grid: tuple[int, int]) ->
 
 
 def _outline(picture: Picture, row: int, trace: Trace) -> Box | None:
-    """The box of the detection that is asked about, in the picture's pixels."""
+    """The box of the detection that is asked about, in the picture's pixels; None where it has no area."""
     boxes = getattr(trace.output, "pred_boxes", None)
     if boxes is None or trace.target.place is None:
         return None
     x, y, width, height = boxes[row, trace.target.place[row]].tolist()
-    across, down = picture.image.size
-    return ((x - width / 2) * across, (y - height / 2) * down, (x + width / 2) * across, (y + height / 2) * down)
+    left, top, right, bottom = picture.box
+    across, down = right - left, bottom - top
+    outline = (
+        left + (x - width / 2) * across,
+        top + (y - height / 2) * down,
+        left + (x + width / 2) * across,
+        top + (y + height / 2) * down,
+    )
+    return outline if outline[0] < outline[2] and outline[1] < outline[3] else None
 
 
 def explanation_of(
@@ -191,7 +203,7 @@ def _probability(by_chunk: Sequence[Answer], model: nn.Module) -> float | None:
     index = by_chunk[0].index
     rows = [answer.logits for answer in by_chunk if answer.logits is not None]
     problem = getattr(getattr(model, "config", None), "problem_type", None)
-    if index is None or len(rows[0]) == 1 or problem == "regression":
+    if index is None or problem == "regression" or (len(rows[0]) == 1 and not by_chunk[0].is_sole):
         return None
     logits = torch.stack(rows).mean(dim=0)
     is_sole = by_chunk[0].is_sole or problem == "multi_label_classification"

@@ -32,6 +32,7 @@ from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of
 from whyformer.propagation.mode import Backward
 from whyformer.results.explanation import Explanation
+from whyformer.targets.findings import findings_of
 from whyformer.targets.pairs import Pair, pairs_of, score_of
 from whyformer.targets.scores import Contrast, Detection, Moment, Target, logits_of, one_each
 from whyformer.tracing import build
@@ -156,6 +157,13 @@ def explain_batch(
             replace(explanation, target=pair.name, probability=pair.probability)
             for explanation, pair in zip(explanations, pairs, strict=True)
         ]
+    if loaded_model.task.detects and loaded_model.task.reads_text and not callable(target):
+        findings = findings_of(loaded_model, list(examples), target, truncate=truncate)
+        detections: Any = [finding.detection for finding in findings]
+        explanations = explain_encoded(
+            loaded_model, [finding.encoded for finding in findings], detections, method, **settings
+        )
+        return [replace(one, target=finding.name) for one, finding in zip(explanations, findings, strict=True)]
     return explain_encoded(loaded_model, encode(loaded_model, examples, truncate=truncate), target, method, **settings)
 
 

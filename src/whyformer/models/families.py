@@ -14,6 +14,7 @@ from whyformer.models.modalities import SOUND_INPUTS
 from whyformer.models.structure import base_model, main_input
 
 NOTHING = ""  # scales nothing: the stream is no input, such as a detector's object queries
+JOINT = "joint"  # a stream of words and patches, which are inputs of their own
 
 Readout = str | Callable[[nn.Module], str] | None
 
@@ -115,6 +116,7 @@ _DETECTOR = Family(
     ),
 )
 
+_DUAL_ENCODER = Family("image", mask=None, others=(_TEXT_TOWER,), attention=_TOWERS)
 _SIGLIP = Family(
     "pool",
     scaled=NOTHING,
@@ -142,7 +144,15 @@ FAMILIES: dict[str, Family] = {
     "dinov2_with_registers": _image_encoder("first+mean"),
     "vit": _CLASS_TOKEN_IMAGE,
     "vit_msn": _CLASS_TOKEN_IMAGE,
-    "clip": Family("image", mask=None, others=(_TEXT_TOWER,), attention=_TOWERS),
+    "blip": Family(
+        "text",
+        scaled="text_encoder.embeddings",
+        others=(Stream("image"),),
+        attention=(("crossattention", "text", "image"), ("text_encoder", "text", "text"), _TOWERS[0]),
+    ),
+    "clip": _DUAL_ENCODER,
+    "owlvit": _DUAL_ENCODER,
+    "owlv2": _DUAL_ENCODER,
     "siglip": _SIGLIP,
     "siglip2": _SIGLIP,
     "lxmert": Family(
@@ -157,6 +167,12 @@ FAMILIES: dict[str, Family] = {
             ("r_layers", "image", "image"),
             ("encoder.layer.", "text", "text"),
         ),
+    ),
+    "vilt": Family(
+        JOINT,
+        scaled=NOTHING,
+        mask=None,
+        others=(Stream("text", scaled="embeddings.text_embeddings", mask="attention_mask"), Stream("image")),
     ),
     "detr": _DETECTOR,
     "conditional_detr": _DETECTOR,
@@ -196,7 +212,8 @@ def family_of(model: nn.Module, inputs: Inputs) -> Family:
     kind = getattr(getattr(model, "config", None), "model_type", "")
     row = FAMILIES.get(kind)
     is_stock = type(model).__module__.startswith("transformers.") and type(model).__name__.endswith(_STOCK_HEADS)
-    if row is not None and (row is not _STOCK.get(kind) or (_has_all(model, row) if row.attention else is_stock)):
+    has_parts = row is not None and bool(row.attention or row.others)
+    if row is not None and (row is not _STOCK.get(kind) or (_has_all(model, row) if has_parts else is_stock)):
         return row
     name, _ = main_input(inputs)
     if name == "input_ids":

@@ -31,7 +31,7 @@ _SWITCHES = RLock()  # transformers' switches belong to the process: one thread 
 ANSWERING = (
     *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher", "ForObjectDetection"),
     *("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "CLIPModel", "SiglipModel"),
-    *("ForAudioClassification", "ForCTC"),
+    *("ForAudioClassification", "ForCTC", "ForImageTextRetrieval", "ForImageAndTextRetrieval"),
 )
 ANSWERING_QUESTIONS = ("lxmert", "vilt", "visual_bert")
 HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute

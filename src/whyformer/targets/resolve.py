@@ -56,13 +56,14 @@ def resolve_target(
     """
     if callable(target):
         return _resolve_score(target, output)
-    if hasattr(output, "text_embeds") and hasattr(output, "image_embeds"):
+    finds = hasattr(output, "pred_boxes")
+    if hasattr(output, "text_embeds") and hasattr(output, "image_embeds") and not finds:
         return _resolve_similarity(target, output, model)
     logits = all_logits(output)
     if logits is not None and not bool(torch.isfinite(logits).all()):
         raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
-    if logits is not None and logits.dim() == 3 and hasattr(output, "pred_boxes"):
-        return _resolve_detection(target, logits, labels)
+    if logits is not None and logits.dim() == 3 and finds:
+        return _resolve_detection(target, logits, {0: "text"} if "input_ids" in inputs else labels)
     if logits is not None and logits.dim() == 3 and spells(model):
         label, place = moment_of(target, logits, labels, model)
         return _resolve_choice(label, logits_of(output, place), labels, place)
@@ -93,11 +94,15 @@ def _resolve_detection(target: Target, logits: Tensor, labels: Mapping[int, str]
     """The object query that found the label best, or found anything best."""
     batch, queries, _ = logits.shape
     is_sole, shares = not has_no_object(logits, labels), object_probabilities(logits, labels)
-    if isinstance(target, Detection):
-        if not 0 <= target.query < queries:
-            raise WhyformerError(f"No object query {target.query}: this model has {queries}, 0 to {queries - 1}.")
-        place = torch.full((batch,), target.query, device=logits.device)
-        label: Any = target.label
+    several = list(target) if isinstance(target, (list, tuple)) else [target] * batch
+    detections = [one for one in several if isinstance(one, Detection)]
+    label: Any
+    if len(detections) == batch:
+        wrong = next((one.query for one in detections if not 0 <= one.query < queries), None)
+        if wrong is not None:
+            raise WhyformerError(f"No object query {wrong}: this model has {queries}, 0 to {queries - 1}.")
+        place = torch.tensor([one.query for one in detections], device=logits.device)
+        label = [one.label for one in detections]
     else:
         label = target.label if isinstance(target, Contrast) else target
         place = _best_queries(label, shares, labels)

@@ -203,7 +203,7 @@ def logits_of(output: Any, place: Tensor | None = None) -> Logits:
 
 def all_logits(output: Any) -> Tensor | None:
     """The logits by whatever name: [batch, label], or [batch, place, label] for every token or object query."""
-    for name in ("logits", "question_answering_score"):
+    for name in ("logits", "question_answering_score", "itm_score"):
         logits = getattr(output, name, None)
         if isinstance(logits, Tensor):
             return logits

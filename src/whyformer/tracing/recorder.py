@@ -17,6 +17,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.weights import is_lending_weights, module_here, plain_weight, readable_weights
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
+from whyformer.tracing.draws import even_choice
 from whyformer.tracing.frozen import plain, plain_values
 from whyformer.tracing.fused import is_faster_on_chip
 from whyformer.tracing.kernels import KEPT, Attention, drawn_by_lot
@@ -217,7 +218,9 @@ class Recorder(TorchFunctionMode):
             return kernels.multi_head_attention(*args, **kwargs)
 
     def _drawn(self, func: Function, args: Any, kwargs: Any) -> Any:
-        raise drawn_by_lot(func.__name__)
+        if func is not torch.multinomial or (choice := even_choice(args, kwargs)) is None:
+            raise drawn_by_lot(func.__name__)
+        return choice
 
     def _with_probe(self, x: Tensor) -> Tensor:
         """A map, or the values it mixed, as a tensor whose gradient can be taken."""

@@ -45,6 +45,8 @@ def scaled_inputs(
     """
     inputs = repeat_inputs(question.inputs, len(scales), question.batch)
     by_example = scales.repeat_interleave(question.batch)
+    if not question.family.attention:  # one stream, whatever it was made of
+        streams = [stream.name for stream in question.family.streams]
     scaled = [stream for stream in question.family.streams if stream.name in streams and stream.scaled != NOTHING]
     names: dict[nn.Module, list[str]] = {}
     paths: dict[nn.Module, str] = {}
