@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part, TopItem, Word
     from whyformer.results.response import Response
-    from whyformer.targets.scores import Target, box_side, contrast, detection, logit, moment, similarity
+    from whyformer.targets.scores import Pixel, Region, Target, box_side, contrast, detection, logit, moment, similarity
     from whyformer.tracing.attribution import Attribution
     from whyformer.tracing.build import trace
     from whyformer.tracing.reads import Reads
@@ -51,7 +51,9 @@ _HOMES = {
     "LoadedModel": "models.loading",
     "Method": "methods.registry",
     "Part": "results.part",
+    "Pixel": "targets.scores",
     "Reads": "tracing.reads",
+    "Region": "targets.scores",
     "Regions": "inputs.read",
     "Response": "results.response",
     "Sound": "inputs.sound",
@@ -99,7 +101,9 @@ __all__ = [
     "LoadedModel",
     "Method",
     "Part",
+    "Pixel",
     "Reads",
+    "Region",
     "Regions",
     "Response",
     "Sound",

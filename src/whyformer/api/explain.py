@@ -34,7 +34,7 @@ from whyformer.propagation.mode import Backward
 from whyformer.results.explanation import Explanation
 from whyformer.targets.findings import findings_of
 from whyformer.targets.pairs import Pair, pairs_of, score_of
-from whyformer.targets.scores import Contrast, Detection, Moment, Target, logits_of, one_each
+from whyformer.targets.scores import Contrast, Detection, Moment, Pixel, Region, Target, logits_of, one_each
 from whyformer.tracing import build
 from whyformer.tracing.reads import Reads
 
@@ -258,7 +258,7 @@ def _settle_targets(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]
         return _as_tokens(target, loaded_model, len({one.example for one in encoded}))
     if isinstance(target, Moment) and loaded_model.task.hears:
         return replace(target, rate=loaded_model.feature_extractor.sampling_rate)
-    if callable(target) or isinstance(target, (Contrast, Detection, Moment)):
+    if callable(target) or isinstance(target, (Contrast, Detection, Moment, Pixel, Region)):
         return target
     each = one_each(target, len({one.example for one in encoded}))
     parts = Counter(one.example for one in encoded)

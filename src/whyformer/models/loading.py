@@ -32,6 +32,7 @@ ANSWERING = (
     *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher", "ForObjectDetection"),
     *("ForCausalLM", "LMHeadModel", "ForConditionalGeneration", "MTModel", "CLIPModel", "SiglipModel"),
     *("ForAudioClassification", "ForCTC", "ForImageTextRetrieval", "ForImageAndTextRetrieval"),
+    *("ForSemanticSegmentation", "ForUniversalSegmentation", "ForInstanceSegmentation"),
 )
 ANSWERING_QUESTIONS = ("lxmert", "vilt", "visual_bert")
 HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute

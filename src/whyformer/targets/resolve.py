@@ -11,12 +11,15 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
+from whyformer.targets.areas import resolve_area, segments
 from whyformer.targets.moments import moment_of, spells
 from whyformer.targets.scores import (
     Contrast,
     Detection,
     Label,
     Moment,
+    Pixel,
+    Region,
     Score,
     Target,
     all_logits,
@@ -56,6 +59,11 @@ def resolve_target(
     """
     if callable(target):
         return _resolve_score(target, output)
+    if segments(output):
+        score, indices, names = resolve_area(target, output, labels)
+        return ResolvedTarget(score, (None,) * len(indices), names)
+    if isinstance(target, (Pixel, Region)):
+        raise WhyformerError("A pixel or a region is a target for models that segment: give a label, or 'predicted'.")
     finds = hasattr(output, "pred_boxes")
     if hasattr(output, "text_embeds") and hasattr(output, "image_embeds") and not finds:
         return _resolve_similarity(target, output, model)
