@@ -24,6 +24,7 @@ from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
 from whyformer.models.processors import check_processor, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, task_of
+from whyformer.models.third_party import TIMM, load_timm
 from whyformer.models.zoo import bundled, bundled_folder
 
 _SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
@@ -109,7 +110,8 @@ def load(
     Only safetensors weights are read, and no code that comes with a model is ever run.
 
     Args:
-        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, or a hub id.
+        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, or
+            where timm is installed `timm:` and one of its names (with `?random` behind it, without trained weights).
         device: Where it is to compute; a GPU where there is one, unless given.
         dtype: What it is to compute in: a torch dtype or its name, or "auto" for what the checkpoint is meant to be
             computed in. Unless given, "auto" on a GPU and float32 on a CPU.
@@ -128,6 +130,11 @@ def load(
         'mini-vit'
     """
     text, placement = str(name), placement_of(device, dtype, device_map)
+    if text.startswith(TIMM):
+        classifier, processor = load_timm(text)
+        dtypes = placement.arguments.get("dtype")
+        kind = dtypes if isinstance(dtypes, torch.dtype) else None
+        return LoadedModel(classifier.to(device=placement.device, dtype=kind), processor, text)
     with quiet():
         source = _source(text)
         with _reading("configuration", text):
