@@ -130,10 +130,10 @@ def first_grid(model: nn.Module, image_size: tuple[int, int], *, fills_up: bool 
     convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     if convolution is None:
         return 0, 0
-    size, stride = convolution.kernel_size, convolution.stride
-    padding = (0, 0) if isinstance(convolution.padding, str) else convolution.padding  # SigLIP's is called "valid"
+    size, stride, padding = convolution.kernel_size, convolution.stride, convolution.padding
+    padding = (0, 0) if isinstance(padding, str) else padding  # "valid", as SigLIP says
     sides = [side + (-side % step if fills_up else 0) for side, step in zip(image_size, stride, strict=True)]
-    rows, columns = ((sides[n] + 2 * int(padding[n]) - size[n]) // stride[n] + 1 for n in (0, 1))
+    rows, columns = ((sides[n] + 2 * padding[n] - size[n]) // stride[n] + 1 for n in (0, 1))
     return rows, columns
 
 

@@ -213,7 +213,9 @@ class AttentionRecord:
 
     @property
     def is_attended(self) -> TokenMask:
-        """Which keys any query attends to."""
+        """Which keys any query attends to, or could where it samples points."""
+        if isinstance(self.source, SampledAttention):
+            return self.source.is_token
         parts = [tile.map.sum(dim=(HEAD, QUERY)) for _, tile in self.tiles()]
         sums = torch.stack(parts).sum(dim=0)
         return (sums if self.tokens is None else self.tokens.to_keys(sums[:, None])[:, 0]) > 0

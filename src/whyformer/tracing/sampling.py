@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from whyformer.axes import AttentionMap, Positions, Values
+from whyformer.axes import AttentionMap, Positions, TokenMask, Values
 from whyformer.tracing.tags import Projection, Sampled, Tag
 
 Points = Float[Tensor, "batch head query point 2"]
@@ -64,6 +64,11 @@ class SampledAttention:
         return torch.Size((*self.weights.shape[:3], self.value.shape[2]))
 
     @property
+    def is_token(self) -> TokenMask:
+        """Which keys have a value: the model sets those of padding to 0."""
+        return self.value.ne(0).any(dim=3).any(dim=1)
+
+    @property
     def dtype(self) -> torch.dtype:
         return self.value.dtype
 
@@ -85,7 +90,7 @@ class SampledAttention:
                 token = first + (y * width + x).where(is_inside, 0).long()
                 dense = dense.scatter_add(-1, token, (weights * near).where(is_inside, 0))
             first += height * width
-        return dense.to(self.dtype)
+        return dense.masked_fill(~self.is_token[:, None, None], 0.0).to(self.dtype)
 
     def pick(self, rows: slice | Positions) -> SampledAttention:
         """The same for some of its queries alone: a run of them, or for each example those at some positions."""
