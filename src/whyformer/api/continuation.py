@@ -15,6 +15,7 @@ from whyformer.api.assemble import Answer, explanation_of
 from whyformer.api.attribution import Choice, default_for, first_that_applies
 from whyformer.api.generation import check_written, generate
 from whyformer.api.rows import Engine, RowScores
+from whyformer.api.transcript import transcript
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk, Vocabulary, spell
 from whyformer.inputs.collate import model_inputs
@@ -51,7 +52,8 @@ def continuation(
 
     Args:
         example: A text; for a model with an encoder also (text, what was written so far), for one that sees pictures
-            (picture, text), ([pictures], text) or chat messages.
+            (picture, text), ([pictures], text) or chat messages, for one that hears a sound, or (sound, what was
+            written so far).
         model: The name of a bundled model, a folder, a Hugging Face id, a LoadedModel, or a module of your own.
         method: The name of a method, as in `explain`.
         tokens: How many tokens it is to write at most.
@@ -80,6 +82,9 @@ def continuation(
     if "target" in options:
         raise WhyformerError("A continuation explains every token that is written: use explain to ask about another.")
     (encoded,) = encode(loaded_model, [example], truncate=truncate, room=tokens - 1)
+    if encoded.hearing is not None:
+        settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward}
+        return transcript(loaded_model, encoded, tokens, method, **settings, **options)
     _check_room(loaded_model, encoded, tokens - 1)
     ids = generate(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
     exchange = _exchange(encoded, ids)

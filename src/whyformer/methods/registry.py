@@ -12,7 +12,7 @@ from torch import Tensor
 
 from whyformer.axes import SourceMasks, SourceScores, StreamScores, SubsetScores, at_least_float32
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
-from whyformer.models.modalities import MODALITIES
+from whyformer.models.modalities import INPUT_STREAMS
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.reads import OF_SOURCES, Reads
 from whyformer.tracing.trace import Trace
@@ -78,9 +78,8 @@ class Method:
 
     def _check_scores(self, attribution: Attribution, trace: Trace) -> None:
         lengths = {stream: mask.shape[1] for stream, mask in trace.masks.items()}
-        of_inputs = {modality.stream for modality in MODALITIES.values()}
         for stream, values in attribution.items():
-            if stream not in lengths and stream not in of_inputs:
+            if stream not in lengths and stream not in INPUT_STREAMS:
                 raise WhyformerError(
                     f"{self.name} gave scores of {stream!r}, which is no stream of this model. "
                     f"{nearest(stream, list(lengths))}"

@@ -20,7 +20,7 @@ from whyformer.propagation.mode import Backward, PropagationMode, backward_mode,
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
 from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, NoStack, find_blocks, way_back
-from whyformer.tracing.checks import check_model, check_records, has_records
+from whyformer.tracing.checks import check_model, check_records, check_texts, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.gradients import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.tracing.graph import Graph, ends_of
@@ -83,6 +83,7 @@ def trace(
     """
     model = unwrapped(model)
     check_model(model, reads)
+    check_texts(model, inputs)
     with torch.inference_mode(False):
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
         family = family_of(model, inputs)

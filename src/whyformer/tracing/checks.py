@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.families import FAMILIES, ROW_TO_WRITE, Family
-from whyformer.models.structure import config_of, layers_of
+from whyformer.models.structure import config_of, is_detector, layers_of
 from whyformer.models.weights import hidden_layer, passes_gradients
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
@@ -51,6 +52,15 @@ def check_model(model: object, reads: Reads) -> None:
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):
         raise UnsupportedModel(f"{kernel} attention cannot be seen: load the model with attn_implementation='sdpa'.")
+
+
+def check_texts(model: nn.Module, inputs: Inputs) -> None:
+    """Refuse several texts for a picture in which a detector is told to find them: each is a question of its own."""
+    images, texts = inputs.get("pixel_values"), inputs.get("input_ids")
+    if is_detector(model) and images is not None and texts is not None and len(images) != len(texts):
+        raise WhyformerError(
+            f"{len(images)} images and {len(texts)} texts: give a text for each image. explain takes lists of texts."
+        )
 
 
 def _is_offloaded(model: nn.Module) -> bool:

@@ -17,9 +17,10 @@ from whyformer.errors import WhyformerError
 from whyformer.models.weights import is_lending_weights, plain_weight, readable_weights
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
+from whyformer.tracing.draws import drawn
 from whyformer.tracing.frozen import Function, plain, plain_values
 from whyformer.tracing.fused import is_faster_on_chip
-from whyformer.tracing.kernels import KEPT, Attention, drawn_by_lot
+from whyformer.tracing.kernels import KEPT, Attention
 from whyformer.tracing.moves import PUTTING, check_fits, mixes, moved, part_of, projected, repeating, tag_of_all
 from whyformer.tracing.sampling import SampledAttention, sampled, value_tag
 from whyformer.tracing.scales import biased, normed, scaled
@@ -230,7 +231,7 @@ class Recorder(TorchFunctionMode):
             return kernels.multi_head_attention(*args, **kwargs)
 
     def _drawn(self, func: Function, args: Any, kwargs: Any) -> Any:
-        raise drawn_by_lot(func.__name__)
+        return drawn(func, args, kwargs)
 
     def _with_probe(self, x: Tensor) -> Tensor:
         """A map, or the values it mixed, as a tensor whose gradient can be taken."""
