@@ -41,9 +41,9 @@ def matcher():
     return LoadedModel(blip(), Both(processor, tokenizer()), "blip")
 
 
-def owl(name="OwlViT"):
+def owl(name="OwlViT", positions=9):
     words = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": len(WORDS)}
-    sizes = READER | {"vocab_size": len(WORDS) + 1} | words
+    sizes = READER | {"vocab_size": len(WORDS) + 1, "max_position_embeddings": positions} | words
     image = TOWER | {"image_size": 32, "patch_size": 8}
     model = built(
         f"{name}ForObjectDetection", f"{name}Config", text_config=TOWER | sizes, vision_config=image, projection_dim=24
@@ -135,6 +135,23 @@ def test_an_owl_is_asked_about_one_of_its_texts_where_it_is_found_best(name, wid
     assert explain((wide, texts), model, method="rollout").target == texts[best]
     asked = explain((wide, texts), model, whyformer.detection(3, "great"), "rollout")
     assert asked.probability == pytest.approx(float(logits[3, 2].sigmoid()), rel=1e-4)
+
+
+def test_each_text_that_an_owl_looks_for_is_explained(wide):
+    model, texts = owl(), ["the film", "a bad film"]
+    each = whyformer.explain_targets((wide, texts), model, method="rollout")
+    assert [one.target for one in each] == texts
+    for text, one in zip(texts, each, strict=True):
+        alone = explain((wide, text), model, method="rollout")
+        assert np.allclose(one.parts["image"].scores, alone.parts["image"].scores, rtol=1e-4, atol=1e-9)
+        assert one.probability == pytest.approx(alone.probability, rel=1e-4)
+    assert [one.target for one in whyformer.explain_targets((wide, "great"), model, method="rollout")] == ["great"]
+
+
+def test_the_doctor_asks_an_owl_for_its_sentence():
+    checkup = whyformer.doctor(owl(positions=20))
+    assert checkup.answers == "a label of a detected object"
+    assert checkup.methods["rollout"] is None  # nothing keeps it from being computed
 
 
 def test_what_an_owl_finds_has_its_box_on_the_picture(wide):

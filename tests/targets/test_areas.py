@@ -18,6 +18,7 @@ from whyformer import (
     WhyformerError,
     attribute,
     contrast,
+    doctor,
     explain,
     explain_batch,
 )
@@ -140,3 +141,10 @@ def test_a_pyramid_whose_keys_are_reduced_is_explained_by_its_maps(method):
     expected = attribute(model, INPUTS, lambda output: at_pixel(output, 1, size // 2, size // 2), method)["image"]
     torch.testing.assert_close(scores, expected)
     assert scores.abs().sum() > 0
+
+
+def test_the_doctor_says_that_a_model_segments_and_what_its_targets_are():
+    checkup = doctor(LoadedModel(model_of("dpt"), image_processor(), "dpt"))
+    assert checkup.answers == "a label for each pixel"
+    assert checkup.targets == "a label's name or index, Pixel(x, y, label), Region(label, box)"
+    assert checkup.labels == tuple(PLACES.values())

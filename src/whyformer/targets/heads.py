@@ -108,8 +108,8 @@ def _finds_texts(loaded_model: LoadedModel) -> bool:
 
 
 def _is_zero_shot(loaded_model: LoadedModel, example: Any) -> bool:
-    reads_only = loaded_model.task.sees is None and loaded_model.task.answer == "label"
-    return reads_only and is_zero_shot(example)
+    reads_only = loaded_model.task.reads_text and loaded_model.task.sees is None
+    return reads_only and loaded_model.task.answer == "label" and is_zero_shot(example)
 
 
 def _has_several(example: Any) -> bool:
