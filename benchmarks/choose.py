@@ -3,6 +3,7 @@
     python benchmarks/choose.py RUN_DIR…             # the method: benchmarks/results/defaults.json
     python benchmarks/choose.py RUN_DIR… --options   # options of each method: benchmarks/results/options.json
     python benchmarks/choose.py RUN_DIR --responses  # the method of responses: benchmarks/results/response_default.json
+    python benchmarks/choose.py RUN_DIR --pictures   # of words about pictures: benchmarks/results/picture_default.json
 
 Only models whose attention nobody supervised have a say, each by two figures: the difference of the negative and
 positive area of probability under perturbation, and agreement with what people marked, mIoU or token F1. Every figure
@@ -13,6 +14,9 @@ For responses it is mini-llm on Facts World that has a say, by three figures: th
 the log-probability lost without the three highest, and LDS. Methods that ask the model dozens of times are references.
 There many rows share a forward pass only where gradients are plain, so a method by other rules stands for it only where
 it serves better as an option.
+
+For words about pictures it is mini-vlm on drawn scenes, by three figures: that of perturbation, how often the patch of
+the highest score is on the object that a word is read off, and the average precision of its patches.
 
 An option serves better than its default where, on the first half, paired tests have it better by two figures at least
 (one of eight may be chance) and worse by none.
@@ -42,9 +46,12 @@ CRITERIA = {
     "segmentation": ["mIoU"],
     "rationales": ["token F1, mean over top 10 to 80"],
     "sources": ["AUPRC", "drop of log p without the top 3", "LDS"],
+    "image_perturbation explained=target fill=mean domain=0-1": ["negative − positive, probability"],
+    "word_localisation": ["pointing game", "average precision"],
 }
 RESPONDING = ("mini-llm",)
-NO_CANDIDATES = {*CONTROLS, "recency", "lexical_overlap", *SOURCE_METHODS}
+DESCRIBING = ("mini-vlm",)
+NO_CANDIDATES = {*CONTROLS, "recency", "lexical_overlap", "uniform", *SOURCE_METHODS}
 AT_LEAST = 2  # figures by which a variant must be better
 RESULTS = Path(__file__).parent / "results"
 
@@ -182,6 +189,7 @@ def main() -> None:
     parser.add_argument("runs", type=Path, nargs="+", metavar="RUN_DIR", help="what `whyformer evaluate` wrote")
     parser.add_argument("--options", action="store_true", help="of each method, instead of the method")
     parser.add_argument("--responses", action="store_true", help="the method that explains responses")
+    parser.add_argument("--pictures", action="store_true", help="the method that explains words about pictures")
     parser.add_argument("--out", type=Path, help="a .json file, if not that in benchmarks/results")
     parser.add_argument("--unfinished", action="store_true", help="also runs that are not finished, for trials")
     options = parser.parse_args()
@@ -195,6 +203,8 @@ def main() -> None:
             chosen_defaults(runs, RESPONDING, variants_must_serve=True),
             options.out or RESULTS / "response_default.json",
         )
+    elif options.pictures:
+        write(chosen_defaults(runs, DESCRIBING), options.out or RESULTS / "picture_default.json")
     else:
         write(chosen_defaults(runs), options.out or RESULTS / "defaults.json")
 

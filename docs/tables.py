@@ -200,10 +200,11 @@ def response_methods() -> str:
     return table([f"{run['samples']} questions, mini-llm", *columns], rows)
 
 
-def response_default() -> str:
-    """What was chosen for responses on the first half, beside the best others on the second."""
-    report = result("response_default")
-    sentences = [f"On the first half `{report['label']}` has the lowest mean rank of the methods in their own form."]
+def chosen_default(name: str) -> str:
+    """What was chosen on the first half, beside the others on the second."""
+    report = result(name)
+    own = " of the methods in their own form" if name == "response_default" else ""
+    sentences = [f"On the first half `{report['label']}` has the lowest mean rank{own}."]
     if over := [f"`{label}`" for label in report["passed_over"]]:
         sentences.append(
             f"Lower still {'is' if len(over) == 1 else 'are'} {' and '.join(over)}, not surely better by two figures "
@@ -501,7 +502,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "gpu": gpu,
     "precision": precision,
     "response-methods": response_methods,
-    "response-default": response_default,
+    "response-default": partial(chosen_default, "response_default"),
+    "picture-default": partial(chosen_default, "picture_default"),
     "large-responses": large_responses,
     "memory-at-64": memory_at_64,
     "per-image": per_image,

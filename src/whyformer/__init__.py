@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from whyformer.errors import UnsupportedModel, WhyformerError
     from whyformer.inputs.candidates import Candidates
     from whyformer.inputs.read import Regions
+    from whyformer.inputs.sound import Sound
     from whyformer.methods.registry import METHODS, SOURCE_METHODS, Method, method
     from whyformer.models.families import FAMILIES, Family, Stream
     from whyformer.models.loading import LoadedModel, load
@@ -31,7 +32,18 @@ if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part, TopItem, Word
     from whyformer.results.response import Response
-    from whyformer.targets.scores import Target, at, box_side, contrast, detection, logit, similarity
+    from whyformer.targets.scores import (
+        Pixel,
+        Region,
+        Target,
+        at,
+        box_side,
+        contrast,
+        detection,
+        logit,
+        moment,
+        similarity,
+    )
     from whyformer.tracing.attribution import Attribution
     from whyformer.tracing.build import trace
     from whyformer.tracing.reads import Reads
@@ -53,9 +65,12 @@ _HOMES = {
     "LoadedModel": "models.loading",
     "Method": "methods.registry",
     "Part": "results.part",
+    "Pixel": "targets.scores",
     "Reads": "tracing.reads",
+    "Region": "targets.scores",
     "Regions": "inputs.read",
     "Response": "results.response",
+    "Sound": "inputs.sound",
     "Stream": "models.families",
     "Target": "targets.scores",
     "Trace": "tracing.trace",
@@ -82,6 +97,7 @@ _HOMES = {
     "load_plugins": "plugins",
     "logit": "targets.scores",
     "method": "methods.registry",
+    "moment": "targets.scores",
     "reader": "data.registry",
     "similarity": "targets.scores",
     "trace": "tracing.build",
@@ -102,9 +118,12 @@ __all__ = [
     "LoadedModel",
     "Method",
     "Part",
+    "Pixel",
     "Reads",
+    "Region",
     "Regions",
     "Response",
+    "Sound",
     "Stream",
     "Target",
     "TopItem",
@@ -131,6 +150,7 @@ __all__ = [
     "load_plugins",
     "logit",
     "method",
+    "moment",
     "reader",
     "similarity",
     "trace",

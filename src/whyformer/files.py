@@ -10,6 +10,8 @@ from pathlib import Path
 
 # What files of pictures are called.
 IMAGE_SUFFIXES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
+# What files of sounds are called; soundfile reads them all.
+SOUND_SUFFIXES = frozenset({".aif", ".aiff", ".flac", ".mp3", ".ogg", ".opus", ".wav"})
 
 
 @contextmanager

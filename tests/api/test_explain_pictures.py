@@ -12,7 +12,7 @@ from torch import nn
 
 from tiny_processors import idefics_processor, llava_next_processor, llava_processor, paligemma_processor
 from tiny_vlms import TINY_VLMS, llava, text_config, vision_config
-from whyformer import WhyformerError, explain, explain_batch
+from whyformer import WhyformerError, continuation, explain, explain_batch, explain_response
 from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.models.loading import LoadedModel
 
@@ -71,7 +71,13 @@ def test_the_patch_that_the_last_word_attends_to_is_lit_where_it_lies_in_a_pictu
     wide = Image.new("RGB", (120, 40), "black")
     wide.paste("white", (60, 30, 90, 40))  # the fourth row, the third column of 4×4 patches
     explanation = explain(
-        (wide, QUESTION), model=planted(), processor=llava_processor(), method="rollout", target="red", **options
+        (wide, QUESTION),
+        model=planted(),
+        processor=llava_processor(),
+        method="rollout",
+        target="red",
+        readout="last",
+        **options,
     )
     heat = explanation.heatmap("image")
     assert heat.shape == (40, 120)
@@ -82,6 +88,7 @@ def test_the_patch_that_the_last_word_attends_to_is_lit_where_it_lies_in_a_pictu
     assert scores[4 * 3 + 2] > 5 * np.delete(scores, 4 * 3 + 2).max()
 
 
+@pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of PaliGemma's own processor
 @pytest.mark.parametrize("name", ["LLaVA", "PaliGemma", "LLaVA-NeXT", "Idefics 3"])
 def test_words_of_the_question_and_patches_of_the_picture_are_scored_and_nothing_else(name):
     explanation = explain((picture(), QUESTION), model=model_of(name), method="generic_attention")
@@ -97,7 +104,7 @@ def test_words_of_the_question_and_patches_of_the_picture_are_scored_and_nothing
 
 def test_the_tiles_of_a_wide_picture_are_laid_on_it_where_they_were_cut():
     image = explain((picture(60, 20), QUESTION), model=model_of("LLaVA-NeXT"), method="rollout").parts["image"].layout
-    assert (image.rows, image.columns) == (4, 8)
+    assert (image.rows, image.columns) == (6, 8)  # as fine as the whole picture is seen down, and its tiles across
     left, top, right, bottom = image.box
     assert (left, right) == (0.0, 60.0)
     assert top < 0 < 20 < bottom
@@ -156,7 +163,7 @@ def test_what_a_prompt_with_pictures_must_be_is_said_in_a_line(example, words):
 
 
 def test_a_model_that_sees_no_pictures_says_so():
-    with pytest.raises(WhyformerError, match="mini-gpt sees no pictures: give it a text."):
+    with pytest.raises(WhyformerError, match=r"mini-gpt sees no pictures: give it a text\."):
         explain((picture(), QUESTION), model="mini-gpt")
 
 
@@ -167,3 +174,23 @@ def test_more_placeholders_than_features_are_refused_before_the_model_runs():
     inputs["pixel_values"] = inputs["pixel_values"][:1]
     with pytest.raises(WhyformerError, match="The prompts have 32 placeholder tokens for pictures"):
         attribute(TINY_VLMS["LLaVA"].build(), inputs, 3, "rollout")
+
+
+@pytest.mark.parametrize("method", ["generic_attention", "rollout", "bi_token"])
+def test_each_word_that_is_written_is_explained_by_the_words_and_the_pictures(method):
+    written = continuation((picture(), QUESTION), model=model_of("LLaVA"), tokens=3, method=method)
+    assert len(written.explanations) == 3
+    first = written.explanations[0]
+    asked = explain((picture(), QUESTION), model=model_of("LLaVA"), method=method)
+    assert first.target == asked.target
+    for part in ("text", "image"):
+        expected = asked.parts[part].scores
+        np.testing.assert_allclose(first.parts[part].scores, expected, atol=1e-5 * np.abs(expected).max())
+    last = written.explanations[-1]
+    assert last.parts["image"].scores.shape == (16,)
+    assert len(last.parts["text"].tokens) == len(QUESTION.split()) + 2
+
+
+def test_a_response_to_a_picture_is_refused_with_the_way_out():
+    with pytest.raises(WhyformerError, match="continuation explains each token that it writes"):
+        explain_response("what is the star ?", " red", model=model_of("LLaVA"))

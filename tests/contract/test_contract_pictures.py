@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from tiny_vlms import TINY_VLMS
 from whyformer import METHODS, attribute
 from whyformer.axes import Inputs, StreamScores
+from whyformer.methods.registry import PICTURE_METHODS
 from whyformer.tracing.build import trace
 
 OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
@@ -64,7 +65,7 @@ def hooks_of(model: nn.Module) -> list[int]:
 
 
 @pytest.mark.parametrize("name", TINY_VLMS)
-@pytest.mark.parametrize("method", [*METHODS, None])
+@pytest.mark.parametrize("method", [*METHODS, *PICTURE_METHODS, None])
 class TestEveryMethodOnEveryModelWithPictures:
     def test_scores_are_finite_the_same_every_time_and_the_model_is_left_as_it_was(self, method, name):
         model, inputs, scores = model_of(name), inputs_of(name), scores_of_the_batch(name, method)

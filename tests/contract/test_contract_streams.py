@@ -14,17 +14,23 @@ from whyformer import METHODS, attribute
 from whyformer.axes import Inputs, StreamScores
 from whyformer.tracing.build import trace
 
+PICTURE_AND_TEXT = {"image": 17, "text": 9}
 TEXT_AND_REGIONS = {"text": 9, "image": 6}
 OBJECTS = {"queries": 5, "image": 6}
 TRANSLATION = {"target": 5, "source": 9}
 WORDS = {"text": 9}
 TOKENS = {
-    "clip": {"image": 17, "text": 9},
+    "clip": PICTURE_AND_TEXT,
     "siglip": {"image": 16, "text": 9},
+    "owlvit": PICTURE_AND_TEXT,
+    "owlv2": PICTURE_AND_TEXT,
+    "blip": PICTURE_AND_TEXT,
+    "vilt": {"joint": 26},
     "lxmert": TEXT_AND_REGIONS,
     "visual-bert": {"text": 15},
     "detr": OBJECTS,
     "conditional detr": OBJECTS,
+    "deformable detr": {"queries": 5, "image": 126},
     "t5": TRANSLATION,
     "bart": TRANSLATION,
     "marian": TRANSLATION,
@@ -34,10 +40,10 @@ OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
 # What those that read the input itself score: pixels and sound as they come in, embeddings token by token.
 OF_INPUTS = {"input_x_gradient", "integrated_gradients", "lrp"}
 RAW = {
-    "clip": {"pixels": 1024, "text": 9},
-    "siglip": {"pixels": 1024, "text": 9},
+    **{family: {"pixels": 1024, "text": 9} for family in ("clip", "siglip", "owlvit", "owlv2", "blip", "vilt")},
     "detr": {"pixels": 6144},
     "conditional detr": {"pixels": 6144},
+    "deformable detr": {"pixels": 6144},
     "whisper": {"target": 5, "frames": 20},
 }
 # Relevance divides by sums near zero: how it treats batches and padding can only be told in float64.
@@ -79,7 +85,9 @@ def double(family: str) -> nn.Module:
 
 @cache
 def real_tokens(family: str) -> dict[str, Tensor]:
-    return trace(model_of(family), inputs_of(family)).masks
+    masks, inputs = trace(model_of(family), inputs_of(family)).masks, inputs_of(family)
+    # Words that share a stream with patches are an input of their own.
+    return ({"text": inputs["attention_mask"].bool()} if "joint" in masks else {}) | masks
 
 
 def without_padding(inputs: Inputs, example: int) -> Inputs:
@@ -93,6 +101,7 @@ def without_padding(inputs: Inputs, example: int) -> Inputs:
 
 
 def tensors_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    torch.manual_seed(0)  # by itself, ViLT draws the order of its patches
     with torch.no_grad():
         return [value for value in model(**inputs).values() if isinstance(value, Tensor)]
 
@@ -102,8 +111,16 @@ def assert_close(got: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None
     assert (got - expected).abs().max() <= tolerance * expected.abs().max() + 2e-9
 
 
-@pytest.mark.parametrize("family", STREAM_FAMILIES)
-@pytest.mark.parametrize("method", [*METHODS, None])
+# Points between tokens have no map that relevance passes through.
+CASES = [
+    (method, family)
+    for method in [*METHODS, None]
+    for family in STREAM_FAMILIES
+    if (family, method) not in {("deformable detr", "partial_lrp"), ("deformable detr", "transformer_attribution")}
+]
+
+
+@pytest.mark.parametrize(("method", "family"), CASES)
 class TestEveryMethodOnEveryStream:
     def test_scores_are_finite_one_per_token_and_the_same_every_time(self, method, family):
         scores = scores_of_the_batch(family, method)

@@ -91,7 +91,7 @@ def test_several_parts_are_ranked_together_or_one_alone():
     [
         (lambda shown: shown.top(0), "k=0: a positive integer."),
         (lambda shown: shown.top(1.5), "k=1.5: a positive integer."),
-        (lambda shown: shown.top(by="pixel"), "by='pixel'. Choose from: word, token, patch, region."),
+        (lambda shown: shown.top(by="pixel"), "by='pixel'. Choose from: word, token, patch, region, frame."),
         (lambda shown: shown.top(by="patch"), "by='patch': this part is 4 word pieces. Use by='word'."),
         (lambda shown: shown.top(part="image"), "No part named 'image'. Known: text."),
         (lambda shown: shown.heatmap("image"), "No part named 'image'. Known: text."),

@@ -97,11 +97,14 @@ def test_two_labels_of_one_picture_are_explained_differently(classifier):
 def test_the_demo_shows_every_method(tmp_path):
     result = CliRunner().invoke(app, ["demo", "--out", str(tmp_path / "demo")])
     assert result.exit_code == 0
+    words = (tmp_path / "demo" / "words.html").read_text()
+    assert [f">{word}" in words or f"{word} (" in words for word in ("star", "is", "cyan")] == [True] * 3
     page = (tmp_path / "demo" / "index.html").read_text()
     *lines, last = result.stdout.splitlines()  # no terminal: a line for each row
     assert [line.rpartition(" · ")[2] for line in lines] == [name for name, _, _ in demo_examples()]
     assert lines[0].startswith(f"1 of {len(lines)}: cat (0.9")
-    assert last == f"Written to {tmp_path / 'demo' / 'index.html'}: open it in a browser."
+    places = [str(tmp_path / "demo" / name) for name in ("index.html", "words.html")]
+    assert last == f"Written to {' and '.join(places)}: open them in a browser."
     assert all(method in page for method in METHODS)
     assert "cat (0.9" in page
     assert "http://" not in page

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 import torch
 import transformers
 from PIL import Image
 
-from whyformer import load
+from whyformer import continuation, load
 from whyformer.models.zoo import ZOO, model_card
 from whyformer.scenes import VOCABULARY, clear_things, dialogues, example, pictures, sample, texts
 
@@ -80,3 +81,19 @@ def test_what_it_writes_is_read_off_the_objects_and_not_off_others(model):
     without_another = replies(model, images_of(clear_things(scenes, other)), prompts, tokens=12)
     assert sum(ours == theirs for ours, theirs in zip(without, expected, strict=True)) <= 0.2 * len(prompts)
     assert sum(ours == theirs for ours, theirs in zip(without_another, expected, strict=True)) >= 0.95 * len(prompts)
+
+
+def test_each_word_is_explained_by_the_object_it_is_read_off_where_no_method_is_named(model):
+    scene = example(3)
+    written = continuation((scene.image, "What colour is the star?"), model=model, tokens=12)
+    assert written.text.split() == ["the", "star", "is", "cyan"]
+    assert {one.manner for one in written.explanations} == {"generic_attention (backward=libra)"}
+    cyan = written.explanations[-1].parts["image"]
+    row, column = divmod(int(cyan.scores.argmax()), cyan.layout.columns)
+    height, width = (
+        size // parts
+        for size, parts in zip(scene.image.size[::-1], (cyan.layout.rows, cyan.layout.columns), strict=True)
+    )
+    patch = np.asarray(scene.image)[row * height : (row + 1) * height, column * width : (column + 1) * width]
+    red, green, blue = patch.reshape(-1, 3).astype(int).T
+    assert ((green > red + 60) & (blue > red + 60)).mean() > 0.5  # cyan

@@ -13,12 +13,14 @@ from torch import Tensor
 
 from whyformer.axes import StreamScores
 from whyformer.inputs.encode import EncodedExample, Picture
+from whyformer.inputs.hearing import in_frames, sound_layout
 from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
-from whyformer.inputs.parts import part_places
+from whyformer.inputs.parts import PartPlace, part_places, real_grid
 from whyformer.inputs.pictured import PicturedPrompt
 from whyformer.inputs.views import ScoredGrid, on_one_grid
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import Bridge
+from whyformer.models.families import JOINT
 from whyformer.models.loading import LoadedModel
 from whyformer.models.task import Task
 from whyformer.results.explanation import Explanation
@@ -50,6 +52,8 @@ def answers(
     attribution = method(trace, **options)
     nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
     scores = nothing | attribution.scores  # first_block may leave a stream without any
+    if "samples" in scores and "audio" in scores:  # a sample by itself says nothing to a reader
+        scores["audio"] = in_frames(scores.pop("samples"), trace.question.model, scores["audio"].shape[1])
     if not task.is_read_at_words:
         scores = _without_own_entry(scores, trace)
     target = trace.target
@@ -121,18 +125,25 @@ def _layouts(
     for place in part_places(trace.question.model, trace.question.inputs, lengths):
         text = encoded.chunk if place.kind == "text" else encoded.written
         if place.kind in ("text", "written") and text is not None:
-            yield place.stream, place.stream, text.layout, torch.tensor(text.positions, dtype=torch.long)
+            name = "text" if place.stream == JOINT else place.stream
+            yield name, place.stream, text.layout, torch.tensor(text.positions, dtype=torch.long)
         elif place.kind == "picture" and encoded.picture is not None and place.grid is not None:
-            layout: Layout = _patches(encoded.picture, row, trace, place.grid)
-            yield "image", place.stream, layout, torch.arange(place.first, place.first + place.count)
+            layout: Layout = _patches(encoded.picture, row, trace, place)
+            yield "image", place.stream, layout, torch.arange(place.first, place.first + layout.size)
+        elif place.kind == "sound" and encoded.hearing is not None:
+            frames, positions = sound_layout(trace.question.model, trace.question.inputs, encoded.hearing, place.count)
+            yield "audio", place.stream, frames, positions
         elif place.kind == "regions" and encoded.regions is not None:
             corners = [(float(a), float(b), float(c), float(d)) for a, b, c, d in encoded.regions.boxes]
             boxes = Boxes(encoded.regions.image, tuple(corners))
             yield "image", place.stream, boxes, torch.arange(place.first, place.first + boxes.size)
 
 
-def _patches(picture: Picture, row: int, trace: Trace, grid: tuple[int, int]) -> Patches:
-    inputs = trace.question.inputs
+def _patches(picture: Picture, row: int, trace: Trace, place: PartPlace) -> Patches:
+    inputs, grid = trace.question.inputs, place.grid
+    assert grid is not None
+    if place.stream == JOINT:
+        return Patches(picture.image, *real_grid(inputs, row, grid), picture.box)
     height, width = inputs["pixel_values"].shape[-2:]
     left, top, right, bottom = picture.box
     if "pixel_mask" in inputs:  # a picture smaller than the others of its batch lies at the top left of its pixels
@@ -143,13 +154,20 @@ def _patches(picture: Picture, row: int, trace: Trace, grid: tuple[int, int]) ->
 
 
 def _outline(picture: Picture, row: int, trace: Trace) -> Box | None:
-    """The box of the detection that is asked about, in the picture's pixels."""
+    """The box of the detection that is asked about, in the picture's pixels; None where it has no area."""
     boxes = getattr(trace.output, "pred_boxes", None)
     if boxes is None or trace.target.place is None:
         return None
     x, y, width, height = boxes[row, trace.target.place[row]].tolist()
-    across, down = picture.image.size
-    return ((x - width / 2) * across, (y - height / 2) * down, (x + width / 2) * across, (y + height / 2) * down)
+    left, top, right, bottom = picture.box
+    across, down = right - left, bottom - top
+    outline = (
+        left + (x - width / 2) * across,
+        top + (y - height / 2) * down,
+        left + (x + width / 2) * across,
+        top + (y + height / 2) * down,
+    )
+    return outline if outline[0] < outline[2] and outline[1] < outline[3] else None
 
 
 def explanation_of(
@@ -179,6 +197,9 @@ def _notes(by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method
     chunk = by_chunk[0].encoded.chunk
     if chunk is not None and chunk.is_truncated:
         yield "The text is longer than the model's limit: only its beginning was explained, as asked."
+    hearing = by_chunk[0].encoded.hearing
+    if hearing is not None and hearing.is_truncated:
+        yield "The sound is longer than the model hears at once: only its beginning was explained, as asked."
     yield from filter(None, by_chunk[0].remarks)
     missing = max((part.completeness for part in by_chunk if part.completeness is not None), default=0.0)
     if missing > COARSE:
@@ -225,9 +246,9 @@ def _probability(by_chunk: Sequence[Answer], task: Task) -> float | None:
     if index is None or task.answer == "value":
         return None
     logits = _mean_logits(by_chunk)
-    if len(logits) == 1:
-        return None
     is_sole = by_chunk[0].is_sole or task.answer == "labels"
+    if len(logits) == 1 and not is_sole:
+        return None
     return float(logits.sigmoid()[index] if is_sole else logits.softmax(dim=0)[index])
 
 

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, check_choice, reason_of, with_article
 from whyformer.methods.registry import Method, check_options, method_named
+from whyformer.models.families import FAMILIES
+from whyformer.models.structure import config_of, unwrapped
 from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Target
 from whyformer.tracing import build
@@ -24,6 +26,8 @@ DEFAULT_BACKWARD: Backward = "libra"
 DEFAULT: tuple[str, Backward] = (DEFAULT_METHOD, DEFAULT_BACKWARD)
 # The same of a response, where the best was measured on sentences whose truth is known (docs/responses.md).
 RESPONSE_DEFAULT: tuple[str, Backward] = ("generic_attention", "gradient")
+# The same of a model that writes about pictures, measured on words that are read off known objects (docs/results.md).
+PICTURED_DEFAULT: tuple[str, Backward] = ("generic_attention", "libra")
 # What is computed instead where that does not apply to a model: the first of these that does. They are in the order of
 # their mean rank there, each by its better backward pass. Those that read inputs alone are for models without maps,
 # which are models of texts, and in the order of the figures on texts.
@@ -78,8 +82,9 @@ def attribute(
             "predicted", a contrast, a detection, or any function of the model's output that gives one number per
             example.
         method: The name of a method (`whyformer.METHODS`). Without one it is what docs/results.md found best, bi_token
-            with backward="libra", or where that does not apply to the model the best that does, which a remark says;
-            a method that is named is its paper's, with backward="gradient".
+            with backward="libra" (of models that write about pictures generic_attention by libra), or where that does
+            not apply to the model the best that does, which a remark says; a method that is named is its paper's, with
+            backward="gradient".
         readout: Where the answer is read if the model's family does not say: "first", "mean", "first+mean", "last", a
             position (negative ones count from the last real token), or a weight per position.
         inputs_at_once: Bounds how many inputs a method that repeats the batch runs at once; the batch itself is never
@@ -123,7 +128,13 @@ def attribute(
         attribution = choice.method(trace, **choice.options)
         return replace(attribution, remarks=(*choice.remarks, *attribution.remarks))
 
-    return first_that_applies(method, backward, options, run)
+    return first_that_applies(method, backward, options, run, default_for(model))
+
+
+def default_for(model: nn.Module) -> tuple[str, Backward]:
+    """What is computed of this model where nobody names a method."""
+    row = FAMILIES.get(getattr(config_of(unwrapped(model)), "model_type", ""))
+    return DEFAULT if row is None or row.sight is None else PICTURED_DEFAULT
 
 
 def first_that_applies(

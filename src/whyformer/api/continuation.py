@@ -12,9 +12,10 @@ import numpy as np
 from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, explanation_of
-from whyformer.api.attribution import Choice, first_that_applies
+from whyformer.api.attribution import Choice, default_for, first_that_applies
 from whyformer.api.generation import check_written, generate
 from whyformer.api.rows import Engine, RowScores
+from whyformer.api.transcript import transcript
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk, Vocabulary, spell
 from whyformer.inputs.collate import model_inputs
@@ -50,7 +51,9 @@ def continuation(
     from, tokens it must begin with, must not write, or ends with.
 
     Args:
-        example: A text; for a model with an encoder also (text, what was written so far).
+        example: A text; for a model with an encoder also (text, what was written so far), for one that sees pictures
+            (picture, text), ([pictures], text) or chat messages, for one that hears a sound, or (sound, what was
+            written so far).
         model: The name of a bundled model, a folder, a Hugging Face id, a LoadedModel, or a module of your own.
         method: The name of a method, as in `explain`.
         tokens: How many tokens it is to write at most.
@@ -79,6 +82,9 @@ def continuation(
     if "target" in options:
         raise WhyformerError("A continuation explains every token that is written: use explain to ask about another.")
     (encoded,) = encode(loaded_model, [example], truncate=truncate, room=tokens - 1)
+    if encoded.hearing is not None:
+        settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward}
+        return transcript(loaded_model, encoded, tokens, method, **settings, **options)
     _check_room(loaded_model, encoded, tokens - 1)
     ids = generate(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
     exchange = _exchange(encoded, ids)
@@ -95,7 +101,7 @@ def continuation(
             for number, (token, row, figures) in enumerate(zip(ids, scores.rows, scores.statistics, strict=True))
         ]
 
-    explanations = first_that_applies(method, backward, options, run)
+    explanations = first_that_applies(method, backward, options, run, default_for(loaded_model.model))
     text, _, _ = spell(ids, loaded_model.tokenizer, _before(encoded))
     return Continuation(text, tuple(explanations))
 
@@ -104,7 +110,7 @@ def _exchange(encoded: EncodedExample, ids: Sequence[int]) -> Exchange:
     assert encoded.chunk is not None
     prompt = tuple(encoded.chunk.encoding["input_ids"])
     beginning = None if encoded.written is None else tuple(encoded.written.encoding["input_ids"])
-    return Exchange(prompt, tuple(ids), beginning)
+    return Exchange(prompt, tuple(ids), beginning, encoded.pictured)
 
 
 def _explanation(
@@ -120,7 +126,7 @@ def _explanation(
         name: Part(chunk.layout, scores[list(chunk.positions)])
         for name, (chunk, scores) in streams.items()
         if chunk is not None and chunk.layout.size
-    }
+    } | dict(row.pictures)
     answer = Answer(
         encoded,
         parts,

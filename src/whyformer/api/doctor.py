@@ -19,7 +19,9 @@ from whyformer.axes import Inputs, Logits
 from whyformer.errors import UnsupportedModel, WhyformerError, reason_of
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
+from whyformer.inputs.hearing import sound_layout
 from whyformer.inputs.read import Regions
+from whyformer.inputs.sound import Sound
 from whyformer.methods.registry import METHODS
 from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
@@ -97,7 +99,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
         tokens=len(raw),
         grid=_grid(probe),
         special_tokens=_special_tokens(one, probe, loaded_model.tokenizer),
-        register_tokens=_registers(probe),
+        register_tokens=_registers(one, probe),
         readout=_readout_name(probe),
         logit_difference=difference,
         largest_logit=largest,
@@ -129,9 +131,13 @@ def _memory(model: nn.Module, tokens: int, methods: Sequence[str]) -> dict[str, 
 
 
 def _neutral(loaded_model: LoadedModel) -> tuple[EncodedExample, Target]:
-    """Noise of the size the model is shown, a plain sentence or two, or both; and what is asked of it."""
+    """Noise to see or half a second of it to hear, a plain sentence or two, or both; and what is asked of it."""
     if loaded_model.processor is None:
         raise WhyformerError(f"{loaded_model.name} came without a processor: pass its tokenizer or image processor.")
+    if loaded_model.task.hears:
+        rate = loaded_model.feature_extractor.sampling_rate
+        samples = np.random.default_rng(0).standard_normal(rate // 2, dtype=np.float32) * 0.1
+        return encode(loaded_model, [Sound(samples, rate)], truncate=True)[0], "predicted"
     picture: list[Any] = [_noise(loaded_model)] if loaded_model.task.sees is not None else []
     parts = [*picture, *_sentences(loaded_model)] if loaded_model.tokenizer is not None else picture
     example = tuple(parts) if len(parts) == 2 else parts[0]
@@ -249,7 +255,8 @@ def _default_notes(
 def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:
     if one.chunk is not None and probe.stream in ("text", "source"):
         return one.chunk.positions
-    return range(_prefix(probe) if probe.stream == "image" else 0, probe.masks[probe.stream].shape[1])
+    prefix = _prefix(one, probe) if probe.stream in ("image", "audio") else 0
+    return range(prefix, probe.masks[probe.stream].shape[1])
 
 
 def _share(scores: Tensor) -> float:
@@ -270,19 +277,23 @@ def _grid(probe: Trace) -> tuple[int, int] | None:
     return patch_grid(probe.question.model, (example.shape[-2], example.shape[-1]), probe.masks["image"].shape[1])
 
 
-def _registers(probe: Trace) -> int:
+def _registers(one: EncodedExample, probe: Trace) -> int:
     count = getattr(config_of(probe.question.model), "num_register_tokens", 0)
-    return min(int(count or 0), _prefix(probe)) if "image" in probe.masks else 0
+    return min(int(count or 0), _prefix(one, probe)) if "image" in probe.masks else 0
 
 
 def _special_tokens(one: EncodedExample, probe: Trace, tokenizer: Any) -> tuple[str, ...]:
     if one.chunk is not None:
         names = tokenizer.convert_ids_to_tokens(one.chunk.encoding["input_ids"])
         return tuple(name for position, name in enumerate(names) if position not in one.chunk.positions)
-    return ("class", "distillation")[: _prefix(probe) - _registers(probe)]
+    return ("class", "distillation")[: _prefix(one, probe) - _registers(one, probe)]
 
 
-def _prefix(probe: Trace) -> int:
+def _prefix(one: EncodedExample, probe: Trace) -> int:
+    """How many tokens lead the patches of a picture, or what is heard of a sound."""
+    if one.hearing is not None:
+        count = probe.masks["audio"].shape[1]
+        return int(sound_layout(probe.question.model, probe.question.inputs, one.hearing, count)[1][0])
     return prefix_length(probe.question.model, probe.question.inputs, probe.masks["image"].shape[1])
 
 

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, answers, explanation_of
-from whyformer.api.attribution import Choice, choose_method, first_that_applies
+from whyformer.api.attribution import Choice, choose_method, default_for, first_that_applies
 from whyformer.api.batches import (
     PICTURES,
     MemoryLimit,
@@ -35,7 +35,17 @@ from whyformer.propagation.mode import Backward
 from whyformer.results.explanation import Explanation
 from whyformer.targets.head_target import HeadTarget, score_of
 from whyformer.targets.heads import head_targets, is_asked_of_examples
-from whyformer.targets.scores import Contrast, Detection, PlacedLabel, Target, logits_of, one_each
+from whyformer.targets.scores import (
+    Contrast,
+    Detection,
+    Moment,
+    Pixel,
+    PlacedLabel,
+    Region,
+    Target,
+    logits_of,
+    one_each,
+)
 from whyformer.targets.vocabulary import token_of
 from whyformer.tracing import build
 from whyformer.tracing.reads import Reads
@@ -58,17 +68,20 @@ def explain(
     """Why a model answered as it did on one example.
 
     Args:
-        example: A picture (file, PIL image, uint8 array), a text (string, or a Path of a text file), or a pair for
-            models of two senses: (picture, text), (picture, [texts]), (regions, question). A model that writes is
-            asked about the next token; one with an encoder takes a text, or (text, what was written so far). Models of
-            two texts take (question, passage), (prompt, [choices]), (text, [candidate labels]), (text, other text).
+        example: A picture (file, PIL image, uint8 array), a text (string, or a Path of a text file), a sound (file,
+            (array, rate), `Sound`), or a pair for models of two senses: (picture, text), (picture, [texts]), (regions,
+            question). A model that writes is asked about the next token; one with an encoder takes a text or a sound,
+            or (it, what was written so far), one that writes about pictures (picture, text), ([pictures], text), or
+            chat messages with pictures in them. Models of two texts take (question, passage), (prompt, [choices]),
+            (text, [candidate labels]), (text, other text).
         model: The name of a bundled model (`whyformer models`), a folder, a Hugging Face id, a LoadedModel, or a
             module of your own.
-        target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `at(…)`, or
-            any function of the model's output that gives one number per example; docs/heads.md has those of each head.
+        target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
+            `at(…)`, `Pixel(…)`, `Region(…)`, or any function of the model's output that gives one number per example;
+            docs/models.md and docs/heads.md have those of each head.
         method: The name of a method (`whyformer methods`). Without one it is what docs/results.md found best: bi_token,
-            with gradients by LibraGrad's rules, or where that does not apply to the model the best that does, which a
-            note says.
+            with gradients by LibraGrad's rules (of models that write about pictures generic_attention by them), or
+            where that does not apply to the model the best that does, which a note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
         readout: Where the answer is read, if the model's family does not say; as in `attribute`.
         truncate: Explain only the beginning of a text that is longer than the model's limit. Otherwise it is explained
@@ -149,7 +162,8 @@ def explain_batch(
     """
     if isinstance(examples, (str, Path)):
         raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
-    check_options(choose_method(method, backward)[0], options)
+    if method is not None:
+        check_options(choose_method(method, backward)[0], options)
     loaded_model = resolve_model(model, processor)
     settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward, **options}
     examples = list(examples)
@@ -185,6 +199,8 @@ def explain_encoded(
     items = list(zip(encoded, targets if isinstance(targets, list) else repeat(None), strict=False))
     # A function of the caller's own, or weights for each example, may go by their order.
     keeps_order = callable(targets) or isinstance(readout, Tensor)
+    if len({len(one.hearing.sound.samples) for one in encoded if one.hearing}) > 1:
+        size = 1  # sounds of one length alone run together
 
     def run(choice: Choice) -> list[Explanation]:
         by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
@@ -204,7 +220,7 @@ def explain_encoded(
         ]
         return [replace(one, notes=(*choice.remarks, *one.notes)) for one in explanations]
 
-    return first_that_applies(method, backward, options, run)
+    return first_that_applies(method, backward, options, run, default_for(loaded_model.model))
 
 
 def _answers(
@@ -224,10 +240,20 @@ def _answers(
         reads=choice.method.reads_with(choice.options),
         readout=readout,
         backward=choice.backward,
-        labels=Vocabulary(loaded_model.tokenizer) if task.writes else None,
+        labels=_labels(loaded_model),
         checkpoint=checkpoint,
     )
     return list(answers(trace, choice.method, with_black_baseline(choice.options, loaded_model), batch, task))
+
+
+def _labels(loaded_model: LoadedModel) -> Mapping[int, str] | None:
+    """What the answers of a model that writes or spells are called; other models carry the names themselves."""
+    if loaded_model.task.writes:
+        return Vocabulary(loaded_model.tokenizer)
+    if loaded_model.task.spells and loaded_model.tokenizer is not None:
+        tokens = range(len(loaded_model.tokenizer))
+        return dict(zip(tokens, loaded_model.tokenizer.convert_ids_to_tokens(list(tokens)), strict=True))
+    return None
 
 
 def with_black_baseline(options: Mapping[str, Any], loaded_model: LoadedModel) -> dict[str, Any]:
@@ -243,7 +269,9 @@ def _is_definite(target: Any) -> bool:
 
 def _settle_targets(loaded_model: LoadedModel, encoded: Sequence[EncodedExample], target: Any, batch_size: int) -> Any:
     """The target, or a list of those of each encoded example; a label is predicted from all parts of its example."""
-    if callable(target) or isinstance(target, (Contrast, Detection)) or _is_definite(target):
+    if isinstance(target, Moment) and loaded_model.task.hears:
+        return replace(target, rate=loaded_model.feature_extractor.sampling_rate)
+    if callable(target) or _is_definite(target) or isinstance(target, (Contrast, Detection, Moment, Pixel, Region)):
         return _as_tokens(target, loaded_model) if loaded_model.task.writes else target
     each = one_each(target, len({one.example for one in encoded}))
     if any(isinstance(one, PlacedLabel) for one in each):
@@ -279,7 +307,11 @@ def _batches(
     """Which examples run together, by their numbers: those whose texts are of like length."""
     device = device_of(loaded_model.model).type
     lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
-    is_text = not any(one.picture or one.regions for one in encoded)
+    is_text = not any(one.picture or one.regions or one.hearing for one in encoded)
+    if any(one.hearing for one in encoded):  # of equal length: some models hear the padding of a shorter one
+        lengths = [len(one.hearing.sound.samples) if one.hearing else 0 for one in encoded]
+        most = batch_size or (PICTURES if device == "cpu" else BATCH_SIZE.get(device, PICTURES))
+        return like_lengths(lengths, lambda _: most, padding=0)
     if batch_size is None and device == "cpu":
         return like_lengths(lengths, texts_at_once if is_text else lambda _: PICTURES, padding_that_pays(reads))
     size = batch_size or BATCH_SIZE.get(device, BATCH_SIZE["cpu"])

@@ -39,7 +39,11 @@ def reply_of(
         raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
     takes = getattr(loaded_model.model, "main_input_name", "input_ids")
     if takes != "input_ids" or loaded_model.task.sees is not None:
-        raise WhyformerError(f"{loaded_model.name} does not read texts alone: only responses to texts are explained.")
+        explains_tokens = loaded_model.task.sees_pictures_in_text or loaded_model.task.hears
+        way_out = " continuation explains each token that it writes." if explains_tokens else ""
+        raise WhyformerError(
+            f"{loaded_model.name} does not read texts alone: only responses to texts are explained.{way_out}"
+        )
     beginning = tuple(decoder_beginning(loaded_model)) if loaded_model.task.has_decoder else None
     ids = tuple(prompt.ids)
     notes: tuple[str, ...] = ()

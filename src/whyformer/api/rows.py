@@ -8,14 +8,15 @@ rows as a batch.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from whyformer.api.assemble import picture_parts
 from whyformer.api.attribution import Choice
 from whyformer.api.batches import (
     check_batch_size,
@@ -31,6 +32,7 @@ from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, ro
 from whyformer.models.loading import LoadedModel
 from whyformer.models.readout import ReadOut
 from whyformer.models.structure import device_of, heads_of
+from whyformer.results.part import Part
 from whyformer.targets.scores import Score
 from whyformer.targets.spans import Prediction, TokenStatistics, log_probability, token_logits, token_statistics
 from whyformer.tracing import build
@@ -53,6 +55,7 @@ class RowScores:
     response: np.ndarray
     completeness: float | None = None
     remarks: tuple[str, ...] = ()
+    pictures: Mapping[str, Part] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -278,7 +281,19 @@ def _row_scores(rows: Sequence[Row], attribution: Attribution, trace: Trace) -> 
             response=response,
             completeness=None if attribution.completeness is None else float(attribution.completeness[number]),
             remarks=attribution.remarks,
+            pictures=dict(_pictures(number, row, attribution, trace)),
         )
+
+
+def _pictures(number: int, row: Row, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
+    """The pictures of a row's prompt with the scores of their patches."""
+    bridge, pictured = trace.question.bridge, row.exchange.pictured
+    if bridge is not None and pictured is not None:
+        example = number if bridge.batch == trace.question.batch else 0  # several rows may share a pass
+        scores = np.zeros(bridge.image_length, dtype=np.float32)
+        if "image" in attribution:
+            scores = attribution["image"][number].float().cpu().numpy()
+        yield from picture_parts(pictured, example, bridge, scores)
 
 
 def _statistics_of(row: Row, logits: Tensor, inputs: Inputs) -> list[TokenStatistics]:

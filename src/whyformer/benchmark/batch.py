@@ -60,7 +60,7 @@ def encode_sample(loaded_model: LoadedModel, sample: Sample) -> EncodedSample:
     else:
         (encoding,) = encode(loaded_model, [sample.example], truncate=True)
     if sample.label is not None and not sample.choices:
-        label_of(sample, labels_of(loaded_model.model))
+        label_of(sample, known_labels(loaded_model))
     return EncodedSample(sample, encoding)
 
 
@@ -70,6 +70,13 @@ def collate_samples(loaded_model: LoadedModel, encoded: Sequence[EncodedSample])
     device = device_of(loaded_model.model)
     inputs[SAMPLE] = torch.arange(len(encoded), device=device)
     return SampleBatch(tuple(one.sample for one in encoded), tuple(one.encoding for one in encoded), inputs)
+
+
+def known_labels(loaded_model: LoadedModel) -> dict[int, str]:
+    """What the model's answers are called: its labels, or the tokens of one that writes."""
+    if loaded_model.task.writes:
+        return {number: token for token, number in loaded_model.tokenizer.get_vocab().items()}
+    return dict(labels_of(loaded_model.model))
 
 
 def label_of(sample: Sample, names: dict[int, str]) -> int:

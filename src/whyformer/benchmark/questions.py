@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from whyformer.axes import Inputs, Labels, Logits
-from whyformer.benchmark.batch import SAMPLE, SampleBatch, label_of, model_arguments, slice_inputs
+from whyformer.benchmark.batch import SAMPLE, SampleBatch, known_labels, label_of, model_arguments, slice_inputs
 from whyformer.benchmark.batch_size import BatchSize
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, whole_text
@@ -70,7 +70,7 @@ def _classification(loaded_model: LoadedModel, batch: SampleBatch) -> Questions:
 
 def _next_token(loaded_model: LoadedModel, batch: SampleBatch) -> Questions:
     """Which token comes next?"""
-    names = {number: token for token, number in loaded_model.tokenizer.get_vocab().items()}
+    names = known_labels(loaded_model)
 
     def logits(inputs: Inputs) -> Logits:
         output = loaded_model.model(**model_arguments(inputs))

@@ -10,6 +10,8 @@ from torch import Tensor
 from whyformer.axes import PixelTruth
 from whyformer.benchmark.batch import SAMPLE, SampleBatch
 from whyformer.data.examples import UNKNOWN
+from whyformer.inputs.encode import EncodedExample
+from whyformer.inputs.layouts import Box
 
 
 def pixel_truths(batch: SampleBatch) -> PixelTruth | None:
@@ -33,15 +35,24 @@ def part_truths(batch: SampleBatch, part: str) -> Tensor | None:
 
 
 def _pixel_truth(batch: SampleBatch, row: int) -> Tensor | None:
-    mask, picture = batch.samples[row].mask, batch.encodings[row].picture
-    if mask is None or picture is None:
+    mask, box = batch.samples[row].mask, _seen_box(batch.encodings[row])
+    if mask is None or box is None:
         return None
     height, width = batch.content_size(row)
-    box = tuple(picture.box)
     resized = Image.fromarray(mask).transform((width, height), Image.Transform.EXTENT, box, fillcolor=UNKNOWN)
     whole = torch.full(batch.image_size, UNKNOWN, dtype=torch.long)
     whole[:height, :width] = torch.from_numpy(np.array(resized)).long()
     return whole.to(batch.inputs[SAMPLE].device)
+
+
+def _seen_box(encoding: EncodedExample) -> Box | None:
+    """What the model sees of the one picture of an example, in its pixels."""
+    if encoding.picture is not None:
+        return encoding.picture.box
+    if encoding.pictured is None or len(encoding.pictured.pictures) != 1 or len(encoding.pictured.boxes[0]) != 1:
+        return None
+    (width, height), ((left, top, right, bottom),) = encoding.pictured.pictures[0].size, encoding.pictured.boxes[0]
+    return left * width, top * height, right * width, bottom * height
 
 
 def _token_truths(batch: SampleBatch) -> Tensor:
@@ -53,8 +64,8 @@ def _token_truths(batch: SampleBatch) -> Tensor:
         text = encoding.chunk.layout.texts[0]
         prompt = text if sample.prompt is None else sample.prompt
         first = text.index(prompt)
-        for place, (start, end) in zip(encoding.chunk.positions, encoding.chunk.layout.offsets, strict=True):
-            if first <= start < end <= first + len(prompt):
-                word = len(text[first : start + 1].split()) - 1
+        for place, (_, end) in zip(encoding.chunk.positions, encoding.chunk.layout.offsets, strict=True):
+            if first < end <= first + len(prompt):  # a token may begin with the space in front of its word
+                word = len(text[first:end].split()) - 1
                 truths[row, place] = int(sample.words[word])
     return truths.to(batch.inputs[SAMPLE].device)

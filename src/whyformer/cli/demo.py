@@ -8,6 +8,7 @@ from typing import Any
 
 from rich.console import Console
 
+from whyformer.api.continuation import continuation
 from whyformer.api.explain import explain
 from whyformer.api.progress import track
 from whyformer.cli.questions import ABOUT_METHODS, DEFAULT_NAME
@@ -28,6 +29,7 @@ REVIEW = (
 )
 POST = "Has anybody seen pictures of the last shuttle launch? The orbit looked lower than NASA had announced."
 SCENE = 3  # the seed of a plain scene with a plain question
+WORDS = 12  # at most, of the reply to it
 
 
 def demo_examples() -> Iterator[tuple[str, Any, Target]]:
@@ -47,8 +49,11 @@ def demo_examples() -> Iterator[tuple[str, Any, Target]]:
     yield "mini-t5", (f"{scene.question} {scene.description}", scene.reply.rpartition(" ")[0]), "predicted"
 
 
-def write_demo(folder: Path, *, quiet: bool = False) -> Path:
-    """Explain every bundled example by the default and by every method that applies, and write the page of it."""
+def write_demo(folder: Path, *, quiet: bool = False) -> list[Path]:
+    """Explain every bundled example by the default and by every method that applies, and write the pages of it.
+
+    The first has a row for each example. The second has each word that mini-vlm writes about a scene, on its picture.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     is_terminal = Console(stderr=True).is_terminal
     columns: dict[str, str | None] = {DEFAULT_NAME: None, **{name: name for name in METHODS}}
@@ -67,7 +72,10 @@ def write_demo(folder: Path, *, quiet: bool = False) -> Path:
         unfinished.write_text(
             html.comparison(rows, titles, list(columns), "Why these answers?", about=ABOUT_METHODS), encoding="utf-8"
         )
-    return page
+    scene = example(SCENE)
+    words = folder / "words.html"
+    continuation((scene.image, scene.question), model="mini-vlm", tokens=WORDS).save(words)
+    return [page, words]
 
 
 def _explanation(content: Any, model: LoadedModel, target: Target, method: str | None) -> Explanation | None:

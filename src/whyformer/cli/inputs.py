@@ -16,7 +16,7 @@ import typer
 
 from whyformer.cli.screen import announce, safe
 from whyformer.errors import WhyformerError
-from whyformer.files import IMAGE_SUFFIXES
+from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
 
 if TYPE_CHECKING:
     from whyformer.models.loading import LoadedModel
@@ -88,14 +88,17 @@ def example_of(
         raise WhyformerError(f"{model.name} sees and reads: add {missing} by --text, such as --text {example!r}.")
     if texts and not has_two_senses:
         raise WhyformerError(f"--text goes with a picture, and {model.name} takes no such pair: leave it out.")
-    if pair is not None and (model.task.sees_pictures or model.task.sees_regions):
+    if pair is not None and (model.task.sees is not None or model.task.hears):
+        what = "hears sounds" if model.task.hears else "reads pictures"
         raise WhyformerError(
-            f"--pair is a second text, and {model.name} reads pictures: choose a text model, such as --model mini-bert."
+            f"--pair is a second text, and {model.name} {what}: choose a text model, such as --model mini-bert."
         )
     if model.task.sees_regions:
         if len(texts) > 1:
             raise WhyformerError(f"{model.name} answers one question at a time: give --text once.")
         return _regions(source, model), texts[0]
+    if model.task.hears:
+        return _sound(source, model)
     first = _picture_or_text(source, model)
     if has_two_senses:
         return first, list(texts)
@@ -142,7 +145,10 @@ def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
     if source.content is not None or not os.path.isdir(folder):
         return []
     kind = "files of regions" if model.task.sees_regions else "pictures" if model.task.sees_pictures else "texts"
-    suffixes = {"files of regions": {".npz"}, "pictures": IMAGE_SUFFIXES, "texts": {".txt"}}[kind]
+    kind = "sounds" if model.task.hears else kind
+    suffixes = {"files of regions": {".npz"}, "pictures": IMAGE_SUFFIXES, "sounds": SOUND_SUFFIXES, "texts": {".txt"}}[
+        kind
+    ]
     names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name[0] != ".")
     files = [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
     if not files and kind == "texts" and not re.search(r"[/\\]", folder):
@@ -204,6 +210,12 @@ def _regions(source: Input, model: LoadedModel) -> Any:
     return Path(source.argument)
 
 
+def _sound(source: Input, model: LoadedModel) -> Path:
+    if source.content is not None or not (os.path.isfile(source.argument) or _looks_like_a_path(source.argument)):
+        raise WhyformerError(f"{model.name} hears sounds: name a file of one, not {source.title!r}.")
+    return Path(source.argument)
+
+
 def _picture_or_text(source: Input, model: LoadedModel) -> Any:
     """A file where there is one; anything else is the text itself, unless it can only be meant as a file."""
     if source.content is not None:
@@ -241,7 +253,7 @@ def _piped_example(source: Input, content: bytes, model: LoadedModel) -> Any:
 
 def _looks_like_a_path(argument: str) -> bool:
     """Whether a text can only be meant as a file, there or not."""
-    has_suffix = os.path.splitext(argument)[1].lower() in IMAGE_SUFFIXES | {".txt"}
+    has_suffix = os.path.splitext(argument)[1].lower() in IMAGE_SUFFIXES | SOUND_SUFFIXES | {".txt"}
     return has_suffix or bool(re.search(r"[/\\]", argument) and not re.search(r"\s", argument))
 
 

@@ -75,11 +75,11 @@ def demo(
     out: Annotated[Path, typer.Option(help="The folder the page is written to.")] = Path("demo"),
     quiet: options.Quiet = False,
 ) -> None:
-    """Explain the bundled examples with the bundled models by every method, and write one page that shows them."""
+    """Explain the bundled examples with the bundled models by every method, and write two pages that show them."""
     from whyformer.cli.demo import write_demo
     from whyformer.cli.output import check_folder, writing
 
     check_folder(out)
     with writing(out):
-        page = write_demo(out, quiet=quiet)
-    announce(f"Written to {safe(page)}: open it in a browser.", quiet=quiet)
+        pages = write_demo(out, quiet=quiet)
+    announce(f"Written to {' and '.join(map(safe, pages))}: open them in a browser.", quiet=quiet)

@@ -16,8 +16,10 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.pictured import picture_inputs
 from whyformer.inputs.read import Regions
+from whyformer.inputs.sound import Sound
 from whyformer.models.families import FAMILIES
 from whyformer.models.loading import LoadedModel
+from whyformer.models.modalities import SOUND_INPUTS
 from whyformer.models.structure import config_of, device_of, dtype_of
 
 LONGEST = 16  # times as long as wide, a picture is handed over whole
@@ -49,6 +51,9 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
     pictured = [one.pictured for one in encoded if one.pictured is not None]
     if pictured:
         inputs |= picture_inputs(pictured)
+    sounds = [one.hearing.sound for one in encoded if one.hearing is not None]
+    if sounds:
+        inputs |= _sound_inputs(sounds, loaded_model)
     regions = [one.regions for one in encoded if one.regions is not None]
     if regions:
         inputs |= _region_inputs(regions, loaded_model.model)
@@ -84,6 +89,13 @@ def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any, length: int | No
     for name in chunks[0].keys() - padded.keys():  # a processor's own, which its tokenizer does not know
         padded[name] = torch.tensor([chunk[name] + [0] * (longest - len(chunk[name])) for chunk in chunks])
     return padded
+
+
+def _sound_inputs(sounds: Sequence[Sound], loaded_model: LoadedModel) -> Inputs:
+    """What the feature extractor makes of sounds, which are equally long where it does not fill them up itself."""
+    samples = [sound.samples for sound in sounds]
+    batch = loaded_model.feature_extractor(samples, sampling_rate=sounds[0].rate, return_tensors="pt")
+    return {name: batch[name] for name in (*SOUND_INPUTS, "attention_mask") if name in batch}
 
 
 def _region_inputs(regions: Sequence[Regions], model: nn.Module) -> Inputs:

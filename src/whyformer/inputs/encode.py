@@ -1,19 +1,22 @@
-"""Examples as people give them, encoded as a model takes them: a picture, a text, or both."""
+"""Examples as people give them, encoded as a model takes them: a picture, a sound, a text, or two of them."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 from PIL import Image
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk, chunks_of, length_limit, spell
+from whyformer.inputs.hearing import Hearing, hearing_of
 from whyformer.inputs.layouts import Box, WordPieces, covered_box
 from whyformer.inputs.pictured import PicturedPrompt, has_picture, pictured_prompt
 from whyformer.inputs.read import Regions, image_of, regions_of, text_of, two_of
+from whyformer.inputs.sound import Sound, is_sound
 from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import device_of, dtype_of
 
 LEAST_TEXT = 8  # tokens of a text, with its special ones, that there must be room for
 
@@ -28,7 +31,7 @@ class Picture:
 
 @dataclass(frozen=True)
 class EncodedExample:
-    """As much of an example as the model takes at once: what it sees, what it reads, what it has written so far."""
+    """As much of an example as the model takes at once: what it sees, hears or reads, what it has written so far."""
 
     example: int
     picture: Picture | None = None
@@ -36,6 +39,7 @@ class EncodedExample:
     chunk: Chunk | None = None
     written: Chunk | None = None
     pictured: PicturedPrompt | None = None
+    hearing: Hearing | None = None
 
 
 def encode(
@@ -64,7 +68,9 @@ def check_processor(loaded_model: LoadedModel) -> None:
 def _encode_one(
     number: int, example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int
 ) -> Iterator[EncodedExample]:
-    if loaded_model.task.sees_regions:
+    if loaded_model.task.hears:
+        yield _encode_sound(number, example, loaded_model, truncate=truncate)
+    elif loaded_model.task.sees_regions:
         regions, text = two_of(example, "regions and a text: (whyformer.Regions(…), 'what colour is the circle?')")
         yield EncodedExample(
             number, regions=regions_of(regions), chunk=whole_text(text, loaded_model, truncate=truncate)
@@ -110,6 +116,34 @@ def pictured_example(number: int, pictured: PicturedPrompt) -> EncodedExample:
     return EncodedExample(number, chunk=chunk, pictured=pictured)
 
 
+def _encode_sound(number: int, example: Any, loaded_model: LoadedModel, *, truncate: bool) -> EncodedExample:
+    sound, so_far = (example, "") if is_sound(example) else example
+    hearing = hearing_of(sound, loaded_model, truncate=truncate)
+    if not loaded_model.task.writes:
+        if so_far:
+            raise WhyformerError(f"{loaded_model.name} hears and does not read: leave the text {so_far!r:.40} out.")
+        return EncodedExample(number, hearing=hearing)
+    written = written_of(_ids(so_far, loaded_model), loaded_model, transcript_beginning(loaded_model, hearing.sound))
+    return EncodedExample(number, written=written, hearing=hearing)
+
+
+def transcript_beginning(loaded_model: LoadedModel, sound: Sound) -> list[int]:
+    """The tokens a transcript begins with: its start and, for Whisper, the language heard, the task, no timestamps."""
+    model, extractor = cast(Any, loaded_model.model), loaded_model.feature_extractor
+    settings, beginning = model.generation_config, decoder_beginning(loaded_model)
+    if getattr(settings, "lang_to_id", None):
+        language = getattr(settings, "language", None)
+        if language is None:
+            features = extractor(sound.samples, sampling_rate=sound.rate, return_tensors="pt")["input_features"]
+            language = int(model.detect_language(features.to(device_of(model), dtype_of(model)))[0])
+        else:
+            language = settings.lang_to_id[language if language in settings.lang_to_id else f"<|{language}|>"]
+        task = settings.task_to_id[getattr(settings, "task", None) or "transcribe"]
+        beginning = [*beginning, language, task]
+    silent = getattr(settings, "no_timestamps_token_id", None)
+    return beginning if silent is None else [*beginning, silent]
+
+
 def picture_of(example: Any, loaded_model: LoadedModel) -> Picture:
     """A picture as the model is shown it."""
     image = image_of(example)
@@ -134,9 +168,9 @@ def whole_text(example: Any, loaded_model: LoadedModel, *, truncate: bool, room:
     return chunks[0]
 
 
-def written_of(ids: list[int], loaded_model: LoadedModel) -> Chunk:
-    """What a decoder has written so far, after the token that it starts from."""
-    begun = decoder_beginning(loaded_model)
+def written_of(ids: list[int], loaded_model: LoadedModel, beginning: Sequence[int] | None = None) -> Chunk:
+    """What a decoder has written so far, after the tokens that it starts from."""
+    begun = list(decoder_beginning(loaded_model) if beginning is None else beginning)
     text, tokens, offsets = spell(ids, loaded_model.tokenizer)
     layout = WordPieces((text,), tokens, (0,) * len(ids), offsets)
     whole = [*begun, *ids]

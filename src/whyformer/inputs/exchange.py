@@ -11,8 +11,12 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import Inputs, TokenScores
+from whyformer.inputs.pictured import PicturedPrompt, picture_inputs
 from whyformer.models.loading import LoadedModel
-from whyformer.models.structure import device_of
+from whyformer.models.structure import config_of, device_of, dtype_of
+
+# Which kind of token what is written is, where that is not 0: PaliGemma reads its prompt both ways, and goes on.
+WRITTEN_KIND = {"paligemma": 1}
 
 
 @dataclass(frozen=True)
@@ -25,6 +29,7 @@ class Exchange:
     prompt: tuple[int, ...]
     response: tuple[int, ...]
     beginning: tuple[int, ...] | None = None
+    pictured: PicturedPrompt | None = None  # the prompt, where pictures stand among its words
 
     @property
     def first(self) -> int:
@@ -72,8 +77,29 @@ def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row]) -> Inputs:
         names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
         return dict(zip(names, (source, is_source, written, is_written), strict=True))
     inputs: Inputs = {"input_ids": written, "attention_mask": is_written}
+    pictured = [row.exchange.pictured for row in rows if row.exchange.pictured is not None]
+    if pictured:
+        inputs |= _inputs_of_pictures(loaded_model, rows, pictured)
     if "logits_to_keep" in inspect.signature(loaded_model.model.forward).parameters:
         inputs["logits_to_keep"] = written.shape[1] - min(row.exchange.first - 1 for row in rows)
+    return inputs
+
+
+def _inputs_of_pictures(loaded_model: LoadedModel, rows: Sequence[Row], prompts: Sequence[PicturedPrompt]) -> Inputs:
+    """What a model is given beside the tokens of rows whose prompts have pictures."""
+    device, dtype = device_of(loaded_model.model), dtype_of(loaded_model.model)
+    inputs = {
+        name: value.to(device, dtype if value.is_floating_point() else value.dtype)
+        for name, value in picture_inputs(prompts).items()
+    }
+    own = WRITTEN_KIND.get(getattr(config_of(loaded_model.model), "model_type", ""), 0)
+    for name in prompts[0].by_token:
+        if name != "attention_mask":
+            values = [
+                [*prompt.by_token[name], *[own] * len(row.exchange.response)]
+                for prompt, row in zip(prompts, rows, strict=True)
+            ]
+            inputs[name], _ = _padded([part[: row.length] for part, row in zip(values, rows, strict=True)], device)
     return inputs
 
 

@@ -1,15 +1,17 @@
-"""Where the tokens of an input are: patches of a picture, regions of it, word pieces of a text."""
+"""Where the tokens of an input are: in a picture, in a text, or when: in a sound."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
 from PIL import Image
 
 from whyformer.errors import WhyformerError
+from whyformer.inputs.sound import Sound
 
 Box = tuple[float, float, float, float]
 
@@ -175,12 +177,149 @@ class WordPieces:
         return f"{len(self.tokens)} word pieces"
 
 
-Layout = Patches | Boxes | WordPieces
+@dataclass(frozen=True)
+class Frames:
+    """Tokens of a sound one after the other, all equally long.
+
+    Args:
+        sound: The sound as the model hears it.
+        count: How many frames.
+        first: When the first begins, in seconds; a frame may reach beyond the sound.
+        step: How long each lasts, in seconds.
+
+    Raises:
+        WhyformerError: If there is no frame, or it lasts no time.
+
+    Example:
+        >>> import numpy
+        >>> from whyformer.inputs.layouts import Frames
+        >>> from whyformer.inputs.sound import Sound
+        >>> Frames(Sound(numpy.zeros(16000), 16000), count=2, first=0.0, step=0.5).tokens
+        ('0.00–0.50 s', '0.50–1.00 s')
+    """
+
+    sound: Sound
+    count: int
+    first: float
+    step: float
+
+    def __post_init__(self) -> None:
+        _check_steps(self.count, self.first, self.step)
+
+    @property
+    def size(self) -> int:
+        """How many frames there are."""
+        return self.count
+
+    @property
+    def spans(self) -> tuple[tuple[float, float], ...]:
+        """When each frame begins and ends, in seconds, no more than the sound lasts."""
+        return _spans(self.sound, self.count, self.first, self.step)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Names of the frames: when they begin and end."""
+        return tuple(_times(start, end, self.step) for start, end in self.spans)
+
+    @property
+    def summary(self) -> str:
+        """What the layout is, in two words."""
+        return f"{self.count} frames of {self.step * 1000:.4g} ms"
+
+
+@dataclass(frozen=True)
+class Spectrogram:
+    """A grid of times and frequencies of a sound, whose scores lie band by band, the lowest first.
+
+    Args:
+        sound: The sound as the model hears it.
+        columns: How many steps of time.
+        first: When the first begins, in seconds.
+        step: How long each lasts, in seconds.
+        edges: Where the bands begin and end, in hertz: one more than there are bands, rising.
+
+    Raises:
+        WhyformerError: If there is no band or column, or the edges do not rise.
+
+    Example:
+        >>> import numpy
+        >>> from whyformer.inputs.layouts import Spectrogram
+        >>> from whyformer.inputs.sound import Sound
+        >>> sound = Sound(numpy.zeros(16000), 16000)
+        >>> Spectrogram(sound, columns=1, first=0.0, step=1.0, edges=(0, 500, 4000)).tokens
+        ('0.00–1.00 s, 0–500 Hz', '0.00–1.00 s, 500–4000 Hz')
+    """
+
+    sound: Sound
+    columns: int
+    first: float
+    step: float
+    edges: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        _check_steps(self.columns, self.first, self.step)
+        rises = all(low < high for low, high in self.bands)
+        if len(self.edges) < 2 or not rises or not all(map(math.isfinite, self.edges)):
+            raise WhyformerError(f"The bands of a spectrogram have rising edges in hertz, not {self.edges!r:.60}.")
+
+    @property
+    def rows(self) -> int:
+        """How many bands there are."""
+        return len(self.edges) - 1
+
+    @property
+    def size(self) -> int:
+        """How many bands times steps there are."""
+        return self.rows * self.columns
+
+    @property
+    def bands(self) -> tuple[tuple[float, float], ...]:
+        """The lowest and the highest frequency of each band, in hertz."""
+        return tuple(pairwise(self.edges))
+
+    @property
+    def spans(self) -> tuple[tuple[float, float], ...]:
+        """When each column begins and ends, in seconds, no more than the sound lasts."""
+        return _spans(self.sound, self.columns, self.first, self.step)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """Names of the cells: their time and their band."""
+        times = [_times(start, end, self.step) for start, end in self.spans]
+        return tuple(f"{time}, {low:.0f}–{high:.0f} Hz" for low, high in self.bands for time in times)
+
+    @property
+    def summary(self) -> str:
+        """What the layout is, in two words."""
+        return f"{self.rows} bands × {self.columns} steps of {self.step * 1000:.4g} ms"
+
+
+def _check_steps(count: int, first: float, step: float) -> None:
+    if count < 1 or not step > 0 or not math.isfinite(first + step):
+        raise WhyformerError(f"A sound has a frame at least, which lasts some time, not {count} of {step} s.")
+
+
+def _spans(sound: Sound, count: int, first: float, step: float) -> tuple[tuple[float, float], ...]:
+    ends = np.clip(first + step * np.arange(count + 1), 0, sound.seconds).tolist()
+    return tuple(pairwise(ends))
+
+
+def _times(start: float, end: float, step: float) -> str:
+    """When a frame is, in hundredths of a second, or finer where its step is."""
+    places = 2 if step >= 0.02 else 3
+    return f"{start:.{places}f}–{end:.{places}f} s"
+
+
+PictureLayout = Patches | Boxes
+SoundLayout = Frames | Spectrogram
+Layout = PictureLayout | SoundLayout | WordPieces
 
 
 def covered_box(processor: Any, size: tuple[int, int]) -> Box:
     """The part of a picture of this (width, height) that the processor hands to the model."""
     width, height = size
+    if type(processor).__name__.startswith("Owlv2"):  # which makes a square of it, padded at the right or below
+        return 0.0, 0.0, float(max(size)), float(max(size))
     if not getattr(processor, "do_center_crop", False):
         return 0.0, 0.0, float(width), float(height)
     crop = processor.crop_size

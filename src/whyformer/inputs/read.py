@@ -65,7 +65,7 @@ class Regions:
     @classmethod
     def load(cls, path: str | Path) -> Regions:
         """Read back what `save` wrote."""
-        _check_file(Path(path))
+        check_file(Path(path))
         return cls.read(Path(path), str(path))
 
     @classmethod
@@ -111,7 +111,7 @@ def image_of(example: Any) -> Image.Image:
     if isinstance(example, Image.Image):
         return _rgb(ImageOps.exif_transpose(example))
     if isinstance(example, (str, Path)):
-        _check_file(Path(example))
+        check_file(Path(example))
         return read_image(Path(example), str(example))
     raise WhyformerError(
         f"An image is a file, a PIL image or a uint8 array, not {with_article(type(example).__name__)}."
@@ -195,7 +195,7 @@ def open_image(
 
 
 def _read_text(path: Path) -> str:
-    _check_file(path)
+    check_file(path)
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -206,7 +206,8 @@ def _read_text(path: Path) -> str:
         raise WhyformerError(f"The file {str(path)!r} cannot be read: {error.strerror}.") from error
 
 
-def _check_file(path: Path) -> None:
+def check_file(path: Path) -> None:
+    """Refuse a path that is no file, or an empty one."""
     if os.path.isdir(path):
         raise WhyformerError(f"{str(path)!r} is a folder, not a file: name the files in it.")
     if not os.path.isfile(path):  # unlike Path.is_file, False for a name too long to be one

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from whyformer.axes import SourceMasks, SourceScores, StreamScores, SubsetScores, at_least_float32
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
-from whyformer.models.modalities import MODALITIES
+from whyformer.models.modalities import INPUT_STREAMS
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.reads import OF_SOURCES, Reads
 from whyformer.tracing.trace import Trace
@@ -78,9 +78,8 @@ class Method:
 
     def _check_scores(self, attribution: Attribution, trace: Trace) -> None:
         lengths = {stream: mask.shape[1] for stream, mask in trace.masks.items()}
-        of_inputs = {modality.stream for modality in MODALITIES.values()}
         for stream, values in attribution.items():
-            if stream not in lengths and stream not in of_inputs:
+            if stream not in lengths and stream not in INPUT_STREAMS:
                 raise WhyformerError(
                     f"{self.name} gave scores of {stream!r}, which is no stream of this model. "
                     f"{nearest(stream, list(lengths))}"
@@ -139,6 +138,7 @@ class SourceMethod:
 
 METHODS: dict[str, Method] = {}
 SOURCE_METHODS: dict[str, SourceMethod] = {}
+PICTURE_METHODS: dict[str, Method] = {}  # of models with pictures among their words alone
 
 
 def _options_of(formula: Callable[..., Any]) -> dict[str, inspect.Parameter]:
@@ -204,6 +204,16 @@ def source_method(name: str) -> Callable[[Callable[..., SourceScores]], Callable
     return register
 
 
+def picture_method(name: str, *, reads: Reads) -> Callable[[Formula], Formula]:
+    """Register a function (trace, *, options) as a method of models with pictures among their words, and no others."""
+
+    def register(function: Formula) -> Formula:
+        PICTURE_METHODS[name] = Method(name, function, reads)
+        return function
+
+    return register
+
+
 def method_named(name: str) -> Method:
     """The method registered under a name."""
     if not isinstance(name, str):
@@ -212,6 +222,8 @@ def method_named(name: str) -> Method:
         )
     if name in SOURCE_METHODS:
         raise WhyformerError(f"{name} asks a model what it would respond to less of a prompt: use explain_response.")
+    if name in PICTURE_METHODS:
+        return PICTURE_METHODS[name]
     if name not in METHODS:
         raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS))}")
     return METHODS[name]

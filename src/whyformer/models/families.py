@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from torch import nn
@@ -11,6 +11,7 @@ from torch import nn
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
 from whyformer.models.joined import Operation, Place, Transfer
+from whyformer.models.modalities import SOUND_INPUTS
 from whyformer.models.pictures import (
     Sight,
     packed_pictures,
@@ -25,6 +26,7 @@ from whyformer.models.vision_language import arrange_pictures
 from whyformer.models.windows import mask_units, pyramid, shifted_windows
 
 NOTHING = ""  # scales nothing: the stream is no input, such as a detector's object queries
+JOINT = "joint"  # a stream of words and patches, which are inputs of their own
 
 Readout = str | Callable[[nn.Module], str] | None
 Arrange = Callable[[nn.Module, Inputs, Sequence[Operation]], Iterable[Place | Transfer]]
@@ -155,6 +157,15 @@ _DETECTOR = Family(
         ("encoder", "image", "image"),
     ),
 )
+# What its encoder attends to is mixed by convolutions before the queries read it, and followed no further.
+_FEATURE_DETECTOR = replace(
+    _DETECTOR,
+    attention=(
+        ("encoder_attn", "queries", "image"),
+        ("decoder", "queries", "queries"),
+        ("encoder", "features", "features"),
+    ),
+)
 
 _CLIP = _clip_with("text_model.embeddings.token_embedding")
 _SIGLIP = Family(
@@ -167,6 +178,7 @@ _SIGLIP = Family(
 )
 
 _LIKE_BART = ("bart", "marian", "mbart", "m2m_100", "pegasus", "blenderbot", "blenderbot-small", "plbart", "mvp")
+_SOUND_ENCODER = Family("audio", "mean", mask=None)
 
 FAMILIES: dict[str, Family] = {
     "albert": _CLASS_TOKEN_TEXT,
@@ -184,10 +196,18 @@ FAMILIES: dict[str, Family] = {
     "dinov2_with_registers": _image_encoder("first+mean"),
     "vit": _CLASS_TOKEN_IMAGE,
     "vit_msn": _CLASS_TOKEN_IMAGE,
+    "blip": Family(
+        "text",
+        scaled="text_encoder.embeddings",
+        others=(Stream("image"),),
+        attention=(("crossattention", "text", "image"), ("text_encoder", "text", "text"), _TOWERS[0]),
+    ),
     "clip": _CLIP,
     "metaclip_2": _CLIP,
     "chinese_clip": _clip_with("text_model.embeddings"),
     "altclip": _clip_with("text_model.roberta.embeddings"),
+    "owlvit": _CLIP,
+    "owlv2": _CLIP,
     "siglip": _SIGLIP,
     "siglip2": _SIGLIP,
     "swin": _WINDOWS,
@@ -238,18 +258,37 @@ FAMILIES: dict[str, Family] = {
     "llava_onevision": _with_pictures(tiled_pictures),
     "blip-2": _with_pictures(queried_pictures, Stream("queries", scaled=NOTHING)),
     "instructblip": _with_pictures(queried_pictures, Stream("queries", scaled=NOTHING)),
+    "vilt": Family(
+        JOINT,
+        scaled=NOTHING,
+        mask=None,
+        others=(Stream("text", scaled="embeddings.text_embeddings", mask="attention_mask"), Stream("image")),
+    ),
     "detr": _DETECTOR,
     "conditional_detr": _DETECTOR,
+    "deformable_detr": _DETECTOR,
+    "rt_detr": _FEATURE_DETECTOR,
     "table-transformer": _DETECTOR,
     **dict.fromkeys(_LIKE_BART, _encoder_decoder("source", "encoder_attn")),
     **dict.fromkeys(("t5", "mt5", "umt5", "switch_transformers"), _encoder_decoder("source", "EncDecAttention")),
     "nllb-moe": _encoder_decoder("source", "cross_attention"),
     "whisper": _encoder_decoder("audio", "encoder_attn"),
+    "audio-spectrogram-transformer": Family("audio", "both class tokens", mask=None),
+    "data2vec-audio": _SOUND_ENCODER,
+    "hubert": _SOUND_ENCODER,
+    "sew": _SOUND_ENCODER,
+    "unispeech": _SOUND_ENCODER,
+    "unispeech-sat": _SOUND_ENCODER,
+    "wav2vec2": _SOUND_ENCODER,
+    "wavlm": _SOUND_ENCODER,
 }
 
 
 _STOCK = dict(FAMILIES)
-_STOCK_HEADS = ("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher")
+_STOCK_HEADS = (
+    *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher"),
+    "ForAudioClassification",
+)
 
 ROW_TO_WRITE = (
     "Write its row: whyformer.FAMILIES[model.config.model_type] = "
@@ -266,12 +305,13 @@ def family_of(model: nn.Module, inputs: Inputs) -> Family:
     kind = getattr(getattr(model, "config", None), "model_type", "")
     row = FAMILIES.get(kind)
     is_stock = type(model).__module__.startswith("transformers.") and type(model).__name__.endswith(_STOCK_HEADS)
-    if row is not None and (row is not _STOCK.get(kind) or (is_stock if row.is_one_stack else _has_all(model, row))):
+    is_one_stream = row is not None and row.is_one_stack and not row.others
+    if row is not None and (row is not _STOCK.get(kind) or (is_stock if is_one_stream else _has_all(model, row))):
         return row
     name, _ = main_input(inputs)
     if name == "input_ids":
         return Family("text", None, _embedding_path(base_model(model)))
-    return _image_encoder(None)
+    return Family("audio", mask=None) if name in SOUND_INPUTS else _image_encoder(None)
 
 
 def scaled_module(model: nn.Module, path: str) -> nn.Module:

@@ -22,8 +22,10 @@ from torch import nn
 
 from whyformer.errors import WhyformerError, nearest, with_article
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
+from whyformer.models.processors import check_processor, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, answer_of_class, task_of
+from whyformer.models.third_party import TIMM, load_timm
 from whyformer.models.zoo import bundled, bundled_folder
 
 _SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
@@ -36,7 +38,7 @@ class LoadedModel:
 
     Attributes:
         model: The module, on its device and in evaluation mode.
-        processor: Its tokenizer, image processor, or both in one.
+        processor: Its tokenizer, image processor or feature extractor, or two in one.
         name: What results call it.
 
     Example:
@@ -55,6 +57,12 @@ class LoadedModel:
         return part if hasattr(part, "image_mean") else None
 
     @property
+    def feature_extractor(self) -> Any:
+        """What makes sounds into what the model hears; None for a model that hears none."""
+        part = getattr(self.processor, "feature_extractor", self.processor)
+        return part if hasattr(part, "sampling_rate") else None
+
+    @property
     def tokenizer(self) -> Any:
         """What makes texts into word pieces; None for a model that reads none."""
         part = getattr(self.processor, "tokenizer", self.processor)
@@ -63,7 +71,12 @@ class LoadedModel:
     @property
     def task(self) -> Task:
         """What the model takes and what it answers with."""
-        return task_of(self.model, image_processor=self.image_processor, tokenizer=self.tokenizer)
+        return task_of(
+            self.model,
+            image_processor=self.image_processor,
+            tokenizer=self.tokenizer,
+            feature_extractor=self.feature_extractor,
+        )
 
 
 @dataclass(frozen=True)
@@ -90,7 +103,8 @@ def load(
     Only safetensors weights are read, and no code that comes with a model is ever run.
 
     Args:
-        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, or a hub id.
+        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, or
+            where timm is installed `timm:` and one of its names (with `?random` behind it, without trained weights).
         device: Where it is to compute; a GPU where there is one, unless given.
         dtype: What it is to compute in: a torch dtype or its name, or "auto" for what the checkpoint is meant to be
             computed in. Unless given, "auto" on a GPU and float32 on a CPU.
@@ -109,14 +123,19 @@ def load(
         'mini-vit'
     """
     text, placement = str(name), placement_of(device, dtype, device_map)
+    if text.startswith(TIMM):
+        classifier, processor = load_timm(text)
+        dtypes = placement.arguments.get("dtype")
+        kind = dtypes if isinstance(dtypes, torch.dtype) else None
+        return LoadedModel(classifier.to(device=placement.device, dtype=kind), processor, text)
     with quiet():
         source = _source(text)
         with _reading("configuration", text):
             config = transformers.AutoConfig.from_pretrained(source.place, **source.how)
         model = _model(source, config, text, placement)
         with _reading("processor", text):
-            processor = _processor(source, model)
-    _check_vocabulary(model, processor, text)
+            processor = processor_of(model, source.place, **source.how)
+    check_vocabulary(model, processor, text)
     if placement.device is not None:
         model = model.to(placement.device)
     is_folder = os.path.isdir(source.place)
@@ -128,7 +147,7 @@ def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = 
     if isinstance(model, (str, Path)):
         model = _remembered(str(model), _stamp(str(model)))
     if processor is not None:
-        _check_processor(processor)
+        check_processor(processor)
     if isinstance(model, LoadedModel):
         return model if processor is None else replace(model, processor=processor)
     if not isinstance(model, nn.Module):
@@ -142,19 +161,11 @@ def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = 
     if processor is None and (is_folder or _is_hub_id(place)):
         try:
             with quiet():
-                processor = _processor(_Source(place, is_folder or _is_unreachable(place)), model)
+                source = _Source(place, is_folder or _is_unreachable(place))
+                processor = processor_of(model, source.place, **source.how)
         except (OSError, ValueError):
             processor = None
     return LoadedModel(model, processor, Path(place).name if place else type(model).__name__)
-
-
-def _check_processor(processor: Any) -> None:
-    is_image_processor, is_tokenizer = hasattr(processor, "image_mean"), hasattr(processor, "model_max_length")
-    if not (is_image_processor or is_tokenizer or hasattr(processor, "tokenizer")):
-        raise WhyformerError(
-            f"processor={processor!r:.40} is no tokenizer and no image processor: "
-            "transformers.AutoProcessor.from_pretrained gives a model's own."
-        )
 
 
 @contextmanager
@@ -298,30 +309,6 @@ def _reads_one_text(model_class: Any) -> bool:
     """Whether a model takes a text and nothing else: its states are the text's."""
     takes = inspect.signature(model_class.forward).parameters
     return "input_ids" in takes and "pixel_values" not in takes and "decoder_input_ids" not in takes
-
-
-def _processor(source: _Source, model: nn.Module) -> Any:
-    takes = inspect.signature(model.forward).parameters
-    if "pixel_values" in takes and "input_ids" in takes:
-        return transformers.AutoProcessor.from_pretrained(source.place, **source.how)
-    if "pixel_values" in takes:
-        return transformers.AutoImageProcessor.from_pretrained(source.place, **source.how)
-    return transformers.AutoTokenizer.from_pretrained(source.place, **source.how)
-
-
-def _check_vocabulary(model: Any, processor: Any, name: str) -> None:
-    """Without its files a tokenizer is made all the same, and knows no word; one of another model knows too many."""
-    processor = getattr(processor, "tokenizer", processor)
-    words = getattr(processor, "vocab_size", None)
-    if words is None:
-        return
-    if words <= len(processor.all_special_ids):
-        raise WhyformerError(f"{name!r} has no tokenizer files: save its tokenizer there too (tokenizer.json).")
-    known = getattr(model.config.get_text_config(), "vocab_size", None)
-    if isinstance(known, int) and words > known:
-        raise WhyformerError(
-            f"The tokenizer of {name!r} has {words} word pieces, its model only {known}: save the model's own there."
-        )
 
 
 def _is_hub_id(name: str) -> bool:

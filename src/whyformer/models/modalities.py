@@ -12,21 +12,27 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Modality:
-    """A kind of input. `stream` names the scores of the input itself, `channels` is the axis they are summed over."""
+    """A kind of input. `stream` names the scores of the input itself, `channels` is the axis they are summed over.
+
+    None where each number has a score of its own.
+    """
 
     stream: str
     mask: str | None = None
-    channels: int = -1
+    channels: int | None = -1
 
 
 _WORDS = Modality("text", "attention_mask")
 _REGIONS = Modality("image", "visual_attention_mask")
+_SAMPLES = Modality("samples", "attention_mask", channels=None)
+_SPECTROGRAM = Modality("spectrogram", channels=None)
 
 MODALITIES: dict[str, Modality] = {
     "pixel_values": Modality("pixels", "pixel_mask", channels=1),
     "input_ids": _WORDS,
     "inputs_embeds": _WORDS,
     "input_features": Modality("frames", channels=1),
+    "input_values": _SAMPLES,
     "decoder_input_ids": Modality("target", "decoder_attention_mask"),
     "visual_feats": _REGIONS,
     "visual_embeds": _REGIONS,
@@ -38,16 +44,22 @@ TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
 PICTURE_INPUTS = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "image_sizes", "batch_num_images")
 REGION_INPUTS = ("visual_feats", "visual_pos", "visual_embeds", "visual_attention_mask", "visual_token_type_ids")
 
-_CHANNELS = {modality.stream: modality.channels for modality in MODALITIES.values()}
+# Inputs that hold a sound: samples or a spectrogram by one name, and a spectrogram whose frequencies are channels.
+SOUND_INPUTS = ("input_values", "input_features")
+
+_CHANNELS = {modality.stream: modality.channels for modality in (*MODALITIES.values(), _SPECTROGRAM)}
+INPUT_STREAMS = frozenset(_CHANNELS)
 
 
-def channel_axis(stream: str) -> int:
-    """The axis of an input's channels: the second of pixels and of sound, the last of embeddings."""
+def channel_axis(stream: str) -> int | None:
+    """The axis of an input's channels: the second of pixels and frames, the last of embeddings, none of samples."""
     return _CHANNELS.get(stream, -1)
 
 
 def input_stream(name: str, values: Tensor, tokens: str) -> str:
-    """What scores of an input itself are called: pixels, frames of sound, or `tokens`, the stream it is already."""
+    """What scores of an input itself are called: pixels, parts of a sound, or `tokens`, the stream it is already."""
+    if name == "input_values":
+        return (_SAMPLES if values.dim() == 2 else _SPECTROGRAM).stream
     if values.dim() == 4:
         return "pixels"
     return MODALITIES[name].stream if name in MODALITIES and MODALITIES[name].channels == 1 else tokens

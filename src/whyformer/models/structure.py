@@ -58,10 +58,19 @@ def base_model(model: nn.Module) -> nn.Module:
     return getattr(model, "base_model", model)
 
 
+# Answers of heads that their configurations have no names for.
+LABELS_OF_HEADS = {
+    "ForNextSentencePrediction": ("is next", "is not next"),
+    "ForImageTextRetrieval": ("no match", "match"),
+}
+
+
 def labels_of(model: nn.Module) -> dict[int, str]:
-    """The label names a model carries, by index; those of next-sentence heads are the same everywhere."""
-    if type(unwrapped(model)).__name__.endswith("ForNextSentencePrediction"):
-        return {0: "is next", 1: "is not next"}
+    """The label names a model carries, by index; those of some heads are the same everywhere."""
+    head = type(unwrapped(model)).__name__
+    own = next((names for ending, names in LABELS_OF_HEADS.items() if head.endswith(ending)), None)
+    if own is not None:
+        return dict(enumerate(own))
     names = getattr(getattr(model, "config", None), "id2label", None) or {}
     return {int(index): str(name) for index, name in names.items()}
 
@@ -84,7 +93,7 @@ def layers_of(model: nn.Module) -> int | None:
 
 def main_input(inputs: Inputs) -> tuple[str, Tensor]:
     """The tensor that holds the example itself: pixels, word pieces or embeddings."""
-    for name in ("pixel_values", "input_ids", "inputs_embeds", "input_features", "input", "x"):
+    for name in ("pixel_values", "input_ids", "inputs_embeds", "input_features", "input_values", "input", "x"):
         if isinstance(inputs.get(name), Tensor):
             return name, inputs[name]
     named = {name: value for name, value in inputs.items() if isinstance(value, Tensor)}
@@ -121,10 +130,10 @@ def first_grid(model: nn.Module, image_size: tuple[int, int], *, fills_up: bool 
     convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     if convolution is None:
         return 0, 0
-    size, stride = convolution.kernel_size, convolution.stride
-    padding = (0, 0) if convolution.padding == "valid" else convolution.padding
+    size, stride, padding = convolution.kernel_size, convolution.stride, convolution.padding
+    padding = (0, 0) if isinstance(padding, str) else padding  # "valid", as SigLIP says
     sides = [side + (-side % step if fills_up else 0) for side, step in zip(image_size, stride, strict=True)]
-    rows, columns = ((sides[n] + 2 * int(padding[n]) - size[n]) // stride[n] + 1 for n in (0, 1))
+    rows, columns = ((sides[n] + 2 * padding[n] - size[n]) // stride[n] + 1 for n in (0, 1))
     return rows, columns
 
 
@@ -135,6 +144,20 @@ def _feature_grid(image_size: tuple[int, int], tokens: int) -> tuple[int, int]:
         if rows * columns == tokens:
             return rows, columns
     raise UnsupportedModel(f"{tokens} tokens are no feature map of an image of {image_size[0]}×{image_size[1]} pixels.")
+
+
+def wave_frames(model: nn.Module) -> tuple[int, int]:
+    """How many samples of a sound a token hears, and after how many the next one begins."""
+    config = config_of(model)
+    kernels, strides = getattr(config, "conv_kernel", None), getattr(config, "conv_stride", None)
+    if not kernels or not strides:
+        raise UnsupportedModel(
+            f"{type(model).__name__} does not say how it cuts up a sound: set its config.conv_kernel and conv_stride."
+        )
+    window, step = 1, 1
+    for kernel, stride in zip(kernels, strides, strict=True):
+        window, step = window + (kernel - 1) * step, step * stride
+    return window, step
 
 
 def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:

@@ -17,6 +17,8 @@ Answer = Literal[
     "labels",
     "value",
     "detection",
+    "labels of pixels",
+    "character",
     "similarity",
     "next token",
     "tag",
@@ -43,7 +45,10 @@ HEADS: dict[Answer, Head] = {
     "label": Head(
         "a label",
         _LABEL,
-        ("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher"),
+        (
+            *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher"),
+            *("ForAudioClassification", "ForImageTextRetrieval", "ForImageAndTextRetrieval"),
+        ),
     ),
     "labels": Head("labels, each judged by itself", f"{_LABEL}; explain_targets takes all that are likely"),
     "value": Head("a number", "an output's name or index; none needs to be named where there is one"),
@@ -51,6 +56,16 @@ HEADS: dict[Answer, Head] = {
         "a label of a detected object",
         "a label's name or index, detection(query, label), contrast(label, other)",
         ("ForObjectDetection",),
+    ),
+    "labels of pixels": Head(
+        "a label for each pixel",
+        "a label's name or index, Pixel(x, y, label), Region(label, box)",
+        ("ForSemanticSegmentation", "ForUniversalSegmentation", "ForInstanceSegmentation"),
+    ),
+    "character": Head(
+        "a character at each moment of a sound",
+        "moment(seconds, character), a character where it is likeliest, contrast(character, other)",
+        ("ForCTC",),
     ),
     "similarity": Head(
         "how alike a picture and a text are", "one of the texts or its index", ("CLIPModel", "SiglipModel")
@@ -81,6 +96,8 @@ HEADS: dict[Answer, Head] = {
 }
 # The position that these answers are read from is a word like any other, and scored like any other.
 _READ_AT_WORDS: tuple[Answer, ...] = ("next token", "tag", "span")
+_OF_PICTURES: tuple[Answer, ...] = ("detection", "labels of pixels")
+_LABELLED: tuple[Answer, ...] = ("label", "labels", "value", *_OF_PICTURES, "tag", "next sentence")
 
 
 @dataclass(frozen=True)
@@ -93,6 +110,7 @@ class Task:
         answer: What it answers with: a key of `HEADS`.
         has_decoder: Whether a decoder writes about what an encoder has read.
         sees_pictures_in_text: Whether pictures stand among the words that it reads, and it writes about them.
+        hears: Whether it is given a sound.
     """
 
     sees: Literal["picture", "regions"] | None
@@ -100,6 +118,7 @@ class Task:
     answer: Answer
     has_decoder: bool = False
     sees_pictures_in_text: bool = False
+    hears: bool = False
 
     @property
     def sees_pictures(self) -> bool:
@@ -124,6 +143,11 @@ class Task:
         return self.answer == "detection"
 
     @property
+    def spells(self) -> bool:
+        """Whether its answer is a character at each moment of a sound (CTC)."""
+        return self.answer == "character"
+
+    @property
     def chooses_words(self) -> bool:
         """Whether its answer is a word of its tokenizer's vocabulary."""
         return self.answer in ("next token", "masked word")
@@ -136,7 +160,7 @@ class Task:
     @property
     def has_labels(self) -> bool:
         """Whether its answer is one of the labels, or tags, that its configuration names."""
-        return self.answer in ("label", "labels", "value", "detection", "tag", "next sentence")
+        return self.answer in _LABELLED
 
     @property
     def description(self) -> str:
@@ -149,8 +173,8 @@ class Task:
         return HEADS[self.answer].targets
 
 
-def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any) -> Task:
-    """The task of a model with these processors; either may be None."""
+def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any, feature_extractor: Any = None) -> Task:
+    """The task of a model with these processors; each may be None."""
     takes = set(inspect.signature(model.forward).parameters)
     sees: Literal["picture", "regions"] | None = "picture" if image_processor is not None else None
     if takes & set(REGION_INPUTS):
@@ -161,7 +185,8 @@ def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any) -> Task:
     has_decoder = writes and bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
     row = FAMILIES.get(getattr(getattr(model, "config", None), "model_type", ""))
     in_text = writes and sees == "picture" and row is not None and row.sight is not None
-    return Task(sees, tokenizer is not None, answer, has_decoder, in_text)
+    hears = feature_extractor is not None
+    return Task(sees, tokenizer is not None and not hears, answer, has_decoder, in_text, hears)
 
 
 def answer_of_class(name: str) -> Answer | None:
@@ -175,7 +200,7 @@ def _answer(model: nn.Module, sees: str | None) -> Answer:
     answer = answer_of_class(type(unwrapped(model)).__name__) if is_from_transformers else "label"
     if sees == "picture" and hasattr(model, "logit_scale"):
         return "similarity"
-    if answer is None or (sees is not None and answer != "detection"):  # a question about a picture has labels
+    if answer is None or (sees is not None and answer not in _OF_PICTURES):  # a question about a picture has labels
         answer = "label"
     config = config_of(model)
     if answer != "label" or config is None:

@@ -9,11 +9,10 @@ from PIL import Image, ImageDraw
 from rich.style import Style
 from rich.text import Text
 
-from whyformer.inputs.layouts import Boxes, Patches
+from whyformer.inputs.layouts import Boxes, Patches, PictureLayout
 from whyformer.render.canvas import WHITE
 from whyformer.render.colour import RGB, ink, score_scale
 from whyformer.render.heat import (
-    PictureLayout,
     display_layout,
     heat_picture,
     leading_regions,
@@ -103,7 +102,7 @@ def _patch_rows(part: Part, layout: Patches) -> list[list[str]]:
     size = _size(right - left, bottom - top)
     strength = score_scale(part.scores).strength(part.scores).reshape(layout.rows, layout.columns)
     picture = Image.fromarray(strength.astype(np.float32)).resize(size, Image.Resampling.BILINEAR)
-    rows = [list(map(_shade, row)) for row in np.asarray(picture).tolist()]
+    rows = [list(map(shade, row)) for row in np.asarray(picture).tolist()]
     if layout.outline is not None:
         across, down = size[0] / (right - left), size[1] / (bottom - top)
         x, y, end, lowest = layout.outline
@@ -125,7 +124,7 @@ def _region_rows(part: Part, layout: Boxes) -> list[list[str]]:
     """The picture with its regions, the strongest ones numbered."""
     small = resize_layout(layout, _size(*layout.image.size))
     strength, inside = spread_scores(small, score_scale(part.scores).strength(part.scores))
-    rows = [list(map(_shade, row)) for row in strength.tolist()]
+    rows = [list(map(shade, row)) for row in strength.tolist()]
     for row, column in np.argwhere(inside).tolist():
         rows[row][column] = rows[row][column].replace(" ", WEAK)
     for (row, column), digit in _numbers(part, small).items():
@@ -147,7 +146,8 @@ def _numbers(part: Part, layout: PictureLayout) -> dict[tuple[int, int], str]:
             assert_never(unknown)
 
 
-def _shade(strength: float) -> str:
+def shade(strength: float) -> str:
+    """A character as dark as a score is strong, another kind for one that speaks against."""
     shades = FOR if strength >= 0 else AGAINST
     return shades[min(len(shades) - 1, int(abs(strength) * len(shades)))]
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 from PIL import Image
 
-from whyformer.inputs.layouts import Box, Boxes, Patches, WordPieces
+from whyformer.inputs.layouts import Box, Boxes, Patches, PictureLayout
 from whyformer.render.colour import Scale, score_scale
 from whyformer.render.marks import draw_frame, draw_line, draw_numbers, edges
 
@@ -25,7 +25,6 @@ CUT_OFF, BETWEEN_REGIONS, THIN_LINE = 0.4, 0.6, 0.5
 GREY_LUMA = np.array([0.2126, 0.7152, 0.0722])
 # Regions that are numbered: so many at most, none weaker than this share of the strongest.
 MOST_NUMBERED, LEAST_NUMBERED = 3, 0.1
-PictureLayout = Patches | Boxes
 
 
 def rgb_picture(image: Image.Image) -> Image.Image:
@@ -101,7 +100,7 @@ def blend(grey: np.ndarray, strength: np.ndarray, scale: Scale, most_opaque: flo
 
 def picture_layout(part: Part) -> PictureLayout:
     """The layout of a part that lies on a picture."""
-    if isinstance(part.layout, WordPieces):
+    if not isinstance(part.layout, (Patches, Boxes)):
         raise ValueError(f"Only patches and regions lie on a picture; this part is {part.layout.summary}.")
     return part.layout
 

@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, assert_never
 import numpy as np
 from PIL import Image
 
-from whyformer.inputs.layouts import Boxes, Patches, WordPieces
+from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPieces
 from whyformer.render import canvas
 from whyformer.render.canvas import Chip
 from whyformer.render.colour import rgb, score_scale
 from whyformer.render.fonts import missing_characters, text_width
 from whyformer.render.heat import REGION_OPACITY, display_side, heat_bar, original, overlay
+from whyformer.render.sound import sound_picture
 from whyformer.render.text import (
     Span,
     Units,
@@ -37,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = ["continuation_figure", "explanation_figure", "grid", "legend", "overlay"]
 
 WIDTH, LARGEST_SIDE, CELL, ROW_TITLE, MARGIN = 1280, 628, 400, 180, 32
+SOUNDS = (Frames, Spectrogram)  # which are drawn as wide as the sheet, one under the other
 CELLS_PER_LINE = 4  # of a comparison, which is then narrow enough for a screen and a page
 # Parts side by side: smaller pictures, and words only where a column is wide enough to read.
 SIDE_BESIDE, LEAST_COLUMN, GUTTER = 400, 280, 48
@@ -103,7 +105,7 @@ def check_grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[st
 def row_original(row: Sequence[Explanation | None], longest_side: int) -> Image.Image | None:
     """The picture that a row of explanations is about, where it has one."""
     layouts = (part.layout for cell in row if cell for part in cell.parts.values())
-    return next((original(layout, longest_side) for layout in layouts if not isinstance(layout, WordPieces)), None)
+    return next((original(layout, longest_side) for layout in layouts if isinstance(layout, (Patches, Boxes))), None)
 
 
 def _wrap(cells: Sequence[Image.Image]) -> Image.Image:
@@ -115,8 +117,13 @@ def _wrap(cells: Sequence[Image.Image]) -> Image.Image:
 
 def _token_row(explanation: Explanation, units: Units) -> Image.Image:
     width = WIDTH - ROW_TITLE - 24
-    texts = [_text(part, width, 20, units, most_lines=12) for _, part in captioned_parts(explanation)]
-    return canvas.side_by_side([_heading(explanation.answer, ROW_TITLE), canvas.stack(texts)])
+    bodies = [
+        _text(part, width, 20, units, most_lines=12)
+        if isinstance(part.layout, WordPieces)
+        else _part_figure("", part, width, SIDE_BESIDE, units)
+        for _, part in captioned_parts(explanation)
+    ]
+    return canvas.side_by_side([_heading(explanation.answer, ROW_TITLE), canvas.stack(bodies)])
 
 
 def _parts_figure(parts: Sequence[tuple[str, Part]], units: Units) -> Image.Image:
@@ -125,7 +132,7 @@ def _parts_figure(parts: Sequence[tuple[str, Part]], units: Units) -> Image.Imag
     texts = sum(isinstance(part.layout, WordPieces) for _, part in parts)
     pictures = sum(2 * SIDE_BESIDE + 24 for _, part in parts if not isinstance(part.layout, WordPieces))
     column = (WIDTH - pictures - GUTTER * (len(parts) - 1)) // max(1, texts)
-    if len(parts) == 1 or column < LEAST_COLUMN:
+    if len(parts) == 1 or column < LEAST_COLUMN or any(isinstance(part.layout, SOUNDS) for _, part in parts):
         return under
     beside = canvas.side_by_side([_part_figure(*part, column, SIDE_BESIDE, units) for part in parts], gap=GUTTER)
     return min(beside, under, key=lambda picture: picture.height)
@@ -136,6 +143,8 @@ def _part_figure(caption: str, part: Part, width: int, largest_side: int, units:
         case Patches() | Boxes():
             side = display_side(part.layout, largest_side)
             body = canvas.side_by_side([original(part.layout, side), overlay(part, longest_side=side)])
+        case Frames() | Spectrogram():
+            body = sound_picture(part, max(width, LARGEST_SIDE))
         case WordPieces():
             body = _text(part, width, 24, units, most_lines=400)
         case unknown:
@@ -148,6 +157,8 @@ def _part_cell(caption: str, part: Part, units: Units) -> Image.Image:
     match part.layout:
         case Patches() | Boxes():
             body = overlay(part, longest_side=CELL)
+        case Frames() | Spectrogram():
+            body = sound_picture(part, CELL)
         case WordPieces():
             body = _text(part, CELL, 17, units, most_lines=40)
         case unknown:
@@ -174,11 +185,11 @@ def _font_advice(explanation: Explanation) -> list[str]:
 def _bar(part: Part, width: int) -> np.ndarray:
     scale = score_scale(part.scores)
     match part.layout:
-        case Patches():
+        case Patches() | Spectrogram():
             return heat_bar(scale, width)
         case Boxes():
             return heat_bar(scale, width, REGION_OPACITY)
-        case WordPieces():
+        case WordPieces() | Frames():
             strength = np.linspace(-1 if scale.is_diverging else 0, 1, width) * (scale.high > 0)
             return scale.colours(strength, "light")
         case unknown:

@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from whyformer.extras import extra
-from whyformer.inputs.layouts import WordPieces
+from whyformer.inputs.layouts import Frames, Spectrogram, WordPieces
 from whyformer.render.colour import score_scale
 from whyformer.render.heat import overlay
+from whyformer.render.sound import sound_picture
 from whyformer.render.text import one_line, token_names, visible
 
 if TYPE_CHECKING:
@@ -17,15 +18,17 @@ if TYPE_CHECKING:
     from whyformer.results.part import Part
 
 MOST_BARS = 20
+SOUND_WIDTH = 960
 
 
 def plot_part(part: Part, title: str, ax: Any = None) -> Any:
-    """The overlay of a picture, or bars for the strongest words of a text, on a matplotlib axis, which is returned."""
+    """A heated picture or sound, or bars for the strongest words of a text, on a matplotlib axis, which is returned."""
     ax = _axis(ax)
     if isinstance(part.layout, WordPieces):
         _plot_words(part, ax)
     else:
-        ax.imshow(np.asarray(overlay(part)))
+        is_sound = isinstance(part.layout, (Frames, Spectrogram))
+        ax.imshow(np.asarray(sound_picture(part, SOUND_WIDTH) if is_sound else overlay(part)))
         ax.set_axis_off()
     ax.set_title(_literal(title))
     return ax

@@ -14,10 +14,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from whyformer.inputs.layouts import Boxes, Patches, WordPieces
-from whyformer.render.cells import half_blocks, region_list, shade_key, shades, style
+from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPieces
+from whyformer.render.cells import PLAIN_WIDTH, half_blocks, region_list, shade_key, shades, style
 from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.heat import strongest_first
+from whyformer.render.sound import coloured_sound, moment_lines, sound_lines
 from whyformer.render.text import Units, captioned_parts, number, one_line, spans, token_names
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
     from whyformer.results.part import Part, Word
 
-PICTURE_WIDTH, MOST_CHARACTERS, MOST_WORDS, MOST_TOKENS = 64, 2400, 10, 4
+PICTURE_WIDTH, MOST_CHARACTERS, MOST_WORDS, MOST_TOKENS, MOST_MOMENTS = 64, 2400, 10, 4, 5
 # Of a text with more words than these, a reader needs to be told where a word stands.
 LONG_TEXT = 40
 # Parts stand side by side on a screen this wide.
@@ -139,6 +140,8 @@ def _plain_part(part: Part) -> list[str]:
             return [*shades(part), shade_key(part)]
         case Boxes():
             return [*shades(part), shade_key(part), *region_list(part)]
+        case Frames() | Spectrogram():
+            return [*sound_lines(part, PLAIN_WIDTH), shade_key(part), *moment_lines(part, MOST_MOMENTS)]
         case WordPieces():
             return _word_lines(part)
         case unknown:
@@ -151,6 +154,9 @@ def _coloured_part(part: Part, width: int, units: Units) -> list[Text]:
             return [*half_blocks(part, min(width, PICTURE_WIDTH)), _range_line(part)]
         case Boxes():
             return [*half_blocks(part, min(width, PICTURE_WIDTH)), *map(Text, region_list(part)), _range_line(part)]
+        case Frames() | Spectrogram():
+            strongest = map(Text, moment_lines(part, MOST_MOMENTS))
+            return [*coloured_sound(part, min(width, PICTURE_WIDTH)), *strongest, _range_line(part)]
         case WordPieces():
             texts = [_coloured_text(part, segment, units) for segment in range(len(part.layout.texts))]
             is_cut = any(len(text) > MOST_CHARACTERS for text in part.layout.texts)

@@ -110,9 +110,13 @@ def invisible_tokens(part: Part) -> list[ScoredToken]:
 
 
 def token_names(part: Part) -> list[str]:
-    """What each token is called where it stands alone: its characters, or the vocabulary's name without markers."""
-    layout = _word_pieces(part)
-    return [_token_name(layout, index) for index in range(layout.size)]
+    """What each token is called where it stands alone: its characters, the vocabulary's name, or its place."""
+    layout = part.layout
+    return (
+        [_token_name(layout, index) for index in range(layout.size)]
+        if isinstance(layout, WordPieces)
+        else [*layout.tokens]
+    )
 
 
 def region_ranking(part: Part) -> str:

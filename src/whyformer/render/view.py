@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, assert_never
 
 from PIL import Image
 
-from whyformer.inputs.layouts import Boxes, Patches, WordPieces
+from whyformer.inputs.layouts import Boxes, Frames, Patches, PictureLayout, Spectrogram, WordPieces
 from whyformer.render.colour import Scale, score_scale
-from whyformer.render.heat import PictureLayout, display_side, original, overlay, strongest_first
+from whyformer.render.heat import display_side, original, overlay, strongest_first
 from whyformer.render.shades import BarGround, bar_shade, token_shade
+from whyformer.render.sound import sound_picture
 from whyformer.render.text import (
     Span,
     Units,
@@ -48,12 +49,15 @@ class SpanView:
 
 @dataclass(frozen=True)
 class PictureView:
-    """The two pictures as addresses, what the second shows, and the scores of its numbered regions."""
+    """The two pictures as addresses, what the second shows, and the scores of its numbered regions.
+
+    A sound has one picture, which lies across the page.
+    """
 
     original: str
     overlay: str
     description: str
-    ranking: str
+    ranking: str = ""
 
 
 @dataclass(frozen=True)
@@ -135,6 +139,9 @@ def _part_view(caption: str, part: Part, largest_side: int, units: Units) -> Par
         case Patches() | Boxes():
             ground: BarGround = "regions" if isinstance(part.layout, Boxes) else "photo"
             return PartView(caption, _legend(part, ground), picture=_picture(part, part.layout, largest_side))
+        case Frames() | Spectrogram():
+            ground = "page" if isinstance(part.layout, Frames) else "photo"
+            return PartView(caption, _legend(part, ground), picture=_sound(part, 2 * largest_side))
         case WordPieces():
             scale = score_scale(part.scores)
             texts = (spans(part, segment, units) for segment in range(len(part.layout.texts)))
@@ -151,13 +158,20 @@ def _part_view(caption: str, part: Part, largest_side: int, units: Units) -> Par
 
 def _picture(part: Part, layout: PictureLayout, largest_side: int) -> PictureView:
     side = display_side(layout, largest_side)
-    strongest = [f"strongest at {part.tokens[token]}" for token in strongest_first(part.scores)[:1]]
     return PictureView(
         original=data_uri(original(layout, side)),
         overlay=data_uri(overlay(part, longest_side=side)),
-        description=", ".join(["Heat map on the image", *strongest]),
+        description=f"Heat map on the image{_strongest(part)}",
         ranking=region_ranking(part),
     )
+
+
+def _sound(part: Part, width: int) -> PictureView:
+    return PictureView("", data_uri(sound_picture(part, width)), f"Scores on the sound{_strongest(part)}")
+
+
+def _strongest(part: Part) -> str:
+    return "".join(f", strongest at {part.tokens[token]}" for token in strongest_first(part.scores)[:1])
 
 
 def _span_view(span: Span, scale: Scale) -> SpanView:

@@ -277,7 +277,7 @@ class Continuation:
     def _part_name(self, part: str | None) -> str:
         """The part's name checked; without one, the first."""
         first = next(iter(self.explanations[0].parts))
-        known = ("source", "target") if first == "source" else (first,)
+        known = (first, "target") if first in ("source", "audio") else (first,)
         if part is not None and part not in known:
             raise WhyformerError(f"No part named {part!r}. Known: {', '.join(known)}.")
         return part or first

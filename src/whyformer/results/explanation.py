@@ -12,7 +12,7 @@ import numpy as np
 from PIL import Image
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.layouts import WordPieces
+from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.render import html, image, terminal
 from whyformer.render.plot import plot_part
 from whyformer.render.show import Where, show
@@ -120,8 +120,8 @@ class Explanation:
 
         Args:
             k: How many at most.
-            by: What is ranked: "word", "token", "patch" or "region". If None, words of texts, and what pictures consist
-                of.
+            by: What is ranked: "word", "token", "patch", "region" or "frame". If None, words of texts, and what
+                pictures and sounds consist of.
             part: The name of the part that is ranked. If None, all parts that have such units, together.
 
         Returns:
@@ -162,7 +162,7 @@ class Explanation:
         """
         if part is not None:
             return self._part_named(part).heatmap()
-        pictures = {name: one for name, one in self.parts.items() if not isinstance(one.layout, WordPieces)}
+        pictures = {name: one for name, one in self.parts.items() if isinstance(one.layout, (Patches, Boxes))}
         if len(pictures) > 1:
             raise WhyformerError(_several(pictures, "heatmap()"))
         (one,) = (pictures or dict([next(iter(self.parts.items()))])).values()
@@ -239,7 +239,8 @@ class Explanation:
 
         Returns:
             target, probability, method, model, options, notes, completeness, and by name the parts: layout, tokens,
-            scores, and where the tokens are (rows, columns, box; boxes; or texts, segments, offsets).
+            scores, and where the tokens are (rows, columns, box; boxes; texts, segments, offsets; or of a sound rate,
+            first, step).
 
         Example:
             >>> import whyformer
@@ -255,8 +256,8 @@ class Explanation:
 
         Returns:
             A DataFrame with the columns part, token, score and, by what the parts are, row and column (counted from 1),
-            left, top, right and bottom (pixels), segment, start and end (characters). Target, method and model are in
-            its `attrs`.
+            left, top, right and bottom (pixels), segment, start and end (characters), from_second, to_second,
+            from_hertz and to_hertz. Target, method and model are in its `attrs`.
 
         Raises:
             WhyformerError: If pandas is missing.

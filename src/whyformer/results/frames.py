@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, assert_never
 
 from whyformer.extras import extra
-from whyformer.inputs.layouts import Boxes, Layout, Patches, WordPieces
+from whyformer.inputs.layouts import Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.response import Response
@@ -67,7 +67,7 @@ def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
 
 
 def _places(layout: Layout) -> Iterator[dict[str, Any]]:
-    """Where each token is: row and column of a patch (from 1, as its name says), edges of a region, characters."""
+    """Where each token is: row and column of a patch (from 1), edges of a region, characters, times."""
     match layout:
         case Patches(rows=rows, columns=columns):
             for index in range(rows * columns):
@@ -78,5 +78,12 @@ def _places(layout: Layout) -> Iterator[dict[str, Any]]:
         case WordPieces(segments=segments, offsets=offsets):
             for segment, (start, end) in zip(segments, offsets, strict=True):
                 yield {"segment": segment, "start": start, "end": end}
+        case Frames(spans=spans):
+            for since, until in spans:
+                yield {"from_second": since, "to_second": until}
+        case Spectrogram(spans=spans, bands=bands):
+            for low, high in bands:
+                for since, until in spans:
+                    yield {"from_second": since, "to_second": until, "from_hertz": low, "to_hertz": high}
         case unknown:
             assert_never(unknown)

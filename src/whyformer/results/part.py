@@ -10,13 +10,13 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from whyformer.errors import WhyformerError, check_choice
-from whyformer.inputs.layouts import Boxes, Layout, Patches, WordPieces
+from whyformer.inputs.layouts import Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
 from whyformer.inputs.words import tokens_by_word
 from whyformer.render.heat import pixel_scores
 from whyformer.render.text import strongest, token_names
 
 Aggregate = Literal["max", "sum"]
-By = Literal["word", "token", "patch", "region"]
+By = Literal["word", "token", "patch", "region", "frame"]
 
 _AGGREGATES: dict[str, Callable[[list[float]], float]] = {"max": strongest, "sum": math.fsum}
 
@@ -72,7 +72,8 @@ class Part:
     """One stream of an input: where its tokens are, and a score for each.
 
     Args:
-        layout: Where the tokens are: patches or regions of a picture, or word pieces of a text.
+        layout: Where the tokens are: patches or regions of a picture, word pieces of a text, or when: frames or cells
+            of a sound.
         scores: A float array with a finite score for each token.
 
     Raises:
@@ -141,8 +142,8 @@ class Part:
 
         Args:
             k: How many at most.
-            by: What is ranked: "word" or "token" of a text, "patch" or "region" of a picture ("token" means the same
-                there). If None, words of a text, else what the picture consists of.
+            by: What is ranked: "word" or "token" of a text, "patch" or "region" of a picture, "frame" or "patch" of a
+                sound ("token" means the same there). If None, words of a text, else what the part consists of.
             name: The part's name, for the records.
 
         Returns:
@@ -180,7 +181,7 @@ class Part:
             preprocessing, or between regions) are NaN. Where regions overlap, the strongest counts.
 
         Raises:
-            WhyformerError: If the part is a text.
+            WhyformerError: If the part is a text or a sound.
 
         Example:
             >>> import whyformer
@@ -189,9 +190,9 @@ class Part:
             >>> part.heatmap().shape
             (40, 60)
         """
-        if isinstance(self.layout, WordPieces):
+        if not isinstance(self.layout, (Patches, Boxes)):
             raise WhyformerError(
-                f"Only a picture has a heat map; this part is {self.layout.summary}. Use words() or top()."
+                f"Only a picture has a heat map; this part is {self.layout.summary}. Use {_others(self.layout)}."
             )
         return pixel_scores(self.layout, self.scores)
 
@@ -207,10 +208,16 @@ def units_of(layout: Layout) -> tuple[By, ...]:
     match layout:
         case WordPieces():
             return "word", "token"
-        case Patches():
+        case Patches() | Spectrogram():
             return "patch", "token"
+        case Frames():
+            return "frame", "token"
         case Boxes():
             return "region", "token"
+
+
+def _others(layout: Layout) -> str:
+    return "words() or top()" if isinstance(layout, WordPieces) else "scores or top()"
 
 
 def strongest_items(items: list[TopItem], k: int) -> list[TopItem]:

@@ -10,7 +10,8 @@ import numpy as np
 from PIL import Image
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
+from whyformer.inputs.layouts import Box, Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
+from whyformer.inputs.sound import Sound
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
@@ -20,7 +21,7 @@ Field = TypeVar("Field")
 
 
 def explanation_dict(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as numbers, strings, lists and dicts, as JSON holds them; pixels are left out."""
+    """The explanation as numbers, strings, lists and dicts, as JSON holds them; pixels and samples are left out."""
     return {
         "target": explanation.target,
         "probability": None if explanation.probability is None else float(explanation.probability),
@@ -57,6 +58,12 @@ def _layout_dict(layout: Layout) -> dict[str, Any]:
                 "segments": list(map(int, segments)),
                 "offsets": pairs,
             }
+        case Frames(sound=sound, count=count, first=first, step=step):
+            times = {"rate": sound.rate, "first": float(first), "step": float(step)}
+            return {"layout": "frames", "count": int(count), **times}
+        case Spectrogram(sound=sound, columns=columns, first=first, step=step, edges=edges):
+            times = {"rate": sound.rate, "first": float(first), "step": float(step)}
+            return {"layout": "spectrogram", "columns": int(columns), **times, "edges": list(map(float, edges))}
         case unknown:
             assert_never(unknown)
 
@@ -70,7 +77,7 @@ def as_json(value: Any) -> Any:
 
 
 def read_explanation(document: Any) -> Explanation:
-    """The explanation of a document, in whose parts `scores` is an array and `image` a picture; every field checked."""
+    """The explanation of a document, in whose parts `scores` (and `samples`) are arrays and `image` a picture."""
     parts = read_field(document, "parts", read_mapping)
     return Explanation(
         parts={
@@ -108,6 +115,13 @@ def _read_layout(part: Any) -> Layout:
                 segments=tuple(read_field(part, "segments", read_list_of(read_integer))),
                 offsets=tuple(read_field(part, "offsets", read_list_of(read_offsets))),
             )
+        case "frames" | "spectrogram" as kind:
+            sound = Sound(read_field(part, "samples", _array), read_field(part, "rate", read_integer))
+            first, step = read_field(part, "first", read_number), read_field(part, "step", read_number)
+            if kind == "frames":
+                return Frames(sound, read_field(part, "count", read_integer), first, step)
+            edges = tuple(read_field(part, "edges", read_list_of(read_number)))
+            return Spectrogram(sound, read_field(part, "columns", read_integer), first, step, edges)
         case unknown:
             raise WhyformerError(f"no layout is named {unknown!r}")
 

@@ -109,7 +109,8 @@ def _npz(result: Result) -> bytes:
 
     def store_part(part: Part) -> dict[str, Any]:
         images = {name: store(np.array(picture)) for name, picture in _pictures(part)}
-        return {**images, "scores": store(part.scores)}
+        samples = {name: store(values) for name, values in _samples(part)}
+        return {**images, **samples, "scores": store(part.scores)}
 
     document = _document(result, store_part)
     if isinstance(result, Response):
@@ -139,7 +140,14 @@ def _pack_explanation(explanation: Explanation, pack: Callable[[Part], dict[str,
 
 def _inline_part(part: Part) -> dict[str, Any]:
     images = {name: base64.b64encode(png(picture)).decode() for name, picture in _pictures(part)}
-    return {**images, "dtype": part.scores.dtype.name}
+    samples = {name: base64.b64encode(values.astype("<f4").tobytes()).decode() for name, values in _samples(part)}
+    return {**images, **samples, "dtype": part.scores.dtype.name}
+
+
+def _samples(part: Part) -> Iterator[tuple[str, np.ndarray]]:
+    sound = getattr(part.layout, "sound", None)
+    if sound is not None:
+        yield "samples", sound.samples
 
 
 def _pictures(part: Part) -> Iterator[tuple[str, Image.Image]]:
@@ -157,7 +165,8 @@ def _from_npz(content: bytes) -> Result:
 
         def unpack(part: Mapping[str, Any]) -> dict[str, Any]:
             images = {"image": Image.fromarray(arrays[part["image"]])} if "image" in part else {}
-            return {**part, **images, "scores": arrays[part["scores"]]}
+            samples = {"samples": arrays[part["samples"]]} if "samples" in part else {}
+            return {**part, **images, **samples, "scores": arrays[part["scores"]]}
 
         document = json.loads(arrays["metadata"].item())
         if isinstance(document, dict) and document.get("format") == RESPONSE:
@@ -206,15 +215,26 @@ def _unpack_inline(part: Mapping[str, Any]) -> dict[str, Any]:
     if not isinstance(scores, list) or any(type(score) not in (int, float) for score in scores):
         raise WhyformerError(f"its scores are {scores!r:.60}, not a list of numbers")
     images = {"image": _inline_picture(part["image"])} if "image" in part else {}
-    return {**part, **images, "scores": np.array(scores, dtype=part["dtype"])}
+    samples = {"samples": _inline_samples(part["samples"])} if "samples" in part else {}
+    return {**part, **images, **samples, "scores": np.array(scores, dtype=part["dtype"])}
+
+
+def _inline_samples(stored: str) -> np.ndarray:
+    content = _inline_bytes(stored, "sound")
+    if len(content) % 4:
+        raise WhyformerError(f"its sound has {len(content)} bytes, not four for each sample")
+    return np.frombuffer(content, "<f4").astype(np.float32)
+
+
+def _inline_bytes(stored: str, name: str) -> bytes:
+    try:
+        return base64.b64decode(stored, validate=True)
+    except (binascii.Error, TypeError, ValueError) as error:
+        raise WhyformerError(f"its {name} is not base64 ({error})") from error
 
 
 def _inline_picture(stored: str) -> Image.Image:
-    try:
-        content = base64.b64decode(stored, validate=True)
-    except (binascii.Error, TypeError, ValueError) as error:
-        raise WhyformerError(f"its image is not base64 ({error})") from error
-    with open_image(io.BytesIO(content), formats=("PNG",)) as picture:
+    with open_image(io.BytesIO(_inline_bytes(stored, "image")), formats=("PNG",)) as picture:
         return Image.fromarray(np.array(picture))
 
 

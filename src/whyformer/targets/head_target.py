@@ -23,7 +23,7 @@ RowScore = Callable[[Any, int], Tensor]  # of the model's output and the number 
 class HeadTarget:
     """A target of one encoded example: the score of its row of the output, its name and probability.
 
-    `notes` are what to know of how it was chosen.
+    `notes` are what to know of how it was chosen, `query` is the object query of a detector that is asked.
     """
 
     encoded: EncodedExample
@@ -31,6 +31,7 @@ class HeadTarget:
     name: str
     probability: float | None = None
     notes: tuple[str, ...] = ()
+    query: int | None = None
 
 
 @dataclass(frozen=True)
@@ -52,13 +53,24 @@ def sum_of(terms: Sequence[Term]) -> RowScore:
     return score
 
 
+@dataclass(frozen=True)
+class BatchScore:
+    """The score of a batch of definite targets, in their order, and the object queries that are asked, if any."""
+
+    targets: Sequence[HeadTarget]
+
+    @property
+    def place(self) -> Tensor | None:
+        queries = [target.query for target in self.targets if target.query is not None]
+        return torch.tensor(queries) if queries else None
+
+    def __call__(self, output: Any) -> ExampleScores:
+        return torch.stack([target.score(output, row) for row, target in enumerate(self.targets)])
+
+
 def score_of(targets: Sequence[HeadTarget]) -> Score:
     """The score of a batch of them, in their order."""
-
-    def score(output: Any) -> ExampleScores:
-        return torch.stack([target.score(output, row) for row, target in enumerate(targets)])
-
-    return score
+    return BatchScore(targets)
 
 
 @torch.no_grad()

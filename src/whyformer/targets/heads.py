@@ -16,6 +16,7 @@ from whyformer.models.task import Answer
 from whyformer.targets.answer_spans import span_target
 from whyformer.targets.candidates import all_candidates, candidate_target, choice_target, is_zero_shot
 from whyformer.targets.embeddings import similarity_target
+from whyformer.targets.findings import finding_target
 from whyformer.targets.head_target import HeadTarget
 from whyformer.targets.pairs import pair_target
 from whyformer.targets.resolve import object_probabilities
@@ -39,7 +40,7 @@ DEFINITE: Mapping[Answer, Definite] = {
 
 def is_asked_of_examples(loaded_model: LoadedModel, examples: Sequence[Any]) -> bool:
     """Whether the examples must be read before it is definite what is asked of them."""
-    return loaded_model.task.answer in DEFINITE or any(_is_zero_shot(loaded_model, one) for one in examples)
+    return any(_definite(loaded_model, one) is not None for one in examples)
 
 
 def head_targets(
@@ -50,17 +51,22 @@ def head_targets(
     each = one_each(target, len(examples))
     targets = []
     for number, (example, label) in enumerate(zip(examples, each, strict=True)):
-        if isinstance(label, Detection):
+        if isinstance(label, Detection) and not loaded_model.task.detects:
             raise WhyformerError("A detection is a target for detectors: give a label, or 'predicted'.")
         if isinstance(label, PlacedLabel) and loaded_model.task.answer not in ("tag", "masked word", "span"):
             raise WhyformerError(f"{loaded_model.name} answers at one place: give {loaded_model.task.targets}.")
-        definite = DEFINITE.get(loaded_model.task.answer)
+        definite = _definite(loaded_model, example)
         if definite is None:
-            if not _is_zero_shot(loaded_model, example):
-                raise WhyformerError("Examples with candidate labels and without them cannot be explained together.")
-            definite = candidate_target
+            raise WhyformerError("Examples with candidate labels and without them cannot be explained together.")
         targets += definite(loaded_model, number, example, label, truncate=truncate)
     return targets
+
+
+def _definite(loaded_model: LoadedModel, example: Any) -> Definite | None:
+    """How a target of this example becomes definite; None where it is so already."""
+    if _finds_texts(loaded_model):
+        return finding_target
+    return candidate_target if _is_zero_shot(loaded_model, example) else DEFINITE.get(loaded_model.task.answer)
 
 
 def every_target(loaded_model: LoadedModel, example: Any, *, truncate: bool) -> list[Any]:
@@ -73,6 +79,8 @@ def every_target(loaded_model: LoadedModel, example: Any, *, truncate: bool) -> 
             return list(mask_targets(loaded_model, example, truncate=truncate))
         case "choice" | "similarity" if _has_several(example):
             return list(all_candidates(example))
+        case "detection" if _finds_texts(loaded_model):
+            return list(all_candidates(example)) if _has_several(example) else ["predicted"]
         case "label" if _is_zero_shot(loaded_model, example):
             return list(all_candidates(example))
         case "labels" | "detection" | "value":
@@ -95,9 +103,13 @@ def _labels_of_example(loaded_model: LoadedModel, example: Any, *, truncate: boo
     return [label for label, share in enumerate(logits.sigmoid().tolist()) if share >= LIKELY]
 
 
+def _finds_texts(loaded_model: LoadedModel) -> bool:
+    return loaded_model.task.detects and loaded_model.task.reads_text
+
+
 def _is_zero_shot(loaded_model: LoadedModel, example: Any) -> bool:
-    reads_only = loaded_model.task.sees is None and loaded_model.task.answer == "label"
-    return reads_only and is_zero_shot(example)
+    reads_only = loaded_model.task.reads_text and loaded_model.task.sees is None
+    return reads_only and loaded_model.task.answer == "label" and is_zero_shot(example)
 
 
 def _has_several(example: Any) -> bool:

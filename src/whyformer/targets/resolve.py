@@ -11,10 +11,15 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
+from whyformer.targets.areas import resolve_area, segments
+from whyformer.targets.moments import moment_of, spells
 from whyformer.targets.scores import (
     Contrast,
     Detection,
     Label,
+    Moment,
+    Pixel,
+    Region,
     Score,
     Target,
     all_logits,
@@ -54,13 +59,24 @@ def resolve_target(
     """
     if callable(target):
         return _resolve_score(target, output)
-    if hasattr(output, "text_embeds") and hasattr(output, "image_embeds"):
+    if segments(output):
+        score, indices, names = resolve_area(target, output, labels)
+        return ResolvedTarget(score, (None,) * len(indices), names)
+    if isinstance(target, (Pixel, Region)):
+        raise WhyformerError("A pixel or a region is a target for models that segment: give a label, or 'predicted'.")
+    finds = hasattr(output, "pred_boxes")
+    if hasattr(output, "text_embeds") and hasattr(output, "image_embeds") and not finds:
         return _resolve_similarity(target, output, model)
     logits = all_logits(output)
     if logits is not None and not bool(torch.isfinite(logits).all()):
         raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
-    if logits is not None and logits.dim() == 3 and hasattr(output, "pred_boxes"):
-        return _resolve_detection(target, logits, labels)
+    if logits is not None and logits.dim() == 3 and finds:
+        return _resolve_detection(target, logits, {0: "text"} if "input_ids" in inputs else labels)
+    if logits is not None and logits.dim() == 3 and spells(model):
+        label, place = moment_of(target, logits, labels, model)
+        return _resolve_choice(label, logits_of(output, place), labels, place)
+    if isinstance(target, Moment):
+        raise WhyformerError("A moment is a target for models that spell a sound (CTC): give a label, or 'predicted'.")
     if logits is not None and logits.dim() == 3 and getattr(model, "can_generate", bool)():
         return _resolve_label(target, output, labels, last_tokens(logits, inputs))
     return _resolve_label(target, output, labels, None)
@@ -86,11 +102,15 @@ def _resolve_detection(target: Target, logits: Tensor, labels: Mapping[int, str]
     """The object query that found the label best, or found anything best."""
     batch, queries, _ = logits.shape
     is_sole, shares = not has_no_object(logits, labels), object_probabilities(logits, labels)
-    if isinstance(target, Detection):
-        if not 0 <= target.query < queries:
-            raise WhyformerError(f"No object query {target.query}: this model has {queries}, 0 to {queries - 1}.")
-        place = torch.full((batch,), target.query, device=logits.device)
-        label: Any = target.label
+    several = list(target) if isinstance(target, (list, tuple)) else [target] * batch
+    detections = [one for one in several if isinstance(one, Detection)]
+    label: Any
+    if len(detections) == batch:
+        wrong = next((one.query for one in detections if not 0 <= one.query < queries), None)
+        if wrong is not None:
+            raise WhyformerError(f"No object query {wrong}: this model has {queries}, 0 to {queries - 1}.")
+        place = torch.tensor([one.query for one in detections], device=logits.device)
+        label = [one.label for one in detections]
     else:
         label = target.label if isinstance(target, Contrast) else target
         place = _best_queries(label, shares, labels)
@@ -187,4 +207,4 @@ def _resolve_score(target: Score, output: Any) -> ResolvedTarget:
     if not isinstance(scores, Tensor) or scores.dim() != 1 or not bool(torch.isfinite(scores).all()):
         raise WhyformerError(f"A target that is a score gives one finite number per example, not {scores!r:.60}.")
     name = getattr(target, "__name__", "").strip("<>") or "score"
-    return ResolvedTarget(target, (None,) * len(scores), (name,) * len(scores))
+    return ResolvedTarget(target, (None,) * len(scores), (name,) * len(scores), getattr(target, "place", None))

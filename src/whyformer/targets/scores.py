@@ -41,8 +41,71 @@ class PlacedLabel:
     label: Label | Contrast = "predicted"
 
 
+@dataclass(frozen=True)
+class Moment:
+    """What a model that spells a sound hears at a moment: `label`, or its likeliest character there.
+
+    `rate` is how many samples a second the model hears; `explain` knows it.
+    """
+
+    seconds: float
+    label: Label = "predicted"
+    rate: int = 16_000
+
+
+@dataclass(frozen=True)
+class Pixel:
+    """Why a model that segments sees `label` at a point of the picture.
+
+    Args:
+        x: How far from the left, as a share of the picture's width.
+        y: How far from the top, as a share of its height.
+        label: The name or index of a label; "predicted" for what it sees there.
+
+    Raises:
+        WhyformerError: If the point lies outside the picture.
+
+    Example:
+        >>> whyformer.Pixel(0.5, 0.9, "road").label
+        'road'
+    """
+
+    x: float
+    y: float
+    label: Label = "predicted"
+
+    def __post_init__(self) -> None:
+        if not (0 <= self.x <= 1 and 0 <= self.y <= 1):
+            raise WhyformerError(f"A pixel is given as shares of width and height, 0 to 1, not ({self.x}, {self.y}).")
+
+
+@dataclass(frozen=True)
+class Region:
+    """Why a model that segments sees `label` in a region: wherever it sees it, or in a box of the picture.
+
+    Args:
+        label: The name or index of a label; "predicted" for the one that takes up most of the picture.
+        box: Left, top, right and bottom as shares of the picture's width and height.
+
+    Raises:
+        WhyformerError: If the box has no area.
+
+    Example:
+        >>> whyformer.Region("road", box=(0, 0.5, 1, 1)).box
+        (0, 0.5, 1, 1)
+    """
+
+    label: Label = "predicted"
+    box: tuple[float, float, float, float] | None = None
+
+    def __post_init__(self) -> None:
+        if self.box is not None and not (self.box[0] < self.box[2] and self.box[1] < self.box[3]):
+            raise WhyformerError(f"A box is (left, top, right, bottom) as shares of the picture, not {self.box}.")
+
+
 # One target for all examples, or a sequence with one each.
-Target = Label | Contrast | Detection | PlacedLabel | Score | Sequence[Label | Contrast | PlacedLabel]
+PlacedTarget = PlacedLabel | Moment | Pixel | Region
+Target = Label | Contrast | Detection | PlacedTarget | Score | Sequence[Label | Contrast | PlacedLabel]
 
 
 def contrast(label: Label, other: Label) -> Contrast:
@@ -98,6 +161,23 @@ def at(place: str | int | range, label: Label | Contrast = "predicted") -> Place
         PlacedLabel(place='Paris', label='B-LOC')
     """
     return PlacedLabel(place, label)
+
+
+def moment(seconds: float, label: Label = "predicted") -> Moment:
+    """The target "why is `label` heard at this moment", for models that spell a sound (CTC).
+
+    Args:
+        seconds: When, from the beginning of the sound on.
+        label: The name or index of a character; "predicted" for the likeliest at that moment.
+
+    Returns:
+        A target for `explain` and `attribute`.
+
+    Example:
+        >>> whyformer.moment(1.5, "E").label
+        'E'
+    """
+    return Moment(seconds, label)
 
 
 def logit(index: int | Tensor, place: Tensor | None = None) -> Score:
@@ -201,7 +281,7 @@ def logits_of(output: Any, place: Tensor | None = None) -> Logits:
 
 def all_logits(output: Any) -> Tensor | None:
     """The logits by whatever name: [batch, label], or [batch, place, label] for every token or object query."""
-    for name in ("logits", "question_answering_score"):
+    for name in ("logits", "question_answering_score", "itm_score"):
         logits = getattr(output, name, None)
         if isinstance(logits, Tensor):
             return logits

@@ -20,11 +20,12 @@ from whyformer.propagation.mode import Backward, PropagationMode, backward_mode,
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
 from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, NoStack, find_blocks, way_back
-from whyformer.tracing.checks import check_model, check_records, has_records
+from whyformer.tracing.checks import check_model, check_records, check_texts, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.gradients import HiddenGradient, gradients_or_none, last_gradient
 from whyformer.tracing.graph import Graph, ends_of
 from whyformer.tracing.kernels import KEPT
+from whyformer.tracing.moves import completed
 from whyformer.tracing.question import Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
@@ -82,6 +83,7 @@ def trace(
     """
     model = unwrapped(model)
     check_model(model, reads)
+    check_texts(model, inputs)
     with torch.inference_mode(False):
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
         family = family_of(model, inputs)
@@ -180,6 +182,7 @@ def _run(
     as_they_are = scaled_inputs(question, streams, torch.ones(1), "zero", leaves)
     with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
         output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
+    recorder.taps = [completed(tap) for tap in recorder.taps]
     if not with_leaves:  # what reads the inputs themselves needs no map of them
         check_records(question.model, recorder, question.batch, question.family, question.words)
     return output, leaves
@@ -269,6 +272,8 @@ def _with_gradients(
         by_number = last_gradient(score, recorder.taps, question.batch, question.backward, keep=reads.has_relevance)
     else:
         wanted = _last_of_each(records) if reads.is_last else records
+        if reads.is_last and question.bridge is not None:  # the decoder's: what the tower's would cost nobody reads
+            wanted = [record for record in wanted if record.query_stream == question.family.stream]
         taps = [recorder.taps[record.operation - first] for record in wanted]
         parts = gradients_or_none(score, taps, question.batch, question.backward, keep=reads.has_relevance)
         known = dict(zip((record.operation - first for record in wanted), parts, strict=True))

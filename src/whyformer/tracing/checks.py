@@ -5,9 +5,10 @@ from __future__ import annotations
 import torch
 from torch import nn
 
+from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.families import FAMILIES, ROW_TO_WRITE, Family
-from whyformer.models.structure import config_of, layers_of
+from whyformer.models.structure import config_of, is_detector, layers_of
 from whyformer.models.weights import hidden_layer, passes_gradients
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
@@ -40,10 +41,10 @@ def check_model(model: object, reads: Reads) -> None:
         )
     if any(parameter.is_meta for parameter in model.parameters()) and not _is_offloaded(model):
         raise UnsupportedModel(f"{name} is on the meta device, without weights: load it on a real one (cpu, cuda).")
-    if any("DeformableAttention" in type(module).__name__ for module in model.modules()):
+    if reads.relevances != "none" and any("DeformableAttention" in type(m).__name__ for m in model.modules()):
         raise UnsupportedModel(
-            f"{name} reads its image at a few points of its own choosing (deformable attention): there "
-            "is no map to follow. DetrForObjectDetection and ConditionalDetrForObjectDetection have one."
+            f"{name} reads its image at a few points of its own choosing (deformable attention), whose map is none of "
+            "its tensors and has no relevance: generic_attention follows it, lrp goes on to the pixels."
         )
     row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
     if getattr(config_of(model), "is_encoder_decoder", False) and not (row and row.attention):
@@ -51,6 +52,15 @@ def check_model(model: object, reads: Reads) -> None:
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):
         raise UnsupportedModel(f"{kernel} attention cannot be seen: load the model with attn_implementation='sdpa'.")
+
+
+def check_texts(model: nn.Module, inputs: Inputs) -> None:
+    """Refuse several texts for a picture in which a detector is told to find them: each is a question of its own."""
+    images, texts = inputs.get("pixel_values"), inputs.get("input_ids")
+    if is_detector(model) and images is not None and texts is not None and len(images) != len(texts):
+        raise WhyformerError(
+            f"{len(images)} images and {len(texts)} texts: give a text for each image. explain takes lists of texts."
+        )
 
 
 def _is_offloaded(model: nn.Module) -> bool:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
 from torch import nn
 from torch.overrides import TorchFunctionMode
 
 from whyformer.models.weights import is_lending_weights
+from whyformer.tracing.draws import even_choice
 
 Function = Callable[..., Any]
 
@@ -21,6 +23,8 @@ class Frozen(TorchFunctionMode):
     ) -> Any:
         if is_lending_weights():
             return func(*args, **(kwargs or {}))
+        if func is torch.multinomial and (choice := even_choice(args, kwargs or {})) is not None:
+            return choice
         return func(*plain(args), **plain_values(kwargs or {}))
 
 

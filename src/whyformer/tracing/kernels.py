@@ -277,11 +277,3 @@ def _kept(mask: Tensor) -> Tensor:
 
 def _both(mask: Tensor, kept: Tensor) -> Tensor:
     return mask & kept if mask.dtype == torch.bool else mask.masked_fill(~kept, -math.inf)
-
-
-def drawn_by_lot(name: str) -> UnsupportedModel:
-    """The error of a model whose tokens have no places of their own."""
-    return UnsupportedModel(
-        f"The model draws by lot which token stands where (torch.{name}), anew at every pass: a score would be of no "
-        "token in particular."
-    )

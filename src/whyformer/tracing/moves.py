@@ -9,14 +9,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.tracing.tags import Mixed, Move, Normed, Projection, Tag, Weights, Written
+from whyformer.errors import UnsupportedModel
+from whyformer.models.weights import module_here
+from whyformer.tracing.tags import Branch, Mixed, Move, Normed, Projection, Tag, Tap, Weights, Written
 
 # Moves that change the order of axes.
 SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
+# Moves that put tokens elsewhere, or others beside them.
+PUTTING = frozenset("roll pad".split())
 
 
 def moved(tag: Tag | None, name: str, args: tuple[Any, ...]) -> Tag | None:
     """The tag after a move: swapped axes matter to what is written, and undo what a map is."""
+    if name in PUTTING:
+        return _put_elsewhere(tag, args[0])
     if name not in SWAPPING:
         return tag
     if isinstance(tag, Written):
@@ -31,7 +37,7 @@ def _swaps_first_axes(name: str, args: tuple[Any, ...]) -> bool:
     return True
 
 
-def put_elsewhere(tag: Tag | None, tensor: Tensor) -> Tag | None:
+def _put_elsewhere(tag: Tag | None, tensor: Tensor) -> Tag | None:
     """The tag after a roll or a padding, which leave each token's channels as they are."""
     if isinstance(tag, Projection) and tag.state is not None:
         return Normed(tag.state, origin=tensor)
@@ -70,3 +76,31 @@ def tag_of_all(parts: Any, tag_of: Callable[[Any], Tag | None]) -> Tag | None:
     for other in mixed[1:]:  # what becomes of all of them is noted at the first
         other.tap.first = mixed[0].tap
     return mixed[0]
+
+
+def completed(tap: Tap) -> Tap:
+    """A tap with what became of what it mixed, where that was noted at another."""
+    if tap.first is None:
+        return tap
+    noted = "output_weight output_parameter output_module readers heads_in_order tokens_first output_scale output"
+    others = (*noted.split(), "query_state", "state_is_swapped", "sum")
+    return replace(tap, **{name: getattr(tap.first, name) for name in others})
+
+
+def projected(tag: Mixed, source: Tensor, parameter: Tensor, weight: Tensor, output: Tensor | None) -> Written | Branch:
+    """What a linear layer makes of mixed values: the first is their output projection, others may be its adapter."""
+    tap = tag.tap
+    tap.readers += 1
+    if tap.readers > 1:
+        return Branch(tap, weight)
+    tap.output_parameter, tap.output_weight, tap.output_module = parameter, weight, module_here()
+    tap.output = None if output is None else output.detach().clone()
+    if tag.values is not None:
+        tap.compare_order(tag.values, source.reshape(-1, source.shape[-1]))
+    return Written(tap)
+
+
+def check_fits(shape: torch.Size, batch: int) -> None:
+    """Refuse maps whose heads and examples share an axis, and which are not as many for each example."""
+    if shape[0] % batch:
+        raise UnsupportedModel(f"An attention map of shape {tuple(shape)} does not fit {batch} examples.")

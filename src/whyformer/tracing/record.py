@@ -13,6 +13,7 @@ from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, Positions, State, Tok
 from whyformer.errors import WhyformerError
 from whyformer.models.joined import MapTokens
 from whyformer.tracing.kernels import Attention
+from whyformer.tracing.sampling import SampledAttention
 
 # The entries of a map, of all examples and heads, that are made at once where it is not kept.
 TILE = 2**27
@@ -64,7 +65,7 @@ class KeptGradient:
 class FoldedGradient:
     """The gradient of a map that was not kept, made from that of the values it mixed."""
 
-    attention: Attention
+    attention: Attention | SampledAttention
     of_mixed: Values
 
     def __call__(self) -> AttentionMap:
@@ -78,9 +79,11 @@ class FoldedGradient:
         return self.of_mixed.abs().amax(dim=(1, 3)) > 0
 
 
-def gradient_source(source: Tensor | Attention, of_probe: Tensor, batch: int, share: float) -> GradientSource:
+def gradient_source(
+    source: Tensor | Attention | SampledAttention, of_probe: Tensor, batch: int, share: float
+) -> GradientSource:
     """The gradient of a map, from that of itself or from its share of that of the values it mixed."""
-    if isinstance(source, Attention):
+    if not isinstance(source, Tensor):
         return FoldedGradient(source, of_probe if share == 1 else of_probe * share)
     return KeptGradient(by_head(of_probe, batch))
 
@@ -210,7 +213,9 @@ class AttentionRecord:
 
     @property
     def is_attended(self) -> TokenMask:
-        """Which keys any query attends to."""
+        """Which keys any query attends to, or could where it samples points."""
+        if isinstance(self.source, SampledAttention):
+            return self.source.is_token
         parts = [tile.map.sum(dim=(HEAD, QUERY)) for _, tile in self.tiles()]
         sums = torch.stack(parts).sum(dim=0)
         return (sums if self.tokens is None else self.tokens.to_keys(sums[:, None])[:, 0]) > 0

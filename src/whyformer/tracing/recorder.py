@@ -13,20 +13,23 @@ from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer.axes import HEAD, by_head
-from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.models.weights import is_lending_weights, module_here, plain_weight, readable_weights
+from whyformer.errors import WhyformerError
+from whyformer.models.weights import is_lending_weights, plain_weight, readable_weights
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
-from whyformer.tracing.frozen import gradient_in_order, plain, plain_values
+from whyformer.tracing.draws import drawn
+from whyformer.tracing.frozen import Function, gradient_in_order, plain, plain_values
 from whyformer.tracing.fused import is_faster_on_chip
-from whyformer.tracing.kernels import KEPT, Attention, drawn_by_lot
-from whyformer.tracing.moves import mixes, moved, part_of, put_elsewhere, repeating, tag_of_all
+from whyformer.tracing.kernels import KEPT, Attention
+from whyformer.tracing.moves import PUTTING, check_fits, mixes, moved, part_of, projected, repeating, tag_of_all
+from whyformer.tracing.sampling import SampledAttention, sampled, value_tag
 from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
     Branch,
     Cast,
     Mixed,
     Projection,
+    Sampled,
     Scores,
     Spread,
     Tag,
@@ -37,8 +40,6 @@ from whyformer.tracing.tags import (
     may_be_state,
     with_adapter,
 )
-
-Function = Callable[..., Any]
 
 
 class Recorder(TorchFunctionMode):
@@ -84,9 +85,7 @@ class Recorder(TorchFunctionMode):
         """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
         has_graph = self._graph and self._start == 0
         with torch.inference_mode(False), torch.set_grad_enabled(has_graph), readable_weights(model), self._mode, self:
-            output = model(*args, **kwargs)
-        self.taps = [tap.completed() for tap in self.taps]
-        return output
+            return model(*args, **kwargs)
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -110,16 +109,15 @@ class Recorder(TorchFunctionMode):
         if name in KEEPING:
             is_cast = self._states and tag is None and isinstance(result, Tensor) and result is not args[0]
             self._carry(Cast(args[0]) if is_cast else tag, result)
-        elif name in MOVING:
+        elif name in MOVING or name in PUTTING:
             self._carry(moved(tag, name, args), result, lambda x: func(x, *constants[1:], **kwargs))
-        elif name in ("roll", "pad"):
-            self._carry(put_elsewhere(tag, args[0]), result)
         elif name == "cat" and (tag := tag_of_all(constants[0], self._tag)) is not None:
             self._carry(tag, result)
         elif name == "rsqrt" or (name == "pow" and type(constants[1]) is float and constants[1] < 0):
             self._set(result, Spread())
         else:
-            self._set(result, Scores() if name == "baddbmm" else self._scores(args))
+            tag = sampled(name, args, self._tag) if name in ("grid_sample", "stack") else self._scores(args)
+            self._set(result, Scores() if name == "baddbmm" else tag)
         return result
 
     def _tag(self, x: Any) -> Tag | None:
@@ -197,6 +195,18 @@ class Recorder(TorchFunctionMode):
         self._record(weights, value, result, probe=weights)
         return result
 
+    def _sum(self, func: Function, args: Any, kwargs: Any) -> Any:
+        result, tag = func(*plain(args), **plain_values(kwargs)), self._tag(args[0])
+        if not isinstance(tag, Sampled) or tag.weights is None:
+            self._set(result, self._scores(args))
+            return result
+        attention = SampledAttention.of(tag, self._batch)
+        mixed = self._with_probe(result.unflatten(0, (self._batch, -1)).mT)
+        self._record(attention, attention.value, mixed, probe=mixed, value_tag=value_tag(tag, self._batch))
+        moved_back = mixed.mT.flatten(0, 1)
+        self._carry(self._tag(mixed), moved_back)
+        return moved_back
+
     def _for_each_head(self, value: Any, weights: Tensor) -> Any:
         """The values once for each head of the map, where all heads read the same ones; einsum names its axes."""
         if not isinstance(value, Tensor) or value.dim() != 4 or value.shape[1] == weights.shape[1]:
@@ -221,7 +231,7 @@ class Recorder(TorchFunctionMode):
             return kernels.multi_head_attention(*args, **kwargs)
 
     def _drawn(self, func: Function, args: Any, kwargs: Any) -> Any:
-        raise drawn_by_lot(func.__name__)
+        return drawn(func, args, kwargs)
 
     def _with_probe(self, x: Tensor) -> Tensor:
         """A map, or the values it mixed, as a tensor whose gradient can be taken."""
@@ -233,7 +243,7 @@ class Recorder(TorchFunctionMode):
 
     def _record(
         self,
-        weights: Tensor | Attention,
+        weights: Tensor | Attention | SampledAttention,
         value: Tensor,
         mixed: Tensor,
         *,
@@ -244,10 +254,8 @@ class Recorder(TorchFunctionMode):
         if self.seen <= self._start:
             return
         is_folded = len(weights.shape) == 3 and self._batch > 1  # heads or examples first: compared later
-        if is_folded and weights.shape[0] % self._batch:
-            raise UnsupportedModel(
-                f"An attention map of shape {tuple(weights.shape)} does not fit {self._batch} examples."
-            )
+        if is_folded:
+            check_fits(weights.shape, self._batch)
         if isinstance(weights, Tensor) and self._merge_heads:
             precise = torch.promote_types(weights.dtype, torch.float32)
             weights = by_head(weights, self._batch).mean(HEAD, keepdim=True, dtype=precise)
@@ -278,16 +286,7 @@ class Recorder(TorchFunctionMode):
         if isinstance(tag, Cast):
             source = tag.source
         if isinstance(tag, Mixed):
-            tag.tap.readers += 1
-            if tag.tap.readers == 1:
-                tag.tap.output_parameter, tag.tap.output_weight = parameter, weight
-                tag.tap.output_module = module_here()
-                tag.tap.output = result.detach().clone() if self._edges else None
-                self._set(result, Written(tag.tap))
-                if tag.values is not None:
-                    tag.tap.compare_order(tag.values, source.reshape(-1, source.shape[-1]))
-            else:
-                self._set(result, Branch(tag.tap, weight))
+            self._set(result, projected(tag, source, parameter, weight, result if self._edges else None))
         elif isinstance(tag, Branch):
             self._set(result, replace(tag, weight=weight @ tag.weight))
         elif self._states:
@@ -327,7 +326,7 @@ class Recorder(TorchFunctionMode):
         return result
 
     def _scale(self, func: Function, args: Any, kwargs: Any) -> Any:
-        tag: Tag | None = self._scores(args)
+        tag: Tag | None = self._scores(args) or sampled("mul", args, self._tag)
         for tensor, factor in (args[:2], args[1::-1]) if len(args) > 1 else ():
             tag = scaled(self._tag(tensor), tensor, factor, self._tag(factor), self._batch) or tag
         result = func(*plain(args), **plain_values(kwargs))
@@ -340,6 +339,7 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
         "scaled_dot_product_attention": Recorder._fused,
         "multi_head_attention_forward": Recorder._packed,
         "softmax": Recorder._softmax,
+        "sum": Recorder._sum,
     }
     | dict.fromkeys(["matmul", "__matmul__", "bmm", "einsum"], Recorder._product)
     | dict.fromkeys(["multinomial", "randperm"], Recorder._drawn)

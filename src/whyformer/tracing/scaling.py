@@ -39,8 +39,9 @@ class Leaf:
         """What the input's values have, summed over channels: a score for every pixel, frame or token."""
         if self.by_patch is not None:
             return self.by_patch(x.detach())
-        scores = x.detach().sum(dim=channel_axis(stream))
-        return scores.flatten(1) if stream == "pixels" else scores
+        axis = channel_axis(stream)
+        scores = x.detach() if axis is None else x.detach().sum(dim=axis)
+        return scores.flatten(1)
 
 
 @contextmanager
@@ -58,6 +59,8 @@ def scaled_inputs(
     """
     inputs = repeat_inputs(question.inputs, len(scales), question.batch)
     by_example = scales.repeat_interleave(question.batch)
+    if question.family.is_one_stack:  # whatever it was made of
+        streams = [stream.name for stream in question.family.streams]
     scaled = [stream for stream in question.family.streams if stream.name in streams and stream.scaled != NOTHING]
     names: dict[nn.Module, list[str]] = {}
     paths: dict[nn.Module, str] = {}

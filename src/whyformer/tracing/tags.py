@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,9 @@ from whyformer.axes import QUERY, AttentionMap, State, TokenScores, Values, by_h
 from whyformer.models.joined import Tokens, in_order
 from whyformer.tracing.kernels import Attention
 
+if TYPE_CHECKING:
+    from whyformer.tracing.sampling import SampledAttention
+
 Move = Callable[[Tensor], Tensor]
 
 
@@ -19,7 +23,7 @@ Move = Callable[[Tensor], Tensor]
 class Tap:
     """What the recorder has seen so far of one attention operation."""
 
-    map: Tensor | Attention
+    map: Tensor | Attention | SampledAttention
     is_folded: bool
     probe: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
     value: Tensor | None = None
@@ -39,17 +43,9 @@ class Tap:
         None  # of attention run in parts (a packed sequence): the one at which all is noted that follows
     )
 
-    def completed(self) -> Tap:
-        """With what became of what it mixed, where that was noted at another."""
-        if self.first is None:
-            return self
-        noted = "output_weight output_parameter output_module readers heads_in_order tokens_first output_scale output"
-        others = (*noted.split(), "query_state", "state_is_swapped", "sum")
-        return replace(self, **{name: getattr(self.first, name) for name in others})
-
-    def attention(self, batch: int) -> AttentionMap | Attention:
+    def attention(self, batch: int) -> AttentionMap | Attention | SampledAttention:
         """The map with its own head axis, or what makes it."""
-        return self.map if isinstance(self.map, Attention) else by_head(self.map.detach(), batch)
+        return by_head(self.map.detach(), batch) if isinstance(self.map, Tensor) else self.map
 
     def compare_order(self, values: Values, rows: Tensor) -> None:
         """Whether heads lie side by side in W_o's input, and tokens before examples; nobody waits for it here."""
@@ -308,6 +304,16 @@ class Spread:
 
 
 @dataclass(frozen=True)
+class Sampled:
+    """Values sampled at points of feature maps (deformable attention), once they are weighed with their weights."""
+
+    levels: tuple[Tensor, ...]
+    grids: tuple[Tensor, ...]
+    source: Tag | None  # where the values come from
+    weights: Tensor | None = None
+
+
+@dataclass(frozen=True)
 class Transposed:
     """The transpose of a weight."""
 
@@ -320,7 +326,7 @@ class Transposed:
         return cls(parameter) if is_transpose else None
 
 
-Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Cast | Spread | Transposed
+Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Cast | Spread | Sampled | Transposed
 
 
 def may_be_state(tag: Tag | None) -> bool:

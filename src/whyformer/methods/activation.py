@@ -1,0 +1,78 @@
+"""Methods that read what a decoder would say at each of its positions."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+from whyformer.axes import StreamScores
+from whyformer.errors import UnsupportedModel
+from whyformer.methods.registry import picture_method
+from whyformer.models.bridges import Bridge
+from whyformer.targets.scores import all_logits
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.trace import Trace
+
+WINDOW = 3  # patches on a side, of the rank filter
+
+
+@picture_method("tam", reads=Reads(maps="last"))
+def tam(trace: Trace) -> StreamScores:
+    """The answer's token as it would be said at each picture position, less what earlier words explain (TAM, 2025).
+
+    a_j = max(0, logit_c at j) for the token c; I = Σ_i w_i a⁽ⁱ⁾ over the words before it, w_i their share of a; the map
+    is max(0, a − x I), x = ⟨a, I⟩ / ⟨I, I⟩, then filtered by rank in windows of 3×3 features.
+    """
+    bridge, logits, inputs = trace.question.bridge, all_logits(trace.output), trace.question.inputs
+    if bridge is None or logits is None or logits.shape[:2] != inputs["input_ids"].shape:
+        raise UnsupportedModel(
+            "tam reads the logits at every position of a decoder that is shown pictures: give a picture with the text, "
+            "and ask about the next token by explain or attribute."
+        )
+    if any(index is None for index in trace.target.indices):
+        raise UnsupportedModel("tam is about a token: give one as target, or 'predicted'.")
+    is_picture, scores = bridge.is_placeholder, torch.zeros_like(trace.mask, dtype=logits.dtype)
+    for example, token in enumerate(trace.target.indices):
+        active, ids = logits[example].detach().clamp(min=0), inputs["input_ids"][example]
+        words = trace.mask[example] & ~is_picture[example]
+        earlier = words & (ids != token)
+        own = active[:, token]
+        scores[example] = own * words
+        picture = is_picture[example]
+        interference = active[picture][:, ids[earlier]] @ own[earlier]  # Σ_i w_i a⁽ⁱ⁾, but for a factor
+        scores[example, picture] = without(own[picture], interference)
+    return {trace.readout.stream: _filtered(scores, bridge)}
+
+
+def without(activation: Tensor, interference: Tensor) -> Tensor:
+    """max(0, a − x I), x the least-squares share of the interference in the activation."""
+    size = interference @ interference
+    share = (activation @ interference) / size.where(size > 0, 1.0)
+    return (activation - share * interference).clamp(min=0)
+
+
+def _filtered(scores: Tensor, bridge: Bridge) -> Tensor:
+    """The scores with those of each picture's features filtered on their own grid."""
+    filtered = scores.clone()
+    for one in bridge.pictures:
+        places = bridge.placeholders[one.feature : one.feature + len(one.seen.sources)]
+        for grid in one.seen.grids:
+            numbers = grid.first + grid.stride * torch.arange(grid.rows)[:, None] + torch.arange(grid.columns)
+            example, position = places[numbers.flatten()].unbind(dim=1)
+            values = scores[example, position].reshape(grid.rows, grid.columns)
+            filtered[example, position] = rank_filter(values).flatten()
+    return filtered
+
+
+def rank_filter(values: Tensor) -> Tensor:
+    """In each window its values by rank, weighted by a Gaussian about the median whose σ is their relative spread."""
+    edge = WINDOW // 2
+    padding = "reflect" if min(values.shape) > edge else "replicate"
+    padded = F.pad(values[None, None], (edge,) * 4, mode=padding)[0, 0]
+    ranked = padded.unfold(0, WINDOW, 1).unfold(1, WINDOW, 1).flatten(2).sort(dim=-1).values
+    mean, spread = ranked.mean(dim=-1, keepdim=True), ranked.std(dim=-1, keepdim=True, correction=0)
+    rank = torch.arange(WINDOW**2, device=values.device) - WINDOW**2 // 2
+    sigma = (spread / mean.where(mean > 0, 1.0)).clamp(min=1e-6)  # equal values: the median
+    weights = (-(rank**2) / (2 * sigma**2)).softmax(dim=-1)
+    return (ranked * weights).sum(dim=-1).where(mean[..., 0] > 0, 0.0)

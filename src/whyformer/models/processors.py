@@ -1,0 +1,53 @@
+"""What turns examples into a model's inputs: its tokenizer, image processor or feature extractor."""
+
+from __future__ import annotations
+
+import inspect
+from typing import Any
+
+import transformers
+from torch import nn
+
+from whyformer.errors import WhyformerError
+from whyformer.models.modalities import SOUND_INPUTS
+
+WRITERS = ("ForCTC", "ForConditionalGeneration")  # what hears and writes has a tokenizer too
+
+
+def processor_of(model: nn.Module, place: str, **how: bool) -> Any:
+    """The processor that belongs to a model, from the model's own folder or hub id."""
+    takes = inspect.signature(model.forward).parameters
+    if any(name in takes for name in SOUND_INPUTS):
+        writes = type(model).__name__.endswith(WRITERS)
+        reader = transformers.AutoProcessor if writes else transformers.AutoFeatureExtractor
+        return reader.from_pretrained(place, **how)
+    if "pixel_values" in takes and "input_ids" in takes:
+        return transformers.AutoProcessor.from_pretrained(place, **how)
+    if "pixel_values" in takes:
+        return transformers.AutoImageProcessor.from_pretrained(place, **how)
+    return transformers.AutoTokenizer.from_pretrained(place, **how)
+
+
+def check_processor(processor: Any) -> None:
+    """Refuse what processes neither pictures nor texts nor sounds."""
+    kinds = ("image_mean", "model_max_length", "tokenizer", "sampling_rate")
+    if not any(hasattr(processor, kind) for kind in kinds):
+        raise WhyformerError(
+            f"processor={processor!r:.40} is no tokenizer and no image processor: "
+            "transformers.AutoProcessor.from_pretrained gives a model's own."
+        )
+
+
+def check_vocabulary(model: Any, processor: Any, name: str) -> None:
+    """Without its files a tokenizer is made all the same, and knows no word; one of another model knows too many."""
+    processor = getattr(processor, "tokenizer", processor)
+    words = getattr(processor, "vocab_size", None)
+    if words is None:
+        return
+    if words <= len(processor.all_special_ids):
+        raise WhyformerError(f"{name!r} has no tokenizer files: save its tokenizer there too (tokenizer.json).")
+    known = getattr(model.config.get_text_config(), "vocab_size", None)
+    if isinstance(known, int) and words > known:
+        raise WhyformerError(
+            f"The tokenizer of {name!r} has {words} word pieces, its model only {known}: save the model's own there."
+        )

@@ -1,0 +1,103 @@
+"""Models that segment a picture: which pixel of it, or which region, and what it is called there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import ExampleScores
+from whyformer.errors import WhyformerError
+from whyformer.targets.scores import Contrast, Pixel, Region, Score, label_index, label_name, one_each
+
+Named = tuple[Score, tuple[int, ...], tuple[str, ...]]
+
+
+def segments(output: Any) -> bool:
+    """Whether the output has an answer for each pixel: logits [example, label, row, column], or masks of queries."""
+    logits = getattr(output, "logits", None)
+    has_logits = isinstance(logits, Tensor) and logits.dim() == 4
+    return has_logits or isinstance(getattr(output, "masks_queries_logits", None), Tensor)
+
+
+def pixel_logits(output: Any) -> Tensor:
+    """What a model gives each label at each pixel of its own grid [example, label, row, column].
+
+    Of a model of queries it is the logarithm of the sum over the queries of their probability of the label times that
+    of the pixel, as such models put their masks together.
+    """
+    if isinstance(getattr(output, "masks_queries_logits", None), Tensor):
+        shares = output.class_queries_logits.softmax(dim=-1)[..., :-1]
+        masks = output.masks_queries_logits.sigmoid()
+        return torch.einsum("bql,bqrc->blrc", shares, masks).clamp(min=torch.finfo(masks.dtype).tiny).log()
+    logits: Tensor = output.logits
+    return logits
+
+
+def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> Named:
+    """The score of a pixel or a region, and the label of each example.
+
+    A label by itself, or "predicted", is the region where the model sees it, "predicted" the label of the largest.
+    """
+    logits = pixel_logits(output).detach()
+    batch, count, *size = logits.shape
+    if isinstance(target, Contrast):
+        raise WhyformerError("A model that segments is asked about one label at a time, not about two of them.")
+    label = target.label if isinstance(target, (Pixel, Region)) else target
+    seen = logits.argmax(dim=1)
+    if isinstance(target, Pixel):
+        row, column = place_of(target, (size[0], size[1]))
+        best = seen[:, row, column].tolist()
+    else:
+        best = [int(part.flatten().bincount(minlength=count).argmax()) for part in seen]
+    indices = tuple(
+        best[number] if one == "predicted" else label_index(one, labels, count)
+        for number, one in enumerate(one_each(label, batch))
+    )
+    if isinstance(target, Pixel):
+        inside = torch.zeros_like(seen, dtype=torch.bool)
+        inside[:, row, column] = True
+    else:
+        chosen = torch.tensor(indices, device=seen.device)[:, None, None]
+        inside = _within(target if isinstance(target, Region) else Region(), seen == chosen, indices, labels)
+    return _mean_logit(torch.tensor(indices), inside), indices, tuple(label_name(index, labels) for index in indices)
+
+
+def place_of(pixel: Pixel, size: tuple[int, int]) -> tuple[int, int]:
+    """Row and column of a pixel in a grid of this size; it is given as shares of the picture's width and height."""
+    rows, columns = size
+    return min(rows - 1, math.floor(pixel.y * rows)), min(columns - 1, math.floor(pixel.x * columns))
+
+
+def _within(area: Region, seen: Tensor, indices: tuple[int, ...], labels: Mapping[int, str]) -> Tensor:
+    """Where the label is seen, and lies in the box if there is one; all of the box where it is not seen there."""
+    rows, columns = seen.shape[1:]
+    box = torch.ones(rows, columns, dtype=torch.bool, device=seen.device)
+    if area.box is not None:
+        left, top, right, bottom = area.box
+        down = (torch.arange(rows, device=seen.device) + 0.5) / rows
+        across = (torch.arange(columns, device=seen.device) + 0.5) / columns
+        box = ((top <= down) & (down < bottom))[:, None] & ((left <= across) & (across < right))
+        if not bool(box.any()):
+            raise WhyformerError(f"box={area.box}: no pixel of the model's {rows}×{columns} lies in it.")
+        return box.expand_as(seen)
+    missing = next((index for index, part in zip(indices, seen, strict=True) if not bool(part.any())), None)
+    if missing is not None:
+        raise WhyformerError(
+            f"{label_name(missing, labels)!r} is seen nowhere in this picture: ask about a pixel or a box of it."
+        )
+    return seen
+
+
+def _mean_logit(indices: Tensor, inside: Tensor) -> Score:
+    def score(output: Any) -> ExampleScores:
+        logits = pixel_logits(output)
+        rows = logits[torch.arange(len(logits), device=logits.device), indices.to(logits.device)]
+        within = inside.to(rows)
+        mean: ExampleScores = (rows * within).sum(dim=(1, 2)) / within.sum(dim=(1, 2))
+        return mean
+
+    return score

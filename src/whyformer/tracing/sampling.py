@@ -1,0 +1,112 @@
+"""Deformable attention: values sampled between the tokens of feature maps, as the sparse map that it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from whyformer.axes import AttentionMap, Positions, TokenMask, Values
+from whyformer.tracing.tags import Projection, Sampled, Tag
+
+Points = Float[Tensor, "batch head query point 2"]
+
+
+def sampled(name: str, args: tuple[Any, ...], tag_of: Callable[[Any], Tag | None]) -> Sampled | None:
+    """The tag of values sampled from feature maps, put side by side, and weighed: what a sum over points then mixes."""
+    if name == "grid_sample":
+        return Sampled((args[0],), (args[1].detach(),), tag_of(args[0]))
+    if name == "stack":
+        parts = [tag for tag in map(tag_of, args[0]) if isinstance(tag, Sampled)]
+        if not parts or len(parts) < len(args[0]):
+            return None
+        levels, grids = (tuple(x for part in parts for x in getattr(part, name)) for name in ("levels", "grids"))
+        return Sampled(levels, grids, parts[0].source)
+    tags = [tag_of(x) for x in args[:2]]
+    for tag, factor in zip(tags, args[1::-1], strict=False):
+        if isinstance(tag, Sampled) and isinstance(factor, Tensor) and factor.dim() == 4:
+            return replace(tag, weights=factor.detach())
+    return None
+
+
+@dataclass(frozen=True)
+class SampledAttention:
+    """Attention to a few points of feature maps; called, it makes its map: weight of a point × bilinear weights."""
+
+    points: Points  # in the pixels of their feature map
+    weights: Float[Tensor, "batch head query point"]
+    sizes: tuple[tuple[int, int], ...]  # height and width of each feature map, whose points follow each other
+    value: Values
+
+    @classmethod
+    def of(cls, tag: Sampled, batch: int) -> SampledAttention:
+        """The attention of samples that are weighed, [example · head, …] each."""
+        assert tag.weights is not None
+        sizes = tuple((level.shape[-2], level.shape[-1]) for level in tag.levels)
+        # PyTorch's grid has −1 and 1 at the outer edges of the outermost pixels.
+        grids = zip(tag.grids, sizes, strict=True)
+        points = [((grid + 1) * grid.new_tensor((width, height)) - 1) / 2 for grid, (height, width) in grids]
+        by_head = (batch, -1)
+        return cls(
+            torch.cat(points, dim=-2).unflatten(0, by_head),
+            tag.weights[:, 0].unflatten(0, by_head),
+            sizes,
+            torch.cat([level.detach().flatten(2).mT for level in tag.levels], dim=1).unflatten(0, by_head),
+        )
+
+    @property
+    def shape(self) -> torch.Size:
+        """The shape of its map."""
+        return torch.Size((*self.weights.shape[:3], self.value.shape[2]))
+
+    @property
+    def is_token(self) -> TokenMask:
+        """Which keys have a value: the model sets those of padding to 0."""
+        return self.value.ne(0).any(dim=3).any(dim=1)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.value.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.value.device
+
+    def __call__(self) -> AttentionMap:
+        dense = self.weights.new_zeros(self.shape)
+        count, first = self.weights.shape[-1] // len(self.sizes), 0
+        for level, (height, width) in enumerate(self.sizes):
+            here = slice(level * count, (level + 1) * count)
+            points, weights = self.points[..., here, :], self.weights[..., here]
+            corner = points.floor()
+            for step in ((0, 0), (0, 1), (1, 0), (1, 1)):
+                x, y = (corner + corner.new_tensor(step)).unbind(dim=-1)
+                near = (1 - (points - torch.stack([x, y], dim=-1)).abs()).prod(dim=-1)
+                is_inside = (x >= 0) & (x < width) & (y >= 0) & (y < height)
+                token = first + (y * width + x).where(is_inside, 0).long()
+                dense = dense.scatter_add(-1, token, (weights * near).where(is_inside, 0))
+            first += height * width
+        return dense.masked_fill(~self.is_token[:, None, None], 0.0).to(self.dtype)
+
+    def pick(self, rows: slice | Positions) -> SampledAttention:
+        """The same for some of its queries alone: a run of them, or for each example those at some positions."""
+        if isinstance(rows, slice):
+            return replace(self, points=self.points[:, :, rows], weights=self.weights[:, :, rows])
+        points = self.points.take_along_dim(rows[:, None, :, None, None], dim=2)
+        return replace(self, points=points, weights=self.weights.take_along_dim(rows[:, None, :, None], dim=2))
+
+    def gradient(self, of_mixed: Values) -> AttentionMap:
+        """The gradient of its map, from that of the mixed values."""
+        return of_mixed @ self.value.mT.to(of_mixed)
+
+
+def value_tag(tag: Sampled, batch: int) -> Projection | None:
+    """Where the values come from, as [example, head, token, feature]."""
+    source = tag.source
+    if not isinstance(source, Projection):
+        return None
+    return replace(source, moves=(*source.moves, lambda x: x.flatten(2).mT.unflatten(0, (batch, -1))))

@@ -1,0 +1,200 @@
+"""ViLT, BLIP and the OWLs through `explain`: pictures with words of several kinds."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from PIL import Image
+
+import whyformer
+from conftest import WORDS, save_noise, tokenizer
+from tiny_models import READER, SMALL, TOWER, blip, built
+from whyformer import LoadedModel, WhyformerError, attribute, explain, explain_batch
+from whyformer.inputs.collate import model_inputs
+from whyformer.inputs.encode import encode
+from whyformer.tracing.draws import even_choice
+
+QUESTION = "the film was great"
+
+
+class Both:
+    """An image processor and a tokenizer in one."""
+
+    def __init__(self, image_processor, tokenizer):
+        self.image_processor, self.tokenizer = image_processor, tokenizer
+
+
+@pytest.fixture(scope="module")
+def vilt():
+    model = built(
+        "ViltForQuestionAnswering", "ViltConfig", **SMALL | {"image_size": 32, "patch_size": 8, "num_labels": 5}
+    )
+    sizes = {"size": {"shortest_edge": 32}, "size_divisor": 8}
+    return LoadedModel(model, Both(transformers.ViltImageProcessorPil(**sizes), tokenizer()), "vilt")
+
+
+@pytest.fixture(scope="module")
+def matcher():
+    processor = transformers.BlipImageProcessorPil(size={"height": 32, "width": 32})
+    return LoadedModel(blip(), Both(processor, tokenizer()), "blip")
+
+
+def owl(name="OwlViT", positions=9):
+    words = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": len(WORDS)}
+    sizes = READER | {"vocab_size": len(WORDS) + 1, "max_position_embeddings": positions} | words
+    image = TOWER | {"image_size": 32, "patch_size": 8}
+    model = built(
+        f"{name}ForObjectDetection", f"{name}Config", text_config=TOWER | sizes, vision_config=image, projection_dim=24
+    )
+    processor = getattr(transformers, f"{name}ImageProcessorPil")(size={"height": 32, "width": 32})
+    return LoadedModel(model, Both(processor, tokenizer()), name.lower())
+
+
+@pytest.fixture
+def wide(tmp_path):
+    return Image.open(save_noise(tmp_path / "wide.png", seed=1, width=48, height=32))
+
+
+@pytest.fixture
+def high(tmp_path):
+    return Image.open(save_noise(tmp_path / "high.png", seed=2, width=32, height=40))
+
+
+def test_a_choice_among_equals_is_even_and_in_order():
+    assert even_choice((torch.ones(4), 4), {}).tolist() == [0, 1, 2, 3]
+    assert even_choice((torch.ones(6), 3), {}).tolist() == [0, 2, 4]
+    assert even_choice((torch.ones(2), 5), {"replacement": True}).tolist() == [0, 1, 0, 1, 0]
+    assert even_choice((torch.tensor([1.0, 2.0]), 1), {}) is None
+
+
+def test_vilt_answers_as_it_does_by_itself_whatever_order_its_patches_are_drawn_in(vilt, wide):
+    inputs = model_inputs(vilt, encode(vilt, [(wide, QUESTION)]))
+    torch.manual_seed(3)
+    with torch.no_grad():
+        expected = vilt.model(**inputs).logits.softmax(dim=1).max()
+    explanation = explain((wide, QUESTION), vilt, method="rollout")
+    assert explanation.probability == pytest.approx(float(expected), rel=1e-5)
+
+
+@pytest.mark.parametrize("method", ["rollout", "generic_attention", "bi_token", "input_x_gradient"])
+def test_pictures_of_different_shapes_are_explained_together_like_single_ones(vilt, wide, high, method):
+    examples = [(wide, QUESTION), (high, "a bad film")]
+    together = explain_batch(examples, vilt, method=method, batch_size=2)
+    again = explain_batch(examples, vilt, method=method, batch_size=2)
+    assert together == again
+    for example, explanation in zip(examples, together, strict=True):
+        alone = explain(example, vilt, method=method)
+        assert list(explanation.parts) == ["text", "image"]
+        for name, part in explanation.parts.items():
+            if name == "image" and method == "input_x_gradient":
+                continue  # a score for each pixel, those of the padding too
+            expected = alone.parts[name].scores
+            assert part.layout == alone.parts[name].layout
+            assert np.abs(part.scores - expected).max() <= 2e-5 * np.abs(expected).max() + 1e-9
+
+
+def test_patches_of_vilt_are_those_of_the_picture_without_its_padding(vilt, wide, high):
+    first, second = explain_batch([(wide, QUESTION), (high, QUESTION)], vilt, method="rollout", batch_size=2)
+    grids = [(one.parts["image"].layout.rows, one.parts["image"].layout.columns) for one in (first, second)]
+    assert grids == [(4, 6), (5, 4)]
+    assert second.parts["image"].layout.box == (0, 0, 32, 40)
+    inputs = model_inputs(vilt, encode(vilt, [(wide, QUESTION), (high, QUESTION)]))
+    words = inputs["input_ids"].shape[1]
+    raw = attribute(vilt.model, inputs, lambda output: output.logits.max(dim=1).values, "rollout")["joint"]
+    assert np.array_equal(second.parts["image"].scores, raw[1, words + 1 : words + 21].numpy())
+
+
+def test_blip_says_whether_a_text_matches_a_picture(matcher, wide):
+    explanation = explain((wide, QUESTION), matcher, "match", "generic_attention")
+    inputs = model_inputs(matcher, encode(matcher, [(wide, QUESTION)]))
+    raw = attribute(matcher.model, inputs, lambda output: output.itm_score[:, 1], "generic_attention")
+    assert np.allclose(explanation.parts["image"].scores, raw["image"][0, 1:].numpy(), rtol=1e-5)
+    with torch.no_grad():
+        expected = matcher.model(**inputs).itm_score.softmax(dim=1)[0]
+    assert explanation.probability == pytest.approx(float(expected[1]), rel=1e-5)
+    assert explain((wide, QUESTION), matcher, method="rollout").target == ("no match", "match")[int(expected.argmax())]
+    assert {"text", "image"} == set(explanation.parts)
+
+
+@pytest.mark.parametrize("name", ["OwlViT", "Owlv2"])
+def test_an_owl_is_asked_about_one_of_its_texts_where_it_is_found_best(name, wide):
+    model, texts = owl(name), ["the film", "a bad film", "great"]
+    inputs = model_inputs(model, encode(model, [(wide, text) for text in texts]))
+    with torch.no_grad():
+        logits = model.model(**inputs | {"pixel_values": inputs["pixel_values"][:1]}).logits[0]
+    query = int(logits[:, 1].argmax())
+    explanation = explain((wide, texts), model, "a bad film", "generic_attention")
+    assert explanation.target == "a bad film"
+    assert explanation.probability == pytest.approx(float(logits[query, 1].sigmoid()), rel=1e-4)
+    one = model_inputs(model, encode(model, [(wide, texts[1])]))
+    raw = attribute(model.model, one, lambda output: output.logits[:, query, 0], "generic_attention")
+    assert np.allclose(explanation.parts["image"].scores, raw["image"][0, 1:].numpy(), rtol=1e-4, atol=1e-9)
+    best = int(logits.amax(dim=0).argmax())
+    assert explain((wide, texts), model, method="rollout").target == texts[best]
+    asked = explain((wide, texts), model, whyformer.detection(3, "great"), "rollout")
+    assert asked.probability == pytest.approx(float(logits[3, 2].sigmoid()), rel=1e-4)
+
+
+def test_each_text_that_an_owl_looks_for_is_explained(wide):
+    model, texts = owl(), ["the film", "a bad film"]
+    each = whyformer.explain_targets((wide, texts), model, method="rollout")
+    assert [one.target for one in each] == texts
+    for text, one in zip(texts, each, strict=True):
+        alone = explain((wide, text), model, method="rollout")
+        assert np.allclose(one.parts["image"].scores, alone.parts["image"].scores, rtol=1e-4, atol=1e-9)
+        assert one.probability == pytest.approx(alone.probability, rel=1e-4)
+    assert [one.target for one in whyformer.explain_targets((wide, "great"), model, method="rollout")] == ["great"]
+
+
+def test_the_doctor_asks_an_owl_for_its_sentence():
+    checkup = whyformer.doctor(owl(positions=20))
+    assert checkup.answers == "a label of a detected object"
+    assert checkup.methods["rollout"] is None  # nothing keeps it from being computed
+
+
+def test_what_an_owl_finds_has_its_box_on_the_picture(wide):
+    for name, side in (("OwlViT", (48, 32)), ("Owlv2", (48, 48))):
+        model = owl(name)
+        inputs = model_inputs(model, encode(model, [(wide, "film")]))
+        with torch.no_grad():
+            x, y, width, height = model.model(**inputs).pred_boxes[0, 5].tolist()
+        layout = explain((wide, "film"), model, whyformer.detection(5), "rollout").parts["image"].layout
+        assert layout.box == (0, 0, *side)  # OWLv2 makes a square of it first
+        expected = (
+            (x - width / 2) * side[0],
+            (y - height / 2) * side[1],
+            (x + width / 2) * side[0],
+            (y + height / 2) * side[1],
+        )
+        assert layout.outline == pytest.approx(expected, rel=1e-4)
+
+
+def test_owls_in_a_batch_look_for_texts_of_their_own(wide, high):
+    model = owl()
+    examples = [(wide, ["film", "great"]), (high, ["a bad film"])]
+    together = explain_batch(examples, model, method="generic_attention", batch_size=2)
+    for example, explanation in zip(examples, together, strict=True):
+        alone = explain(example, model, method="generic_attention")
+        assert explanation.target == alone.target
+        for name, part in explanation.parts.items():
+            assert np.allclose(part.scores, alone.parts[name].scores, rtol=1e-4, atol=1e-9)
+
+
+def test_what_an_owl_cannot_be_asked_is_said(wide):
+    model = owl()
+    cases = {
+        r"judges each text by itself: ask about one of them": whyformer.contrast("film", "great"),
+        r"No text 'dog' among those": "dog",
+        r"No object query 99: this model has 16, 0 to 15": whyformer.detection(99),
+    }
+    for reason, target in cases.items():
+        with pytest.raises(WhyformerError, match=reason):
+            explain((wide, ["film", "great"]), model, target)
+    with pytest.raises(WhyformerError, match="There is no text that says what to find"):
+        explain((wide, []), model)
+    several = model_inputs(model, encode(model, [(wide, "film"), (wide, "great")]))
+    several["pixel_values"] = several["pixel_values"][:1]
+    with pytest.raises(WhyformerError, match="1 images and 2 texts: give a text for each image"):
+        attribute(model.model, several)

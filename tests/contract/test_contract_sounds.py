@@ -1,0 +1,90 @@
+"""What every method must hold to on models that hear."""
+
+from __future__ import annotations
+
+from functools import cache
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tiny_models import masked, noise
+from tiny_sounds import WAVE_FAMILIES, ast, ctc
+from whyformer import METHODS, attribute
+from whyformer.axes import Inputs
+
+SAMPLES = 2640  # of which the convolutions make 8 frames
+FAMILIES = WAVE_FAMILIES | {"ast": ast, "ctc": ctc}
+TOKENS = {"ast": 2 + 3 * 29, "sew": 4}
+OF_INPUTS = {"input_x_gradient", "integrated_gradients", "lrp"}
+OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
+# Relevance divides by sums near zero: how it treats batches and padding can only be told in float64.
+RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
+
+
+@cache
+def model_of(family: str) -> nn.Module:
+    return FAMILIES[family]()
+
+
+@cache
+def double(family: str) -> nn.Module:
+    return FAMILIES[family]().double()
+
+
+def inputs_of(family: str) -> Inputs:
+    """Two sounds; where the model is told which samples are padding, the second is shorter."""
+    if family == "ast":
+        return {"input_values": noise(2, 120, 16)}
+    if family != "wav2vec2 with a mask":
+        return {"input_values": noise(2, SAMPLES)}
+    mask = masked(SAMPLES, SAMPLES - 640)
+    return {"input_values": noise(2, SAMPLES) * mask, "attention_mask": mask}
+
+
+def without_padding(inputs: Inputs, example: int) -> Inputs:
+    alone = {name: value[example : example + 1] for name, value in inputs.items()}
+    if "attention_mask" not in alone:
+        return alone
+    real = alone["attention_mask"][0].bool()
+    return {name: value[:, real] for name, value in alone.items()}
+
+
+def scores_of(family: str, model: nn.Module, inputs: Inputs, method: str | None) -> Tensor:
+    options = {"steps": 3} if method in OF_PATHS else {}
+    if next(model.parameters()).dtype == torch.float64:
+        inputs = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
+    target = 5 if family == "ctc" else 1
+    (scores,) = attribute(model, inputs, target, method, **options).values()
+    return scores
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+@pytest.mark.parametrize("method", [*METHODS, None])
+class TestEveryMethodOnEverySound:
+    def test_scores_are_finite_one_per_token_and_the_same_every_time(self, method, family):
+        model, inputs = model_of(family), inputs_of(family)
+        scores = scores_of(family, model, inputs, method)
+        raw = 120 * 16 if family == "ast" else SAMPLES
+        assert scores.shape == (2, raw if method in OF_INPUTS else TOKENS.get(family, 8))
+        assert torch.isfinite(scores).all()
+        assert torch.equal(scores, scores_of(family, model, inputs, method))
+
+    def test_a_batch_is_explained_like_its_examples_one_by_one(self, method, family):
+        model, inputs = (double if method in RELEVANCE else model_of)(family), inputs_of(family)
+        scores = scores_of(family, model, inputs, method)
+        for example, row in enumerate(scores):
+            (expected,) = scores_of(family, model, without_padding(inputs, example), method)
+            assert (row[: len(expected)] - expected).abs().max() <= 2e-5 * expected.abs().max() + 2e-9
+            assert not row[len(expected) :].any(), "padding got a score"
+
+    def test_the_model_is_left_as_it_was(self, method, family):
+        model, inputs = model_of(family), inputs_of(family)
+        with torch.no_grad():
+            before = model(**inputs).logits
+        hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()]
+        scores_of(family, model, inputs, method)
+        with torch.no_grad():
+            assert torch.equal(model(**inputs).logits, before)
+        assert [len(m._forward_hooks) + len(m._forward_pre_hooks) for m in model.modules()] == hooks
+        assert all(parameter.grad is None for parameter in model.parameters())

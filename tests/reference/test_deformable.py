@@ -1,0 +1,136 @@
+"""Deformable attention against the dense map of its points, built by hand."""
+
+from __future__ import annotations
+
+import math
+from functools import cache
+
+import pytest
+import torch
+import transformers
+from torch import Tensor, nn
+
+from tiny_models import STREAM_FAMILIES, built, noise
+from whyformer import UnsupportedModel, attribute
+from whyformer.axes import Inputs
+from whyformer.tracing.build import trace
+
+BACKBONE = {"embedding_size": 8, "hidden_sizes": [8, 8, 8, 16], "depths": [1, 1, 1, 1], "layer_type": "basic"}
+LEVELS = ["stage2", "stage3", "stage4"]
+
+
+def rt_detr() -> nn.Module:
+    sizes = {"d_model": 32, "encoder_hidden_dim": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_labels": 4}
+    channels = {"encoder_in_channels": [8, 8, 16], "decoder_in_channels": [32, 32, 32]}
+    layers = {"encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
+    return built(
+        "RTDetrForObjectDetection",
+        "RTDetrConfig",
+        backbone_config=transformers.RTDetrResNetConfig(**BACKBONE, out_features=LEVELS),
+        num_queries=5,
+        num_denoising=0,
+        decoder_n_points=2,
+        **sizes | channels | layers,
+    )
+
+
+@cache
+def case(name: str) -> tuple[nn.Module, Inputs]:
+    make = STREAM_FAMILIES["deformable detr"][0] if name == "deformable" else rt_detr
+    return make().double().requires_grad_(False), {"pixel_values": noise(1, 3, 64, 96).double()}
+
+
+def samples_of(model: nn.Module, inputs: Inputs) -> list[tuple]:
+    """What every deformable attention is called with, and what it gives."""
+    calls: list[tuple] = []
+    modules = [module for module in model.modules() if type(module).__name__ == "MultiScaleDeformableAttention"]
+    hooks = [module.register_forward_hook(lambda _, args, output: calls.append((args, output))) for module in modules]
+    with torch.no_grad():
+        model(**inputs)
+    for hook in hooks:
+        hook.remove()
+    return calls
+
+
+def dense(locations: Tensor, weights: Tensor, sizes: list[tuple[int, int]]) -> Tensor:
+    """The map of one picture, [head, query, token], point by point."""
+    queries, heads, levels, points = weights.shape
+    starts = [sum(height * width for height, width in sizes[:level]) for level in range(levels)]
+    matrix = torch.zeros(heads, queries, sum(height * width for height, width in sizes), dtype=torch.float64)
+    for query in range(queries):
+        for head in range(heads):
+            for level, (height, width) in enumerate(sizes):
+                for point in range(points):
+                    x, y = (locations[query, head, level, point] * torch.tensor([width, height]) - 0.5).tolist()
+                    for row in (math.floor(y), math.floor(y) + 1):
+                        for column in (math.floor(x), math.floor(x) + 1):
+                            if 0 <= row < height and 0 <= column < width:
+                                share = (1 - abs(y - row)) * (1 - abs(x - column))
+                                token = starts[level] + row * width + column
+                                matrix[head, query, token] += share * weights[query, head, level, point]
+    return matrix
+
+
+@pytest.mark.parametrize("name", ["deformable", "rt"])
+def test_the_map_of_points_is_weight_times_bilinear_weight(name):
+    model, inputs = case(name)
+    records = [record for record in trace(model, inputs, 1).records if record.key_stream == "image"]
+    calls = samples_of(model, inputs)
+    assert len(records) == len(calls)
+    for record, ((value, _, sizes, _, locations, weights, _), output) in zip(records, calls, strict=True):
+        expected = dense(locations[0], weights[0], [tuple(map(int, size)) for size in sizes])
+        torch.testing.assert_close(record.map[0], expected, rtol=1e-9, atol=1e-12)
+        mixed = torch.einsum("hqk,khd->qhd", expected, value[0]).flatten(1)
+        torch.testing.assert_close(mixed, output[0], rtol=1e-9, atol=1e-12)
+        some = torch.tensor([[1, 3]])
+        torch.testing.assert_close(record.pick(some).map, record.map[:, :, [1, 3]])
+        torch.testing.assert_close(record.pick(some).gradient, record.gradient[:, :, [1, 3]])
+
+
+def test_the_gradient_of_the_map_is_that_of_the_weights_of_its_points():
+    """Σ_j ∂s/∂A_j · bilinear_j is the gradient of a point's weight; A ⊙ ∇A adds up to weight times gradient."""
+    model, inputs = case("deformable")
+    record = [record for record in trace(model, inputs, 1).records if record.key_stream == "image"][-1]
+    taken: list[Tensor] = []
+    module = model.model.decoder.layers[-1].encoder_attn.attn
+
+    def leaf(_, args):
+        taken.append(args[5].detach().requires_grad_())
+        return (*args[:5], taken[0], *args[6:])
+
+    hook = module.register_forward_pre_hook(leaf)
+    try:
+        logits = model(**inputs).logits
+    finally:
+        hook.remove()
+    query = int(logits[0, :, 1].argmax())
+    (gradient,) = torch.autograd.grad(logits[0, query, 1], taken[0])
+    expected = (gradient * taken[0]).sum(dim=(3, 4))[0].T
+    torch.testing.assert_close((record.map * record.gradient).sum(dim=-1)[0], expected.detach(), rtol=1e-8, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["deformable", "rt"])
+def test_rollout_goes_through_the_points(name):
+    model, inputs = case(name)
+    asked = trace(model, inputs, 1)
+    tokens = {"queries": 5, "image": asked.masks["image"].shape[1]}
+    row = torch.cat([asked.readout.weights, torch.zeros(1, tokens["image"], dtype=torch.float64)], dim=1)[:, None]
+    start, whole = row, 5 + tokens["image"]
+    for step in reversed(asked.steps):
+        matrix = torch.eye(whole, dtype=torch.float64)[None].clone()
+        for record in step:
+            rows, columns = (
+                slice(0, 5) if s == "queries" else slice(5, whole) for s in (record.query_stream, record.key_stream)
+            )
+            matrix[:, rows, columns] += record.map.mean(dim=1)
+        row = row @ matrix
+    scores = attribute(model, inputs, 1, "rollout")
+    both = torch.cat([scores["queries"], scores["image"]], dim=1)
+    torch.testing.assert_close(both, (row - start)[:, 0], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("method", ["partial_lrp", "transformer_attribution"])
+def test_points_have_no_map_that_relevance_passes(method):
+    model, inputs = case("deformable")
+    with pytest.raises(UnsupportedModel, match=r"at a few points.*generic_attention follows it, lrp goes on"):
+        attribute(model, inputs, 1, method)
