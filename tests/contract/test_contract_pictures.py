@@ -15,7 +15,7 @@ from whyformer.axes import Inputs, StreamScores
 from whyformer.methods.registry import PICTURE_METHODS
 from whyformer.tracing.build import trace
 
-OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
+OF_PATHS = {"bi_head", "bi_token", "integrated_gradients"}
 
 
 @cache

@@ -128,7 +128,8 @@ def attribute(
         attribution = choice.method(trace, **choice.options)
         return replace(attribution, remarks=(*choice.remarks, *attribution.remarks))
 
-    return first_that_applies(method, backward, options, run, default_for(model))
+    default = DEFAULT if method is not None else default_for(model)
+    return first_that_applies(method, backward, options, run, default)
 
 
 def default_for(model: nn.Module) -> tuple[str, Backward]:

@@ -12,7 +12,7 @@ from PIL import Image
 from whyformer.axes import WordTruth
 from whyformer.data.examples import BACKGROUND, OBJECT, Document, Instances, Photo, VisualQuestion
 from whyformer.data.generated import Scene
-from whyformer.data.written_words import WrittenWord
+from whyformer.data.words_written import WrittenWord
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.facts import Example as Story

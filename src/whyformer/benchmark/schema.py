@@ -13,7 +13,7 @@ from whyformer.benchmark.protocols import PROTOCOLS
 from whyformer.benchmark.suite import ALL
 from whyformer.data.registry import READERS
 from whyformer.errors import WhyformerError, nearest
-from whyformer.methods.registry import METHODS
+from whyformer.methods.registry import METHODS, PICTURE_METHODS
 from whyformer.propagation.mode import Backward
 
 Natural = Annotated[int, Field(strict=True, ge=0)]
@@ -91,11 +91,13 @@ def _message(document: Any, error: Any) -> str:
 def make_schema() -> dict[str, Any]:
     """The JSON schema of suite files, with the names and options of all methods, readers and protocols."""
     schema = SuiteDocument.model_json_schema()
-    methods = [_entry("name", name, one.formula, one.summary, left_out=1) for name, one in METHODS.items()]
-    for entry in methods:
-        entry["properties"]["backward"] = {"enum": list(get_args(Backward))}
+    known = METHODS | PICTURE_METHODS
+    methods = [_entry("name", name, one.formula, one.summary, left_out=1) for name, one in known.items()]
+    for entry, method in zip(methods, known.values(), strict=True):
+        shared = {"backward": Backward, **method.shared_options}
+        entry["properties"] |= {name: {"enum": list(get_args(values))} for name, values in shared.items()}
     protocols = [_entry("name", name, one.measure, one.summary, left_out=1) for name, one in PROTOCOLS.items()]
-    for key, names, entries in (("methods", [ALL, *METHODS], methods), ("protocols", [*PROTOCOLS], protocols)):
+    for key, names, entries in (("methods", [ALL, *known], methods), ("protocols", [*PROTOCOLS], protocols)):
         items = {"anyOf": [{"enum": names}, *entries]}
         described = {"description": schema["properties"][key]["description"]}
         one_or_more = [{"enum": names}, {"type": "array", "minItems": 1, "items": items}]

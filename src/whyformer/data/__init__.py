@@ -14,7 +14,7 @@ from whyformer.data.registry import READERS, reader, reader_named
 from whyformer.data.stories import facts
 from whyformer.data.tables import hugging_face, table
 from whyformer.data.texts import eraser, newsgroups
-from whyformer.data.written_words import written_words
+from whyformer.data.words_written import written_words
 
 __all__ = [
     "READERS",

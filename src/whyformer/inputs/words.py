@@ -56,7 +56,7 @@ def _residues(layout: WordPieces, segment: int) -> list[Span]:
         return []
     spans = [span for span, own in zip(layout.offsets, layout.segments, strict=True) if own == segment]
     letters = [layout.texts[segment][start:end] for start, end in spans]
-    return spans if all(len(letter) == 1 or letter[0] in "<[" for letter in letters) else []
+    return spans if all(len(letter) == 1 or letter.startswith(("<", "[")) for letter in letters) else []
 
 
 def _units(text: str, start: int, end: int) -> Iterator[Span]:

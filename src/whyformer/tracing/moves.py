@@ -65,13 +65,17 @@ def part_of(move: Callable[..., Any], number: int) -> Move:
     return lambda x: move(x)[number]
 
 
-def tag_of_all(parts: Any, tag_of: Callable[[Any], Tag | None]) -> Tag | None:
-    """The tag of tensors put together: that of the only one that is not empty, or of attention run in parts."""
+def tag_of_all(args: tuple[Any, ...], kwargs: dict[str, Any], tag_of: Callable[[Any], Tag | None]) -> Tag | None:
+    """The tag of tensors put together: that of the only one that is not empty, or of attention run in parts.
+
+    Those are parts of the tokens, one after the other; heads beside others (ConvBERT) are something else.
+    """
+    parts, axis = args[0], args[1] if len(args) > 1 else kwargs.get("dim", 0)
     tags = [tag_of(x) for x in parts if isinstance(x, Tensor) and x.numel()]
     if len(tags) == 1:
         return tags[0]
     mixed = [tag for tag in tags if isinstance(tag, Mixed)]
-    if not mixed or len(mixed) < len(tags):
+    if not mixed or len(mixed) < len(tags) or axis != 1:
         return None
     for other in mixed[1:]:  # what becomes of all of them is noted at the first
         other.tap.first = mixed[0].tap

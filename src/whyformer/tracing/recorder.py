@@ -111,7 +111,7 @@ class Recorder(TorchFunctionMode):
             self._carry(Cast(args[0]) if is_cast else tag, result)
         elif name in MOVING or name in PUTTING:
             self._carry(moved(tag, name, args), result, lambda x: func(x, *constants[1:], **kwargs))
-        elif name == "cat" and (tag := tag_of_all(constants[0], self._tag)) is not None:
+        elif name == "cat" and (tag := tag_of_all(constants, kwargs, self._tag)) is not None:
             self._carry(tag, result)
         elif name == "rsqrt" or (name == "pow" and type(constants[1]) is float and constants[1] < 0):
             self._set(result, Spread())
