@@ -25,6 +25,7 @@ import transformers
 from torch import Tensor, nn
 
 from whyformer import METHODS, Attribution, WhyformerError, attribute
+from whyformer.api.attribution import default_for
 from whyformer.axes import Inputs
 from whyformer.tracing.build import trace
 
@@ -33,7 +34,7 @@ sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
 from tiny_table import ARCHITECTURES, Architecture, one_of
 
 RESULTS = Path("benchmarks/results/architectures.json")
-OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
+OF_PATHS = {"bi_head", "bi_token", "integrated_gradients"}
 # What is computed of each: the name of a method, and its options. The rules that have other kinds to follow are columns
 # of their own.
 COLUMNS: dict[str, tuple[str | None, dict[str, Any]]] = {
@@ -93,11 +94,13 @@ class Instance:
 
     def attribution(self, inputs: Inputs, column: str) -> Attribution:
         name, options = COLUMNS[column]
-        steps = {"steps": 2} if name in OF_PATHS else {}
+        is_path = name in OF_PATHS or (name is None and default_for(self.model)[0] in OF_PATHS)
+        steps = {"steps": 2} if is_path else {}
         return attribute(self.model, inputs, self.architecture.target, name, **steps, **options)
 
 
 def outputs_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
+    torch.manual_seed(0)  # ViLT draws its patches
     with torch.no_grad():
         output = model(**inputs)
     values = [output] if isinstance(output, Tensor) else output.values()

@@ -13,7 +13,6 @@ import tiny_more as more
 from tiny_architectures import DECODERS, OTHERS, positioned
 from tiny_models import (
     IMAGE_FAMILIES,
-    REFUSED_FAMILIES,
     STREAM_FAMILIES,
     TEXT_FAMILIES,
     built,
@@ -26,6 +25,7 @@ from tiny_models import (
     to_translate,
     up_to_the_end,
 )
+from tiny_sounds import WAVE_FAMILIES, ast
 from tiny_vlms import TINY_VLMS
 from tiny_windows import WINDOWED
 from whyformer.axes import Inputs
@@ -95,9 +95,9 @@ def _pictures(model: nn.Module) -> Inputs:
 
 
 def _streams(name: str) -> Architecture:
-    build, inputs = (STREAM_FAMILIES | REFUSED_FAMILIES)[name]
+    build, inputs = STREAM_FAMILIES[name]
     kind = STREAM_KINDS[name]
-    target: Target = "predicted" if kind in ("compares pictures and texts", "reads pictures and texts") else 1
+    target: Target = 1 if kind in ("detects objects", "encoder-decoder", "sound") else "predicted"
     return Architecture(kind, build, lambda _: inputs(), target)
 
 
@@ -119,6 +119,9 @@ STREAM_KINDS = {
     "lxmert": "reads pictures and texts",
     "visual-bert": "reads pictures and texts",
     "vilt": "reads pictures and texts",
+    "blip": "reads pictures and texts",
+    "owlvit": "detects objects named in words",
+    "owlv2": "detects objects named in words",
     "detr": "detects objects",
     "conditional detr": "detects objects",
     "deformable detr": "detects objects",
@@ -164,6 +167,14 @@ def _videos(model: nn.Module) -> Inputs:
     return {"pixel_values": noise(2, 4, 3, 32, 32)}
 
 
+def _waves(model: nn.Module) -> Inputs:
+    return {"input_values": noise(2, 2640)}
+
+
+def _spectrograms(model: nn.Module) -> Inputs:
+    return {"input_values": noise(2, 120, 16)}
+
+
 def _captions() -> Inputs:
     return captioned(input_ids=up_to_the_end(masked(9, 6)), attention_mask=masked(9, 6))
 
@@ -186,8 +197,10 @@ _ALL: dict[str, Architecture] = {
     **{name: Architecture("decoder", OTHERS[name], _texts) for name in ATTENTION_FREE},
     **{name: Architecture("image encoder", build, _pictures) for name, build in IMAGE_FAMILIES.items()},
     **{name: Architecture("windows and pyramids", build, _pictures) for name, build in WINDOWED.items()},
-    **{name: _streams(name) for name in STREAM_FAMILIES | REFUSED_FAMILIES if name in STREAM_KINDS},
+    **{name: _streams(name) for name in STREAM_FAMILIES if name in STREAM_KINDS},
     **{f"{name} with pictures" if name in DECODERS else name: _vlm(name) for name in TINY_VLMS},
+    **{name: Architecture("sound", build, _waves) for name, build in WAVE_FAMILIES.items() if " " not in name},
+    "audio spectrogram transformer": Architecture("sound", ast, _spectrograms),
     **_more(),
 }
 ARCHITECTURES = {name: replace(row, reads_padding=READS_PADDING.get(name, "")) for name, row in _ALL.items()}

@@ -223,8 +223,8 @@ def test_weights_with_nan_are_noticed(tmp_path, vit, photo, copy_of):
 
 def test_a_model_without_attention_is_named(tmp_path, resnet, photo):
     for command in (
-        ["explain", photo, "--model"],
-        ["compare", photo, "--out", tmp_path / "c.html", "--model"],
+        ["explain", photo, "--method", "rollout", "--model"],
+        ["compare", photo, "--method", "rollout", "--out", tmp_path / "c.html", "--model"],
         ["doctor"],
     ):
         assert "ResNetForImageClassification ran no attention operation" in refusal(tmp_path, *command, resnet)

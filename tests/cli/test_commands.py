@@ -226,12 +226,14 @@ def test_a_method_that_does_not_apply_is_left_out_with_a_note(vit, levit, photo,
     assert rows[1][both.index("rollout")].model == "tiny-vit"
 
 
-def test_a_model_that_no_method_applies_to_has_no_row(vit, resnet, photo, tmp_path, grids):
+def test_a_model_without_attention_has_a_row_of_the_methods_that_read_inputs(vit, resnet, photo, tmp_path, grids):
     printed = run("compare", photo, "--model", resnet, "--model", vit, "--out", tmp_path / "c.html")
-    assert printed.count("Left out: ") == len(METHODS) + 1
+    of_inputs = {name for name, method in METHODS.items() if method.reads.maps == "none" and name != "random"}
+    assert of_inputs == {"input_x_gradient", "integrated_gradients", "lrp"}
+    assert printed.count("Left out: ") == len(METHODS) - len(of_inputs)
     ((rows, titles, _, _),) = grids
-    assert len(rows) == len(titles) == 1
-    assert titles[0].endswith(" · tiny-vit")
+    assert [title.rpartition(" · ")[2] for title in titles] == ["tiny-resnet", "tiny-vit"]
+    assert [{cell.method for cell in row if cell is not None} >= of_inputs for row in rows] == [True, True]
 
 
 def test_a_method_asked_for_by_name_must_apply(levit, photo, tmp_path):

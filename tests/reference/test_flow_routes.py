@@ -275,7 +275,7 @@ def test_a_part_far_smaller_than_the_whole_keeps_its_digits():
 
 def test_a_model_whose_values_do_not_go_straight_to_the_stream_is_refused():
     with pytest.raises(
-        UnsupportedModel, match=r"flow_routes needs the residual state and W_o of block 0 \(path unknown"
+        UnsupportedModel, match=r"flow_routes needs the residual state and W_o of block 1 \(path unknown"
     ):
         attribute(OTHERS["ConvBERT"](), text_inputs(), 1, "flow_routes")
 
