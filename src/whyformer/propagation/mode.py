@@ -201,11 +201,10 @@ class PropagationMode(TorchFunctionMode):
         )
         result: Tensor = _RuledOperation.apply(self, operation, changes, *given)
         self.has_ambiguous_axis |= kind == "add" and operation.has_ambiguous_axis
-        if self._known_rules is not None and self._known_rules.get(kind) in BY_GRADIENT and not changes:
+        keeps_output = changes or self._known_rules is None or self._known_rules.get(kind) not in BY_GRADIENT
+        if not keeps_output:
             operation.forget_output()
-            self._facts.note(name, given, result, kind)
-        else:
-            self._facts.note(name, given, result, kind, operation)
+        self._facts.note(name, given, result, kind, operation if keeps_output else None)
         return result
 
     def _has_plain_gradient(self, kind: str, given: list[Tensor], source: int) -> bool:

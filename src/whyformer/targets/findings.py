@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from whyformer.errors import WhyformerError
-from whyformer.inputs.collate import model_inputs
-from whyformer.inputs.encode import EncodedExample, picture_of, whole_text
-from whyformer.inputs.read import two_of
 from whyformer.models.loading import LoadedModel
 from whyformer.targets.head_target import HeadTarget, Term, sum_of
 from whyformer.targets.scores import Contrast, Detection, text_index
+from whyformer.targets.texts import answer_to_all, encode_texts
 
 
 def finding_target(
@@ -24,17 +20,10 @@ def finding_target(
     """
     if isinstance(target, Contrast):
         raise WhyformerError("A detector that is told what to find judges each text by itself: ask about one of them.")
-    image, given = two_of(example, "a picture and what to find in it: ('street.jpg', ['a red bus', 'a dog'])")
-    texts = list(given) if isinstance(given, (list, tuple)) else [given]
-    if not texts:
-        raise WhyformerError("There is no text that says what to find: give one, or a list of them.")
-    picture = picture_of(image, loaded_model)
-    encoded = [
-        EncodedExample(number, picture, chunk=whole_text(text, loaded_model, truncate=truncate)) for text in texts
-    ]
-    with torch.no_grad():
-        inputs = model_inputs(loaded_model, encoded)
-        logits = loaded_model.model(**inputs | {"pixel_values": inputs["pixel_values"][:1]}).logits[0].float()
+    form = "a picture and what to find in it: ('street.jpg', ['a red bus', 'a dog'])"
+    purpose = "that says what to find"
+    texts, encoded = encode_texts(loaded_model, number, example, form=form, purpose=purpose, truncate=truncate)
+    logits = answer_to_all(loaded_model, encoded).logits[0].float()
     detection = target if isinstance(target, Detection) else None
     label = target if detection is None else detection.label
     names = list(map(str, texts))

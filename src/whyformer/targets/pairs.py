@@ -8,32 +8,23 @@ import torch
 from torch import Tensor
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.collate import model_inputs
-from whyformer.inputs.encode import EncodedExample, picture_of, whole_text
-from whyformer.inputs.read import two_of
 from whyformer.models.loading import LoadedModel
 from whyformer.targets.head_target import HeadTarget, RowScore
 from whyformer.targets.resolve import scale_of
 from whyformer.targets.scores import Contrast, text_index
+from whyformer.targets.texts import answer_to_all, encode_texts
 
 
 def pair_target(
     loaded_model: LoadedModel, number: int, example: Any, target: Any, *, truncate: bool
 ) -> list[HeadTarget]:
     """A picture and a text, or one of several texts; "predicted" is the most similar. A contrast is of two of them."""
-    image, given = two_of(example, "a picture and a text, or a list of texts: ('street.jpg', 'a red bus')")
-    texts = list(given) if isinstance(given, (list, tuple)) else [given]
-    if not texts:
-        raise WhyformerError("There is no text to compare the picture with: give one, or a list of them.")
-    picture = picture_of(image, loaded_model)
-    encoded = [
-        EncodedExample(number, picture, chunk=whole_text(text, loaded_model, truncate=truncate)) for text in texts
-    ]
+    form = "a picture and a text, or a list of texts: ('street.jpg', 'a red bus')"
+    purpose = "to compare the picture with"
+    texts, encoded = encode_texts(loaded_model, number, example, form=form, purpose=purpose, truncate=truncate)
     if len(texts) == 1 and target in ("predicted", 0, texts[0]):
         return [HeadTarget(encoded[0], _similarity(loaded_model), str(texts[0]))]
-    with torch.no_grad():
-        inputs = model_inputs(loaded_model, encoded)
-        output = loaded_model.model(**inputs | {"pixel_values": inputs["pixel_values"][:1]})
+    output = answer_to_all(loaded_model, encoded)
     shares = output.logits_per_image[0].softmax(dim=0)
     names = list(map(str, texts))
 

@@ -39,9 +39,7 @@ class Tap:
     query_state: Tensor | None = None
     state_is_swapped: bool = False
     sum: tuple[Tensor, Tensor] | None = None  # where edges are read: the state that it is added to, and that after it
-    first: Tap | None = (
-        None  # of attention run in parts (a packed sequence): the one at which all is noted that follows
-    )
+    first: Tap | None = None  # of attention run in parts (a packed sequence): where all that follows is noted
 
     def attention(self, batch: int) -> AttentionMap | Attention | SampledAttention:
         """The map with its own head axis, or what makes it."""
