@@ -21,6 +21,7 @@ from cards import CARDS, card_rows, metrics
 from evaluations import defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
 
+import whyformer
 from whyformer.benchmark import read_suite
 from whyformer.methods.registry import METHODS, SOURCE_METHODS
 from whyformer.models.zoo import ZOO
@@ -491,6 +492,23 @@ def results() -> str:
     return short(runs(RESULTS / "evaluation"))
 
 
+# The pages of the API, by the folders where their names are defined.
+API = {
+    "api-calls": ("api", "benchmark"),
+    "api-results": ("results",),
+    "api-targets": ("targets", "inputs"),
+    "api-models": ("models",),
+    "api-extensions": ("methods", "tracing", "axes", "data", "plugins"),
+    "api-errors": ("errors",),
+}
+
+
+def api(*folders: str) -> str:
+    """The public names of these folders, which the site replaces by their docstrings."""
+    homes = {name: whyformer._HOMES[name].partition(".")[0] for name in whyformer.__all__}
+    return "\n\n".join(f"::: whyformer.{name}" for name in sorted(homes, key=str.lower) if homes[name] in folders)
+
+
 BLOCKS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "rules": rules,
@@ -533,6 +551,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),
     **{name: partial(card, name) for name in CARDS},
+    **{name: partial(api, *folders) for name, folders in API.items()},
 }
 
 
@@ -549,10 +568,10 @@ def filled(text: str) -> str:
 def main() -> int:
     stale = []
     cards = sorted((ROOT / "src" / "whyformer" / "zoo").glob("*/README.md"))
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *cards]:
+    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *cards]:
         text = path.read_text()
         if filled(text) != text:
-            stale.append(path.name)
+            stale.append(str(path.relative_to(ROOT)))
             if "--check" not in sys.argv:
                 path.write_text(filled(text))
     print(f"{'Out of date' if '--check' in sys.argv else 'Rewritten'}: {', '.join(stale) or 'none'}")
