@@ -18,7 +18,7 @@ from typing import Any
 
 import architecture_tables
 from cards import CARDS, card_rows, metrics
-from evaluations import defaults, options, pages, rankings, runs, short
+from evaluations import contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
 
 import whyformer
@@ -29,6 +29,7 @@ from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.rules import LIBRA, RULES
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -482,11 +483,6 @@ def _hours(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def evaluations() -> str:
-    """All published evaluations, with what they say about the papers' ranking."""
-    return pages(runs(RESULTS / "evaluation"))
-
-
 def results() -> str:
     """One figure of every published evaluation."""
     return short(runs(RESULTS / "evaluation"))
@@ -543,8 +539,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "saturated": saturated,
     "paper-suites": paper_suites,
     **{f"published-{paper.lower()}": partial(published, paper) for paper in ("BI", "TA", "GA")},
-    "evaluations": evaluations,
     "results": results,
+    "runs": lambda: contents(runs(RESULTS / "evaluation")),
     "perturbation-speed": perturbation_speed,
     "imagenet": imagenet,
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
@@ -565,17 +561,27 @@ def filled(text: str) -> str:
     return text
 
 
+def written() -> dict[Path, str]:
+    """The pages that are made as a whole."""
+    found = pages(runs(RESULTS / "evaluation"))
+    return {DOCS / "results" / "models" / f"{model}.md": text for model, text in found.items()}
+
+
 def main() -> int:
-    stale = []
+    made = written()
     cards = sorted((ROOT / "src" / "whyformer" / "zoo").glob("*/README.md"))
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *cards]:
-        text = path.read_text()
-        if filled(text) != text:
-            stale.append(str(path.relative_to(ROOT)))
-            if "--check" not in sys.argv:
-                path.write_text(filled(text))
-    print(f"{'Out of date' if '--check' in sys.argv else 'Rewritten'}: {', '.join(stale) or 'none'}")
-    return int("--check" in sys.argv and bool(stale))
+    for path in [ROOT / "README.md", *sorted(set(DOCS.rglob("*.md")) - made.keys()), *cards]:
+        made[path] = filled(path.read_text())
+    stale = [path for path, text in made.items() if not path.is_file() or path.read_text() != text]
+    names = ", ".join(str(path.relative_to(ROOT)) for path in stale) or "none"
+    if "--check" in sys.argv:
+        print(f"Out of date: {names}")
+        return int(bool(stale))
+    for path in stale:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(made[path])
+    print(f"Rewritten: {names}")
+    return 0
 
 
 if __name__ == "__main__":
