@@ -40,6 +40,7 @@ class LoadedModel:
         model: The module, on its device and in evaluation mode.
         processor: Its tokenizer, image processor or feature extractor, or two in one.
         name: What results call it.
+        place: Where `load` found it: the name, folder or id that it was given; None for a module of your own.
 
     Example:
         >>> whyformer.load("mini-bert").task.answer
@@ -49,6 +50,7 @@ class LoadedModel:
     model: nn.Module
     processor: Any
     name: str
+    place: str | None = None
 
     @property
     def image_processor(self) -> Any:
@@ -128,7 +130,7 @@ def load(
         own, processor = load_third_party(text)
         dtypes = placement.arguments.get("dtype")
         kind = dtypes if isinstance(dtypes, torch.dtype) else None
-        return LoadedModel(own.to(device=placement.device, dtype=kind), processor, text)
+        return LoadedModel(own.to(device=placement.device, dtype=kind), processor, text, text)
     with quiet():
         source = _source(text)
         with _reading("configuration", text):
@@ -140,7 +142,7 @@ def load(
     if placement.device is not None:
         model = model.to(placement.device)
     is_folder = os.path.isdir(source.place)
-    return LoadedModel(model.eval(), processor, Path(source.place).resolve().name if is_folder else text)
+    return LoadedModel(model.eval(), processor, Path(source.place).resolve().name if is_folder else text, text)
 
 
 def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> LoadedModel:
