@@ -372,6 +372,41 @@ def memory() -> str:
     return table(["peak memory, weights included", "MiB"], rows)
 
 
+def memory_estimates() -> str:
+    """How near the estimates of memory came to what was measured, for each model, and those that did not."""
+    report = result("memory_estimate")
+    rows = [row for row in report["rows"] if "ratio" in row]
+    by_model = {model: [row for row in rows if row["model"] == model] for model in {row["model"]: 0 for row in rows}}
+    lines = []
+    for model, own in by_model.items():
+        lengths = ", ".join(f"{tokens:,}" for tokens in {row["tokens"]: 0 for row in own})
+        off = [row for row in own if abs(row["ratio"] - 1) > report["allowed"]]
+        names = "; ".join(f"`{row['method']}` at {row['tokens']:,}: {row['ratio']:.2f}" for row in off)
+        ratios = sorted(row["ratio"] for row in own)
+        lines.append(
+            [model, lengths, f"{len(own) - len(off)} of {len(own)}", f"{ratios[len(ratios) // 2]:.2f}", names or "–"]
+        )
+    heads = [
+        "model",
+        "tokens",
+        f"estimates within {report['allowed']:.0%}",
+        "median of estimate / measured",
+        "further off",
+    ]
+    return table(heads, lines)
+
+
+def by_name() -> str:
+    """Models of timm and open_clip by their names: how many methods work, and which do not."""
+    rows = []
+    for model, cells in result("timm_models")["models"].items():
+        if isinstance(cells, dict):
+            reasons = [name for name, cell in cells.items() if cell != "works"]
+            names = ", ".join(f"`{name}`" for name in reasons)
+            rows.append([f"`{model}`", f"{len(cells) - len(reasons)} of {len(cells)}", names or "–"])
+    return table(["model, random weights", "methods that work", "refused"], rows)
+
+
 def long_prompts() -> str:
     """Peak memory and time of a long prompt."""
     report = result("memory")
@@ -382,7 +417,7 @@ def long_prompts() -> str:
 def large() -> str:
     """Seconds and memory of a decoder of 8 billion parameters, by the length of the prompt."""
     report = result("large")
-    lengths = list(dict.fromkeys(row["tokens"] for row in report["rows"]))
+    lengths = sorted({row["tokens"] for row in report["rows"]})
     cells: dict[str, dict[int, str]] = {}
     for row in report["rows"]:
         cell = row.get("error") or f"{row['seconds']:.2f} s · {row['gib']:.1f} GiB"
@@ -523,6 +558,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "per-image": per_image,
     "batches": batches,
     "memory": memory,
+    "memory-estimates": memory_estimates,
+    "by-name": by_name,
     "long-prompts": long_prompts,
     "large": large,
     "folded": folded,
