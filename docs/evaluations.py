@@ -195,8 +195,8 @@ def _reversed(figure: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
     return f"{pair['behind']} > {pair['ahead']} {number(figure, -pair['difference'], '+')} [{low}, {high}]"
 
 
-def short(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """One figure of every run, for what is computed by default and the methods as their papers have them."""
+def columns_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """One figure of every run of the models whose attention nobody supervised, under its short name."""
     columns = {}
     for model in SHOWN:
         for run in found.values():
@@ -205,6 +205,12 @@ def short(found: Mapping[str, Mapping[str, Any]]) -> str:
                 for figure in protocol["figures"]:
                     if figure["figure"] == wanted:
                         columns[f"{model}, {title}"] = figure
+    return columns
+
+
+def short(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """One figure of every run, for what is computed by default and the methods as their papers have them."""
+    columns = columns_of(found)
     methods = dict.fromkeys(row["method"] for figure in columns.values() for row in figure["rows"])
     plain = [method for method in methods if is_plain(method)]
 

@@ -20,6 +20,7 @@ import architecture_tables
 from cards import CARDS, card_rows, metrics
 from evaluations import contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
+from method_pages import method_pages
 
 import whyformer
 from whyformer.benchmark import read_suite
@@ -600,8 +601,9 @@ def filled(text: str) -> str:
 
 def written() -> dict[Path, str]:
     """The pages that are made as a whole."""
-    found = pages(runs(RESULTS / "evaluation"))
-    return {DOCS / "results" / "models" / f"{model}.md": text for model, text in found.items()}
+    found = runs(RESULTS / "evaluation")
+    of_models = {DOCS / "results" / "models" / f"{model}.md": text for model, text in pages(found).items()}
+    return of_models | {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
 
 
 def main() -> int:
