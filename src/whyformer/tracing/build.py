@@ -94,7 +94,7 @@ def trace(
         question = replace(question, by_blocks=blocks is not None)
         recorder, mode = _recorder(question, reads, by_blocks=blocks is not None)
         try:
-            output, leaves = _run(question, recorder, mode, blocks, with_leaves=reads.inputs != "none")
+            output, leaves = _run(question, recorder, mode, blocks, reads)
         except NoStack:
             if checkpoint:
                 raise
@@ -173,17 +173,17 @@ def _run(
     recorder: Recorder,
     mode: PropagationMode | None,
     blocks: BlockPass | None,
-    *,
-    with_leaves: bool,
+    reads: Reads,
 ) -> tuple[Any, dict[str, Leaf]]:
-    """The model's output, recorded; with the inputs as leaves of the graph if asked for."""
+    """The model's output, recorded; with the inputs as leaves of the graph if they are read."""
+    with_leaves = reads.inputs != "none"
     leaves: dict[str, Leaf] = {}
     streams = [stream.name for stream in question.family.streams]
     as_they_are = scaled_inputs(question, streams, torch.ones(1), "zero", leaves)
     with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
         output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
     recorder.taps = [completed(tap) for tap in recorder.taps]
-    if not with_leaves:  # what reads the inputs themselves needs no map of them
+    if not with_leaves and not reads.subsets:  # what reads the inputs themselves needs no map of them
         check_records(question.model, recorder, question.batch, question.family, question.words)
     return output, leaves
 
