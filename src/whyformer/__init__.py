@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from whyformer.inputs.candidates import Candidates
     from whyformer.inputs.read import Regions
     from whyformer.inputs.sound import Sound
-    from whyformer.methods.registry import METHODS, SOURCE_METHODS, Method, method
+    from whyformer.methods.registry import ABLATION_METHODS, METHODS, SOURCE_METHODS, Method, method
     from whyformer.models.families import FAMILIES, Family, Stream
     from whyformer.models.loading import LoadedModel, load
     from whyformer.plugins import load_plugins
@@ -53,6 +53,7 @@ if TYPE_CHECKING:
 # Where each public name is defined.
 _HOMES = {
     "FAMILIES": "models.families",
+    "ABLATION_METHODS": "methods.registry",
     "METHODS": "methods.registry",
     "SOURCE_METHODS": "methods.registry",
     "READERS": "data.registry",
@@ -108,6 +109,7 @@ _HOMES = {
 
 __all__ = [
     "FAMILIES",
+    "ABLATION_METHODS",
     "METHODS",
     "READERS",
     "SOURCE_METHODS",

@@ -188,7 +188,7 @@ def _run(
     with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
         output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
     recorder.taps = [completed(tap) for tap in recorder.taps]
-    if reads.inputs == "none":  # what reads the inputs themselves needs no map of them
+    if reads.inputs == "none" and not reads.subsets:  # what reads the inputs themselves needs no map of them
         check_records(question.model, recorder, question.batch, question.family, question.words)
     return output, leaves
 

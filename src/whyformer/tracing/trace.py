@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -42,6 +43,7 @@ class Trace:
         masks: For each stream, which of its tokens are real.
         inputs_at_once: How many inputs run through the model at once when they are repeated; None for what fits.
         graph: The graph of the forward pass, where relevances or gradients of the inputs are read.
+        track: What goes through the steps of long work, and may show how far it is.
 
     Example:
         >>> bert = whyformer.load("mini-bert")
@@ -59,6 +61,7 @@ class Trace:
     masks: dict[str, TokenMask]
     inputs_at_once: int | None = None
     graph: Graph | None = None
+    track: Callable[[Sequence[int]], Iterable[int]] = iter
 
     @property
     def records(self) -> tuple[AttentionRecord, ...]:
