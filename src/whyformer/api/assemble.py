@@ -20,7 +20,7 @@ from whyformer.inputs.pictured import PicturedPrompt
 from whyformer.inputs.views import ScoredGrid, on_one_grid
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import Bridge
-from whyformer.models.families import JOINT
+from whyformer.models.family import JOINT
 from whyformer.models.loading import LoadedModel
 from whyformer.models.task import Task
 from whyformer.results.explanation import Explanation

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from whyformer.axes import Inputs, StreamScores
 from whyformer.inputs.views import on_finest
-from whyformer.models.families import JOINT
+from whyformer.models.family import JOINT
 from whyformer.models.modalities import REGION_INPUTS, SOUND_INPUTS
 from whyformer.models.structure import feature_levels, has_levels, patch_grid
 

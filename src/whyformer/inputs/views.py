@@ -45,14 +45,14 @@ def on_one_grid(grids: Sequence[ScoredGrid]) -> ScoredGrid:
 
 
 def on_finest(scores: TokenScores, grids: Sequence[tuple[int, int]]) -> TokenScores:
-    """The tokens of several grids that all cover one picture, finest first, summed on the finest by area."""
-    (rows, columns), whole = grids[0], (0.0, 1.0)
+    """The tokens of several grids that all cover one picture, summed on the finest of them by area."""
+    finest, whole = max(grids), (0.0, 1.0)
     parts = scores.split([down * across for down, across in grids], dim=1)
-    total = torch.zeros_like(parts[0]).unflatten(1, grids[0])
+    total = scores.new_zeros(len(scores), *finest)
     for part, grid in zip(parts, grids, strict=True):
         down, across = (
             torch.from_numpy(_shares(whole, count, whole, cells)).to(part)
-            for count, cells in zip((rows, columns), grid, strict=True)
+            for count, cells in zip(finest, grid, strict=True)
         )
         total = total + down @ part.unflatten(1, grid) @ across.T
     flat: Tensor = total.flatten(1)
