@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from whyformer.inputs.read import Regions
     from whyformer.inputs.sound import Sound
     from whyformer.methods.registry import ABLATION_METHODS, METHODS, SOURCE_METHODS, Method, method
-    from whyformer.models.families import FAMILIES, Family, Stream
+    from whyformer.models.families import FAMILIES
+    from whyformer.models.family import Family, Stream
     from whyformer.models.loading import LoadedModel, load
     from whyformer.plugins import load_plugins
     from whyformer.results.continuation import Continuation
@@ -63,7 +64,7 @@ _HOMES = {
     "Continuation": "results.continuation",
     "Evaluation": "benchmark.evaluation",
     "Explanation": "results.explanation",
-    "Family": "models.families",
+    "Family": "models.family",
     "LoadedModel": "models.loading",
     "Method": "methods.registry",
     "Part": "results.part",
@@ -73,7 +74,7 @@ _HOMES = {
     "Regions": "inputs.read",
     "Response": "results.response",
     "Sound": "inputs.sound",
-    "Stream": "models.families",
+    "Stream": "models.family",
     "Target": "targets.scores",
     "Trace": "tracing.trace",
     "UnsupportedModel": "errors",

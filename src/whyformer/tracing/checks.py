@@ -7,7 +7,8 @@ from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
-from whyformer.models.families import FAMILIES, ROW_TO_WRITE, Family
+from whyformer.models.families import FAMILIES, ROW_TO_WRITE
+from whyformer.models.family import Family
 from whyformer.models.structure import config_of, is_detector, layers_of
 from whyformer.models.weights import hidden_layer, passes_gradients
 from whyformer.tracing.reads import Reads
