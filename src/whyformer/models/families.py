@@ -157,6 +157,14 @@ FAMILIES: dict[str, Family] = {
     "pvt_v2": _PYRAMID,
     "glpn": _PYRAMID,
     "hiera": Family("image", mask=None, arrange=mask_units),
+    # Its boxes are read in a stream of their own, which has the same maps and never comes back to the words.
+    "lilt": Family(
+        "text",
+        "first",
+        scaled="embeddings",
+        others=(Stream("layout", scaled=NOTHING, mask="attention_mask"),),
+        attention=(("layout_output", "layout", "layout"), ("encoder.layer.", "text", "text")),
+    ),
     "lxmert": Family(
         "text",
         scaled="embeddings",
