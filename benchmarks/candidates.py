@@ -8,9 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from whyformer.benchmark import make_suite
 from whyformer.benchmark.choice import Choice
-from whyformer.benchmark.suite import Suite, check_methods
+from whyformer.benchmark.suite import Suite, check_methods, check_protocols, check_reader
 from whyformer.errors import WhyformerError
 
 HERE = Path(__file__).parent
@@ -36,13 +35,17 @@ class Criterion:
 
 @dataclass(frozen=True)
 class CandidateRun:
-    """A suite whose methods are lists of this file; `seconds` is what it is expected to take on one H200."""
+    """A suite whose methods are lists of this file, without some of its protocols.
+
+    `seconds` is what it is expected to take on one H200.
+    """
 
     name: str
     suite: str
     methods: tuple[str, ...]
     seconds: float
     changes: Mapping[str, int]
+    without: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -80,19 +83,26 @@ def _choice(entry: Mapping[str, Any]) -> Choice:
 
 def _run(entry: Mapping[str, Any]) -> CandidateRun:
     changes = {key: entry[key] for key in FOLLOWS_SUITE if key in entry}
-    return CandidateRun(
-        entry.get("name", entry["suite"]), entry["suite"], tuple(entry["methods"]), entry["seconds"], changes
-    )
+    name, without = entry.get("name", entry["suite"]), tuple(entry.get("without", ()))
+    return CandidateRun(name, entry["suite"], tuple(entry["methods"]), entry["seconds"], changes, without)
 
 
 def suite_of(run: CandidateRun, lists: Mapping[str, Sequence[Choice]], samples: int | None = None) -> Suite:
     """The suite of a run, with the methods that this version has; fewer samples for a trial."""
-    document = tomllib.loads((SUITES / f"{run.suite}.toml").read_text(encoding="utf-8"))
-    choices = [choice for name in run.methods for choice in lists[name] if why_unknown(choice) is None]
-    document |= {"methods": [choice.document for choice in choices], **run.changes}
+    document = tomllib.loads((SUITES / f"{run.suite}.toml").read_text(encoding="utf-8")) | run.changes
+    methods = [choice for name in run.methods for choice in lists[name] if why_unknown(choice) is None]
+    protocols = [Choice(entry) if isinstance(entry, str) else _choice(entry) for entry in document["protocols"]]
+    data = dict(document["data"])
     if samples is not None:
         document["samples"] = min(samples, document.get("samples", samples))
-    return make_suite(document)
+    return Suite(
+        model=document["model"],
+        data=check_reader(data.pop("reader"), data),
+        methods=check_methods(methods),
+        protocols=check_protocols([choice for choice in protocols if choice.name not in run.without]),
+        labels=document.get("labels", {}),
+        **{key: document[key] for key in FOLLOWS_SUITE if key in document},
+    )
 
 
 def why_unknown(choice: Choice) -> str | None:

@@ -1,23 +1,27 @@
 """Measure the candidates for the default within so many minutes, by several processes that share one GPU.
 
-    python benchmarks/confirm.py --data DATA --out RUNS --minutes 9 --processes 12 --pack PACKED
-    python benchmarks/confirm.py --data DATA --out RUNS --minutes 2 --processes 2 --samples 4   # a trial on a CPU
-    python benchmarks/confirm.py --list                                                       # what it would take
+    python benchmarks/confirm.py --data DATA --out LIGHT --minutes 9 --processes 12 --pack PACKED
+    python benchmarks/confirm.py --data DATA --out LIGHT --minutes 2 --processes 1 --samples 4   # a trial on a CPU
+    python benchmarks/confirm.py --list                                                        # what it may take
+    python benchmarks/confirm.py --unpack PACKED/*.tar --out RUNS             # run folders, as `evaluate` leaves them
+    python benchmarks/publish.py RUNS/* --out benchmarks/results/evaluation
+    python benchmarks/choose.py RUNS/* --candidates
 
 The runs of candidates.toml are done in their order, the most important first; shards are given out one by one, so that
-no process waits for another, each does them with the runner's own worker, and one that ran out of time is simply not
-there: the same command goes on where it stopped. `--pack` then writes what figures are made of, without pictures, maps
-and curves, as archives of at most 15 MiB; unpacked they are folders for publish.py and choose.py.
+no process waits for another, and each does them with the runner's own worker. What was not reached when the time is
+over is simply not there: the same command goes on where it stopped. Of each shard only the values that figures are made
+of are kept, without pictures, maps and curves, so that a run fits an archive of at most 15 MiB.
 
-On a GPU matrices are multiplied in TF32, all methods alike, which is three times sooner; relevance stays strict, as it
-is by default. What `--list` expects is measured rates, of ViT-B/16 on an H200 in TF32 (results/gpu.json), times the
-ratio of the models' sizes.
+On a GPU matrices are multiplied in TF32, for all methods alike, which is three times sooner; relevance stays strict, as
+it is by default. The seconds of `--list` are estimates: rates of ViT-B/16 on an H200 in TF32 (results/gpu.json), times
+the ratio of the models' sizes, halved for what smaller matrices lose.
 """
 
 from __future__ import annotations
 
 import argparse
-import io
+import gzip
+import json
 import multiprocessing
 import queue
 import tarfile
@@ -25,26 +29,25 @@ import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as compute
 import torch
 
 from candidates import CandidateRun, read_candidates, suite_of, why_unknown
 from whyformer.benchmark.digests import SUITE_FILE
-from whyformer.benchmark.figures import read_run
 from whyformer.benchmark.plan import Plan, make_plan
 from whyformer.benchmark.protocols import protocol_named
-from whyformer.benchmark.runner import claim_folder
-from whyformer.benchmark.tables import NOTE, ROWS, SAMPLES, is_done, write_shard
-from whyformer.benchmark.worker import make_worker
+from whyformer.benchmark.tables import EXPLANATIONS, NOTE, ROWS, SAMPLES, Record, parquet, write_shard
+from whyformer.benchmark.worker import Worker, make_worker, shard_records
 from whyformer.errors import WhyformerError
-from whyformer.extras import extra
+from whyformer.files import write_whole
 
 LARGEST = 15 * 2**20  # bytes of an archive
 GRACE = 20  # seconds that a shard may still take when the time is over
-LIGHT = ["sample", "name", "label", "predicted", "error"]  # of the samples, what figures are made of
+DIGITS = 6  # of a value; intervals are a thousand times wider
+LIGHT = ("sample", "name", "label", "predicted", "probability", "error")  # of the samples, what figures are made of
 
 
 @dataclass(frozen=True)
@@ -83,7 +86,7 @@ def work(jobs: Any, done: Any, data: Path, samples: int | None, out: Path, deadl
                 worker = None  # the memory of the model before
                 plan = make_plan(suite_of(by_name[job.run], candidates.lists, samples), data, with_digests=False)
                 name, worker = job.run, make_worker(plan)
-            write_shard(out / job.run, job.shard, worker.tables(job.shard))
+            write_whole(shard_path(out, job), light_shard(worker, job.shard))
             done.put((job, time.time() - start, ""))
         except Exception:  # one shard that fails must not end the others
             done.put((job, time.time() - start, traceback.format_exc(limit=-3)))
@@ -94,7 +97,7 @@ def measure(
 ) -> None:
     """The shards that are not done yet, by so many processes, in so many seconds."""
     shards = [Job(name, number) for name, plan in planned.items() for number in range(len(plan.shards))]
-    todo = [job for job in shards if not is_done(out / job.run, job.shard)]
+    todo = [job for job in shards if not shard_path(out, job).is_file()]
     context = multiprocessing.get_context("spawn")
     jobs, done = context.Queue(), context.Queue()
     for job in todo:
@@ -120,42 +123,84 @@ def measure(
     print(f"{finished} shards done, {failed} failed, {len(todo) - finished - failed} not reached.", flush=True)
 
 
-def pack(out: Path, names: Sequence[str], folder: Path) -> list[Path]:
-    """Archives of what figures are made of, each run whole in one of them."""
+def shard_path(out: Path, job: Job) -> Path:
+    return out / job.run / f"{job.shard:05d}.json.gz"
+
+
+def light_shard(worker: Worker, number: int) -> bytes:
+    """The samples of a shard and the values that figures are made of, a line of them for each method and measure."""
+    records = shard_records(worker.plan, worker.loaded_model, worker.batch_size, number)
+    figures = {
+        (choice.label, figure.measure)
+        for choice in worker.plan.suite.protocols
+        for figure in protocol_named(choice.name).figures.values()
+    }
+    rows = [row for row in records[ROWS] if row["protocol"] == NOTE or (row["protocol"], row["measure"]) in figures]
+    document = {
+        SAMPLES: [{key: sample[key] for key in LIGHT if sample.get(key) is not None} for sample in records[SAMPLES]],
+        ROWS: [
+            {**dict(zip(KEYS, key, strict=True)), "sample": [row["sample"] for row in same], **_values(same)}
+            for key, each in groupby(rows, lambda row: tuple(row[key] for key in KEYS))
+            for same in [list(each)]
+        ],
+    }
+    return gzip.compress(json.dumps(document, ensure_ascii=False).encode(), mtime=0)
+
+
+KEYS = ("protocol", "method", "measure")
+
+
+def _values(rows: Sequence[Record]) -> dict[str, list[Any]]:
+    if rows[0].get("text") is not None:
+        return {"text": [row["text"] for row in rows]}
+    return {"values": [[float(f"{value:.{DIGITS}g}") for value in row["values"]] for row in rows]}
+
+
+def pack(out: Path, names: Iterable[str], folder: Path) -> list[Path]:
+    """The runs as archives."""
     folder.mkdir(parents=True, exist_ok=True)
-    parts = {name: _packed(out / name) for name in names if any((out / name / ROWS).glob("*.parquet"))}
     paths: list[Path] = []
     size = LARGEST
-    for name, files in parts.items():
-        own = sum(map(len, files.values()))
-        if size + own > LARGEST:
+    for path in (path for name in names for path in sorted((out / name).iterdir())):
+        if size + path.stat().st_size > LARGEST:
             paths.append(folder / f"runs-{len(paths)}.tar")
+            paths[-1].unlink(missing_ok=True)
             size = 0
         with tarfile.open(paths[-1], "a") as archive:
-            for inside, content in files.items():
-                entry = tarfile.TarInfo(f"{name}/{inside}")
-                entry.size = len(content)
-                archive.addfile(entry, io.BytesIO(content))
-        size += own
+            archive.add(path, f"{path.parent.name}/{path.name}")
+        size += path.stat().st_size
     return paths
 
 
-def _packed(folder: Path) -> dict[str, bytes]:
-    """The files of a run: its suite, its samples by name, and the values that are in figures."""
-    run, pa = read_run(folder), extra("pyarrow")
-    named = {figure.measure for choice in run.choices for figure in protocol_named(choice.name).figures.values()}
-    wanted = compute.is_in(run.rows["measure"], pa.array(sorted(named)))
-    rows = run.rows.filter(compute.or_(wanted, compute.equal(run.rows["protocol"], NOTE)))
-    samples = pa.Table.from_pylist([{key: sample[key] for key in LIGHT} for sample in run.samples])
-    tables = {SAMPLES: samples, ROWS: rows}
-    files = {f"{table}/00000.parquet": _parquet(content) for table, content in tables.items()}
-    return {SUITE_FILE: (folder / SUITE_FILE).read_bytes(), **files}
+def unpack(archives: Iterable[Path], out: Path) -> list[Path]:
+    """Run folders of what archives hold, as `whyformer evaluate` leaves them behind, but for maps and pictures."""
+    folders: dict[str, Path] = {}
+    for path in archives:
+        with tarfile.open(path) as archive:
+            for entry in archive:
+                run, _, name = entry.name.partition("/")
+                file = archive.extractfile(entry)
+                assert file is not None
+                folder = folders.setdefault(run, out / Path(run).name)
+                if name == SUITE_FILE:
+                    write_whole(folder / SUITE_FILE, file.read())
+                else:
+                    write_shard(folder, int(name.partition(".")[0]), _tables(json.loads(gzip.decompress(file.read()))))
+    return list(folders.values())
 
 
-def _parquet(table: Any) -> bytes:
-    buffer = io.BytesIO()
-    extra("pyarrow.parquet").write_table(table, buffer, compression="zstd", compression_level=9)
-    return buffer.getvalue()
+def _tables(document: Mapping[str, Any]) -> dict[str, bytes]:
+    rows = [
+        {"sample": sample, **{key: line[key] for key in KEYS}, kind: line[kind][place]}
+        for line in document[ROWS]
+        for kind in (("text",) if "text" in line else ("values",))
+        for place, sample in enumerate(line["sample"])
+    ]
+    return {
+        SAMPLES: parquet(SAMPLES, document[SAMPLES]),
+        EXPLANATIONS: parquet(EXPLANATIONS, []),
+        ROWS: parquet(ROWS, rows),
+    }
 
 
 def main() -> None:
@@ -166,9 +211,13 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=12)
     parser.add_argument("--runs", nargs="+", metavar="NAME", help="these only, in this order")
     parser.add_argument("--samples", type=int, help="no more of each run, for a trial")
+    parser.add_argument("--unpack", type=Path, nargs="+", metavar="TAR", help="archives, to run folders in --out")
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="where the archives go")
     parser.add_argument("--list", action="store_true", help="the runs and what they are expected to take")
     options = parser.parse_args()
+    if options.unpack:
+        print(*unpack(options.unpack, options.out), sep="\n")
+        return
     candidates = read_candidates()
     by_name = {run.name: run for run in candidates.runs}
     unknown = [name for name in options.runs or () if name not in by_name]
@@ -178,7 +227,7 @@ def main() -> None:
     for choice in (choice for choices in candidates.lists.values() for choice in choices):
         reason = why_unknown(choice)
         if reason is not None:
-            print(f"{choice.label}: left out: {reason}", flush=True)
+            print(f"{choice.label}: left out: {reason[:60]}", flush=True)
     if options.list:
         for run in runs:
             print(f"{run.seconds:6.0f} s  {run.name}")
@@ -187,7 +236,8 @@ def main() -> None:
     start = time.time()
     planned = dict(plans(options.data.resolve(), runs, options.samples))
     for name, plan in planned.items():
-        claim_folder(options.out / name, plan)
+        document = json.dumps(plan.document, indent=1, ensure_ascii=False, default=str)
+        write_whole(options.out / name / SUITE_FILE, (document + "\n").encode())
     left = 60 * options.minutes - (time.time() - start)
     data = options.data.resolve()
     measure(planned, data, options.samples, options.out, processes=options.processes, seconds=left)
