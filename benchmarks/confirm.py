@@ -12,8 +12,8 @@ no process waits for another, and each does them with the runner's own worker. W
 over is simply not there: the same command goes on where it stopped. Of each shard only the values that figures are made
 of are kept, without pictures, maps and curves, so that a run fits an archive of at most 15 MiB.
 
-On a GPU matrices are multiplied in TF32, for all methods alike, which is three times sooner; relevance stays strict, as
-it is by default. The seconds of `--list` are estimates: rates of ViT-B/16 on an H200 in TF32 (results/gpu.json), times
+On a GPU perturbed inputs are answered in TF32, for all methods alike, three times sooner than in float32; explanations
+are computed in float32. The seconds of `--list` are estimates: rates of ViT-B/16 on an H200 (results/gpu.json), times
 the ratio of the models' sizes, halved for what smaller matrices lose.
 """
 
@@ -71,7 +71,6 @@ def plans(data: Path, runs: Iterable[CandidateRun], samples: int | None) -> Iter
 def work(jobs: Any, done: Any, data: Path, samples: int | None, out: Path, deadline: float) -> None:
     """Do shards until there are none or the time is over; the model of one run at a time is kept."""
     torch.set_num_threads(1)
-    torch.set_float32_matmul_precision("high")  # TF32 where there is a GPU; nothing changes on a CPU
     candidates = read_candidates()
     by_name = {run.name: run for run in candidates.runs}
     name, worker = "", None
@@ -86,10 +85,24 @@ def work(jobs: Any, done: Any, data: Path, samples: int | None, out: Path, deadl
                 worker = None  # the memory of the model before
                 plan = make_plan(suite_of(by_name[job.run], candidates.lists, samples), data, with_digests=False)
                 name, worker = job.run, make_worker(plan)
+                answer_in_tf32(worker.loaded_model.model)
             write_whole(shard_path(out, job), light_shard(worker, job.shard))
             done.put((job, time.time() - start, ""))
         except Exception:  # one shard that fails must not end the others
             done.put((job, time.time() - start, traceback.format_exc(limit=-3)))
+
+
+def answer_in_tf32(model: torch.nn.Module) -> None:
+    """Multiply in TF32 on a GPU while the model only answers; where gradients are taken, strictly in float32."""
+
+    def before(*_: Any) -> None:
+        torch.backends.cuda.matmul.allow_tf32 = not torch.is_grad_enabled()
+
+    def after(*_: Any) -> None:
+        torch.backends.cuda.matmul.allow_tf32 = False
+
+    model.register_forward_pre_hook(before)
+    model.register_forward_hook(after, always_call=True)
 
 
 def measure(

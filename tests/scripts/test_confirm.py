@@ -4,6 +4,7 @@ import importlib
 import json
 
 import pytest
+import torch
 
 from whyformer.benchmark import run_suite
 from whyformer.benchmark.figures import make_figures, read_run
@@ -50,6 +51,17 @@ def test_packed_and_unpacked_a_run_has_the_figures_of_the_runner(tmp_path):
             assert [row["method"] for row in table["rows"]] == [row["method"] for row in same["rows"]]
             for row, twin in zip(table["rows"], same["rows"], strict=True):
                 assert twin["value"] == pytest.approx(row["value"], abs=1e-5)
+
+
+def test_answers_are_in_tf32_and_explanations_are_not():
+    model, seen = torch.nn.Linear(2, 2), []
+    confirm.answer_in_tf32(model)
+    model.register_forward_pre_hook(lambda *_: seen.append(torch.backends.cuda.matmul.allow_tf32))
+    model(torch.ones(1, 2))
+    with torch.no_grad():
+        model(torch.ones(1, 2))
+    assert seen == [False, True]
+    assert not torch.backends.cuda.matmul.allow_tf32
 
 
 def measured(name, values, kind="texts", *, seen=False):
