@@ -35,7 +35,7 @@ class Criterion:
 
 @dataclass(frozen=True)
 class CandidateRun:
-    """A suite whose methods are lists of this file, without some of its protocols.
+    """A suite whose methods are lists of this file, without the protocols of some labels.
 
     `seconds` is what it is expected to take on one H200.
     """
@@ -99,7 +99,7 @@ def suite_of(run: CandidateRun, lists: Mapping[str, Sequence[Choice]], samples: 
         model=document["model"],
         data=check_reader(data.pop("reader"), data),
         methods=check_methods(methods),
-        protocols=check_protocols([choice for choice in protocols if choice.name not in run.without]),
+        protocols=check_protocols([choice for choice in protocols if choice.label not in run.without]),
         labels=document.get("labels", {}),
         **{key: document[key] for key in FOLLOWS_SUITE if key in document},
     )
