@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from whyformer.api.memory import estimate_memory
     from whyformer.api.response import explain_response, explain_responses
     from whyformer.api.several import explain_targets
+    from whyformer.api.verify import Verification, verify
     from whyformer.axes import head_mean
     from whyformer.benchmark.evaluation import Evaluation, evaluate
     from whyformer.data.registry import READERS, reader
@@ -77,6 +78,7 @@ _HOMES = {
     "UnsupportedModel": "errors",
     "WhyformerError": "errors",
     "TopItem": "results.part",
+    "Verification": "api.verify",
     "Word": "results.part",
     "at": "targets.scores",
     "attribute": "api.attribution",
@@ -101,6 +103,7 @@ _HOMES = {
     "reader": "data.registry",
     "similarity": "targets.scores",
     "trace": "tracing.build",
+    "verify": "api.verify",
 }
 
 __all__ = [
@@ -129,6 +132,7 @@ __all__ = [
     "TopItem",
     "Trace",
     "UnsupportedModel",
+    "Verification",
     "WhyformerError",
     "Word",
     "at",
@@ -154,6 +158,7 @@ __all__ = [
     "reader",
     "similarity",
     "trace",
+    "verify",
 ]
 
 

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from tiny_models import built, image_inputs
 from tiny_windows import PATCHES, REDUCED, WINDOWED
 from whyformer import METHODS, attribute
+from whyformer.methods.states import OF_OTHERS
 from whyformer.tracing.attribution import Attribution
 
 OF_PIXELS = {"input_x_gradient", "integrated_gradients", "lrp"}
@@ -42,7 +43,7 @@ def test_a_batch_is_explained_like_its_pictures_and_the_model_is_left_as_it_was(
     before = logits_of(family, pixels)
     attribution = attribution_of(family, pixels, method)
     ((stream, scores),) = attribution.items()
-    assert attribution.remarks == ()
+    assert attribution.remarks == ((OF_OTHERS,) if method == "evidence" else ())
     assert stream == ("pixels" if method in OF_PIXELS else "image")
     assert scores.shape == (2, 1024 if method in OF_PIXELS else PATCHES[family])
     assert torch.isfinite(scores).all()

@@ -13,6 +13,7 @@ from torch import Tensor
 from whyformer.axes import SourceMasks, SourceScores, StreamScores, SubsetScores, at_least_float32
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.models.modalities import INPUT_STREAMS
+from whyformer.propagation.mode import Backward
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.reads import OF_SOURCES, Reads
 from whyformer.tracing.trace import Trace
@@ -48,6 +49,7 @@ class Method:
         formula: The function (trace, *, options) that gives scores by stream, or an Attribution.
         reads: What it reads of a trace.
         reads_if: What it reads instead if an option has some value.
+        backward: How its gradients are taken unless that is said: as its paper takes them.
 
     Example:
         >>> list(whyformer.METHODS["rollout"].options)
@@ -58,6 +60,7 @@ class Method:
     formula: Formula
     reads: Reads
     reads_if: Mapping[tuple[str, Any], Reads] = field(default_factory=dict)
+    backward: Backward = "gradient"
 
     def reads_with(self, options: Mapping[str, Any]) -> Reads:
         """What it reads of a trace when it is given these options."""
@@ -99,7 +102,7 @@ class Method:
     @property
     def shared_options(self) -> Mapping[str, Any]:
         """What all methods take that follow tokens from block to block, and which values."""
-        return {"bridge": Bridge} if self.reads.maps == "all" else {}
+        return {"bridge": Bridge} if self.reads.maps == "all" or self.reads.state_gradients else {}
 
     @property
     def summary(self) -> str:
@@ -151,7 +154,12 @@ def _summary_of(formula: Callable[..., Any]) -> str:
 
 
 def method(
-    name: str, *, reads: Reads, reads_if: Mapping[tuple[str, Any], Reads] | None = None, replace: bool = False
+    name: str,
+    *,
+    reads: Reads,
+    reads_if: Mapping[tuple[str, Any], Reads] | None = None,
+    replace: bool = False,
+    backward: Backward = "gradient",
 ) -> Callable[[Formula], Formula]:
     """Register a function (trace, *, options) as a method.
 
@@ -163,6 +171,7 @@ def method(
         reads: What it reads of the trace; only that is computed.
         reads_if: What it reads instead if an option has some value: {(option, value): Reads(…)}.
         replace: Take the place of a method that has this name already.
+        backward: How its gradients are taken unless the caller says: "gradient", "libra" or "attn_lrp".
 
     Returns:
         A decorator that gives the function back as it is.
@@ -184,11 +193,12 @@ def method(
     for value in (reads, *(reads_if or {}).values()):
         if not isinstance(value, Reads):
             raise WhyformerError(f'{name}: reads={value!r} is no Reads, such as whyformer.Reads(maps="all").')
+    check_choice(f"{name}: backward", backward, Backward)
     if name in METHODS and not replace:
         raise WhyformerError(f"There is a method named {name!r} already: choose another name, or say replace=True.")
 
     def register(function: Formula) -> Formula:
-        METHODS[name] = Method(name, function, reads, reads_if or {})
+        METHODS[name] = Method(name, function, reads, reads_if or {}, backward)
         return function
 
     return register

@@ -33,13 +33,13 @@ from whyformer.tracing.tags import (
     Scores,
     Spread,
     Tag,
-    Tap,
     Transposed,
     Weights,
     Written,
     may_be_state,
     with_adapter,
 )
+from whyformer.tracing.tap import Tap
 
 
 class Recorder(TorchFunctionMode):
@@ -312,10 +312,10 @@ class Recorder(TorchFunctionMode):
             origin = self._tag(written)
             if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
                 state, of_other = (kept if other is first else other).detach(), self._tag(other)
-                is_residual = origin.tap.is_residual(other, of_other)
+                is_residual = origin.tap.add_to(origin, state, other, of_other)
                 sums += [(origin, state)] if self._edges and (is_residual or may_be_state(of_other)) else []
                 if is_residual:
-                    origin.tap.query_state, origin.tap.state_is_swapped, tag = state, origin.is_swapped, None
+                    tag = None
                     break
                 tag = replace(origin, is_joined=True)  # by a parallel MLP, an adapter: the residual is still to come
             tag = tag or biased(origin, written, other)
