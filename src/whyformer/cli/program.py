@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from whyformer.cli import INTERRUPTED
+from whyformer.cli.web_page import web_page
 from whyformer.cli.compare import compare
 from whyformer.cli.explain import continue_, explain
 from whyformer.cli.listings import doctor, methods, models
@@ -130,3 +131,7 @@ app.command(
 app.command(epilog=examples("whyformer schema > suite.schema.json"))(schema)
 app.command(epilog=examples("whyformer report results", "whyformer report results --against other-results"))(report)
 app.command(epilog=examples("whyformer demo --out demo"))(demo)
+app.command(
+    "app",
+    epilog=examples("whyformer app", "whyformer app --model ./my-model --port 8000", "whyformer app --any-model"),
+)(web_page)

@@ -1,0 +1,64 @@
+"""Inputs that several tabs have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from whyformer.app.labelled import DEFAULT, MOST_BESIDE
+from whyformer.app.models import ModelChoice, Tab
+from whyformer.methods.registry import METHODS
+
+
+class PictureFile(gr.Image):
+    """A picture as the path of the file that was sent; it is read, and refused, where errors are shown."""
+
+    is_template = True
+
+    def preprocess(self, payload: Any) -> Any:
+        return None if payload is None else payload.path
+
+
+def picture_input() -> PictureFile:
+    return PictureFile(
+        label="Picture",
+        type="filepath",
+        sources=["upload", "clipboard"],
+        image_mode=None,
+        height=260,
+        buttons=[],
+        placeholder="Drop a picture, paste one, or click",
+    )
+
+
+def model_input(models: ModelChoice, tab: Tab) -> gr.Dropdown:
+    offered = models.names[tab]
+    return gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=models.takes_any)
+
+
+def labelled_inputs(models: ModelChoice, tab: Tab) -> list[Any]:
+    """Model, label, other label and methods."""
+    model = model_input(models, tab)
+    with gr.Row():
+        label = gr.Dropdown([], label="Why this label", min_width=180, value=None)
+        other = gr.Dropdown([], label="Rather than", min_width=180, value=None)
+    methods = gr.Dropdown(
+        [DEFAULT, *METHODS],
+        value=[DEFAULT],
+        multiselect=True,
+        max_choices=MOST_BESIDE,
+        label="Method, or two side by side",
+    )
+    return [model, label, other, methods]
+
+
+def example_buttons(*titles: str) -> list[gr.Button]:
+    with gr.Row(elem_classes="examples"):
+        return [gr.Button(title, size="sm", min_width=100) for title in titles]
+
+
+def filled(event: Any, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
+    """What runs after an event has put the values into the inputs."""
+    return event(lambda: list(values), None, list(inputs), show_progress="hidden", api_visibility="private").then

@@ -1,0 +1,50 @@
+// A patch or region is read by pointing at it, by a click, or with the arrow keys; a click keeps it.
+const readPatches = (part) => {
+  part.dataset.ready = "";
+  const stage = part.querySelector(".stage"), frame = part.querySelector(".cell"), reading = part.querySelector(".reading");
+  const cells = JSON.parse(stage.dataset.cells), help = reading.textContent;
+  let kept = -1;
+  const show = (number) => {
+    frame.hidden = number < 0;
+    if (number < 0) return void (reading.textContent = help);
+    const [left, top, width, height, name, score] = cells[number];
+    Object.assign(frame.style, { left: `${left}%`, top: `${top}%`, width: `${width}%`, height: `${height}%` });
+    reading.textContent = `${name}: ${score}`;
+  };
+  const at = (event) => {
+    const box = stage.getBoundingClientRect();
+    const x = (100 * (event.clientX - box.left)) / box.width, y = (100 * (event.clientY - box.top)) / box.height;
+    const inside = cells.map(([left, top, width, height], number) => ({ number, area: width * height,
+      hit: left <= x && x < left + width && top <= y && y < top + height })).filter(({ hit }) => hit);
+    return inside.sort((one, other) => one.area - other.area)[0]?.number ?? -1;
+  };
+  const beside = (across, down) => {
+    const [left, top, width, height] = cells[Math.max(kept, 0)];
+    const x = left + width / 2, y = top + height / 2;
+    let best = kept, least = Infinity;
+    cells.forEach(([l, t, w, h], number) => {
+      const dx = l + w / 2 - x, dy = t + h / 2 - y, along = across * dx + down * dy, aside = Math.abs(across * dy) + Math.abs(down * dx);
+      if (number !== kept && along > 0.01 && along + 3 * aside < least) [best, least] = [number, along + 3 * aside];
+    });
+    return best;
+  };
+  stage.addEventListener("mousemove", (event) => show(at(event)));
+  stage.addEventListener("mouseleave", () => show(kept));
+  stage.addEventListener("click", (event) => { kept = at(event); show(kept); });
+  stage.addEventListener("keydown", (event) => {
+    const step = { ArrowRight: [1, 0], ArrowLeft: [-1, 0], ArrowDown: [0, 1], ArrowUp: [0, -1] }[event.key];
+    if (!step && event.key !== "Escape") return;
+    event.preventDefault();
+    kept = !step ? -1 : kept < 0 ? 0 : beside(...step);
+    show(kept);
+  });
+  part.querySelector(".opacity input").addEventListener("input", (event) => {
+    part.querySelector(".heat").style.opacity = event.target.value / 100;
+  });
+};
+const enliven = () => {
+  document.querySelectorAll("[data-pictured]:not([data-ready])").forEach(readPatches);
+  {{ sources | safe }}
+};
+enliven();
+watch("value", enliven);

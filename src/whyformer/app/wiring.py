@@ -1,0 +1,149 @@
+"""The page: its headline, its tabs, and what each of them calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+
+from whyformer.app.area import Area, connect, result_area
+from whyformer.app.components import example_buttons, filled, labelled_inputs, model_input, picture_input
+from whyformer.app.examples import CAT, DOCUMENTS, POST, QUESTION, REVIEW
+from whyformer.app.labelled import DEFAULT, Question, explain_picture, explain_text
+from whyformer.app.response import Exchange, explain_exchange
+from whyformer.app.setup import Setup
+from whyformer.app.view import View
+from whyformer.app.work import Work
+from whyformer.methods.registry import METHODS, SOURCE_METHODS
+
+TITLE = "Why did the model answer that?"
+LEAD = (
+    "Whyformer shows what an answer of a Transformer rests on: the patches of a picture, the words of a text, the "
+    "sentences of a document. Click an example, or bring your own."
+)
+
+
+def build_page(setup: Setup) -> gr.Blocks:
+    """The page with all its tabs."""
+    kept = (60, setup.limits.kept_seconds)
+    page: gr.Blocks
+    with gr.Blocks(title="Whyformer", analytics_enabled=False, delete_cache=kept) as page:
+        gr.Markdown(f"# {TITLE}\n\n{LEAD}", elem_classes="headline")
+        with gr.Tabs():
+            with gr.Tab("Picture"):
+                first = _picture_tab(setup)
+            with gr.Tab("Text"):
+                _text_tab(setup)
+            with gr.Tab("Response"):
+                _response_tab(setup)
+        first(page.load)
+    page.queue(max_size=setup.limits.waiting, default_concurrency_limit=setup.limits.at_once)
+    return page
+
+
+def _picture_tab(setup: Setup) -> Callable[[Any], None]:
+    """The tab, and what asks its first example on an event."""
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            picture = picture_input()
+            cat, dog, two = example_buttons("Why a cat?", "Cat rather than dog", "Two methods")
+            asked = labelled_inputs(setup.models, "Picture")
+            start = gr.Button("Explain", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("Where does it look?", "The picture appears here with what its label rests on in heat.")
+    cases: list[tuple[gr.Button, list[Any]]] = [
+        (cat, [str(CAT), "mini-vit", None, None, [DEFAULT]]),
+        (dog, [str(CAT), "mini-vit", "cat", "dog", [DEFAULT]]),
+        (two, [str(CAT), "mini-vit", None, None, [DEFAULT, "raw_attention"]]),
+    ]
+    return _connect_labelled(setup, explain_picture, picture, [picture.upload, start.click], asked, area, cases)
+
+
+def _text_tab(setup: Setup) -> None:
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            text = gr.Textbox(
+                label="Text", lines=7, max_lines=14, max_length=setup.limits.characters, placeholder="Paste or type"
+            )
+            review, against, post = example_buttons("A film review", "Positive, not negative", "A news post")
+            asked = labelled_inputs(setup.models, "Text")
+            start = gr.Button("Explain", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("Which words matter?", "The text appears here, coloured where its label rests on it.")
+    cases: list[tuple[gr.Button, list[Any]]] = [
+        (review, [REVIEW, "mini-bert", None, None, [DEFAULT]]),
+        (against, [REVIEW, "mini-bert", "positive", "negative", [DEFAULT]]),
+        (post, [POST, "mini-news", None, None, [DEFAULT]]),
+    ]
+    _connect_labelled(setup, explain_text, text, [text.submit, start.click], asked, area, cases)
+
+
+def _connect_labelled(
+    setup: Setup,
+    explain: Callable[..., View],
+    example: Any,
+    triggers: Sequence[Any],
+    asked: Sequence[Any],
+    area: Area,
+    cases: Sequence[tuple[gr.Button, list[Any]]],
+) -> Callable[[Any], None]:
+    """Tie a tab of labels together: the lists of labels are those of the model that answered last."""
+    model, label, other, _ = asked
+    inputs = [example, *asked]
+
+    def action(work: Work, content: Any, *values: Any) -> View:
+        return explain(work, setup, content, Question(*values))
+
+    def updates(view: View) -> list[Any]:
+        if not view.choices:
+            return []
+        return [gr.update(choices=list(view.choices), value=view.choice), gr.update(choices=list(view.choices))]
+
+    def ask(*events: Any) -> None:
+        connect(events, action, inputs, area, setup.limits, updates=updates, others=[label, other])
+
+    no_labels = [gr.update(value=None), gr.update(value=None)]
+    fresh = [
+        event(lambda: no_labels, None, [label, other], show_progress="hidden", api_visibility="private").then
+        for event in (triggers[0], model.input)
+    ]
+    chosen = [filled(button.click, values, inputs) for button, values in cases]
+    ask(*fresh, *triggers[1:], label.input, other.input, *chosen)
+    return lambda event: ask(filled(event, cases[0][1], inputs))
+
+
+def _response_tab(setup: Setup) -> None:
+    most = setup.limits.characters
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            prompt = gr.Textbox(label="Question or prompt", lines=2, max_length=most)
+            written, given = example_buttons("Let it answer", "Explain a given answer")
+            documents = gr.Textbox(
+                label="Documents",
+                info="An empty line parts two; one may begin with its name and a colon.",
+                lines=7,
+                max_lines=14,
+                max_length=most,
+            )
+            files = gr.File(label="More documents", file_count="multiple", file_types=[".txt"], height=110)
+            response = gr.Textbox(label="Response", info="Leave it empty to let the model write it.", max_length=most)
+            with gr.Accordion("Model, method, contrast", open=False):
+                model = model_input(setup.models, "Response")
+                method = gr.Dropdown([DEFAULT, *METHODS, *SOURCE_METHODS], value=DEFAULT, label="Method")
+                contrast = gr.Textbox(label="Rather than", info="Another response: why not this one.", max_length=most)
+            start = gr.Button("Explain", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area(
+                "Where does it come from?", "The response appears here: click a sentence of it to see its sources."
+            )
+    inputs = [prompt, documents, files, response, contrast, model, method]
+
+    def action(work: Work, asked: str, context: str, sent: list[str] | None, *rest: Any) -> View:
+        return explain_exchange(work, setup, Exchange(asked or "", context or "", sent or (), *rest))
+
+    examples = [
+        filled(button.click, [QUESTION, DOCUMENTS, None, answer, "", "mini-llm", DEFAULT], inputs)
+        for button, answer in ((written, ""), (given, "Anna has the key."))
+    ]
+    connect([prompt.submit, start.click, *examples], action, inputs, area, setup.limits)
