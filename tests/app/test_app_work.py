@@ -12,7 +12,7 @@ from whyformer.app.area import serve
 from whyformer.app.code import Code, call, command
 from whyformer.app.models import model_choice, tab_of
 from whyformer.app.view import View, progress_html
-from whyformer.app.work import Progress, Stopped, Work, follow
+from whyformer.app.work import Progress, Stopped, follow
 
 
 def endless(work):

@@ -140,7 +140,7 @@ def test_a_picture_that_cannot_be_explained_says_why(setup, asked, message):
 
 def test_limits_are_checked_before_anything_is_computed(setup):
     small = Setup(setup.models, Limits(file_bytes=1 << 10, pixels=10, characters=5))
-    with pytest.raises(WhyformerError, match="cat.jpg has 0.0 MB, and this page takes 0 MB: choose a smaller file"):
+    with pytest.raises(WhyformerError, match=r"cat.jpg has 0.0 MB, and this page takes 0 MB: choose a smaller file"):
         explain_picture(work(), small, str(CAT), Question())
     with pytest.raises(WhyformerError, match="451 × 300 pixels, and this page takes 0 million: make it smaller first"):
         explain_picture(work(), Setup(setup.models, Limits(pixels=10)), str(CAT), Question())

@@ -43,9 +43,9 @@ def result_area(title: str, text: str) -> Area:
     html = gr.HTML(note(title, text), js_on_load=SCRIPT, apply_default_css=False, elem_classes="shown")
     stop = gr.Button("Stop", size="sm", variant="stop", visible=False, elem_classes="small")
     with gr.Row(elem_classes="bar"):
+        names = [f"↓ {suffix[1:].upper()}" for suffix in SUFFIXES]
         downloads = [
-            gr.DownloadButton(f"↓ {suffix[1:].upper()}", size="sm", interactive=False, min_width=0, elem_classes="small")
-            for suffix in SUFFIXES
+            gr.DownloadButton(name, size="sm", interactive=False, min_width=0, elem_classes="small") for name in names
         ]
     with gr.Accordion("Code", open=False, elem_classes="code"):
         python = gr.Code(label="Python", language="python", interactive=False, wrap_lines=True)

@@ -12,17 +12,9 @@ from whyformer.app.models import ModelChoice, Tab
 from whyformer.methods.registry import METHODS
 
 
-class PictureFile(gr.Image):
-    """A picture as the path of the file that was sent; it is read, and refused, where errors are shown."""
-
-    is_template = True
-
-    def preprocess(self, payload: Any) -> Any:
-        return None if payload is None else payload.path
-
-
-def picture_input() -> PictureFile:
-    return PictureFile(
+def picture_input() -> gr.Image:
+    """A picture as the path of the file that was sent."""
+    picture = gr.Image(
         label="Picture",
         type="filepath",
         sources=["upload", "clipboard"],
@@ -31,6 +23,13 @@ def picture_input() -> PictureFile:
         buttons=[],
         placeholder="Drop a picture, paste one, or click",
     )
+    # Gradio would open the file before the tab is asked, and show the error of a broken one in its own way.
+    picture.preprocess = _path  # type: ignore[method-assign]
+    return picture
+
+
+def _path(payload: Any) -> str | None:
+    return None if payload is None else payload.path
 
 
 def model_input(models: ModelChoice, tab: Tab) -> gr.Dropdown:

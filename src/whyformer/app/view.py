@@ -68,8 +68,8 @@ def explanations_view(explanations: Sequence[Explanation], code: Code) -> View:
     """One explanation, or several of one example side by side."""
     views = [explanation_view(explanation) for explanation in explanations]
     shown = [
-        {"view": view, "manner": explanation.manner, "cells": [_cells(part) for _, part in captioned_parts(explanation)]}
-        for explanation, view in zip(explanations, views, strict=True)
+        {"view": view, "manner": one.manner, "cells": [_cells(part) for _, part in captioned_parts(one)]}
+        for one, view in zip(explanations, views, strict=True)
     ]
     shades = {name: declarations(name) for name in used_shades(views)}
     page = TEMPLATES.get_template("explanations.html.j2").render(shades=shades, shown=shown)

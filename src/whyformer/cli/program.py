@@ -12,7 +12,6 @@ import typer
 from typer.core import TyperGroup
 
 from whyformer.cli import INTERRUPTED
-from whyformer.cli.web_page import web_page
 from whyformer.cli.compare import compare
 from whyformer.cli.explain import continue_, explain
 from whyformer.cli.listings import doctor, methods, models
@@ -20,6 +19,7 @@ from whyformer.cli.measure import demo, evaluate, report, schema
 from whyformer.cli.options import examples
 from whyformer.cli.response import response_
 from whyformer.cli.screen import complain
+from whyformer.cli.web_page import web_page
 from whyformer.errors import WhyformerError
 
 UNUSABLE = 2

@@ -9,7 +9,6 @@ import typer
 
 from whyformer.cli.options import MACHINE
 from whyformer.cli.screen import announce, complain
-from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 
 LOCALHOST = "127.0.0.1"
