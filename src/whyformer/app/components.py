@@ -9,6 +9,7 @@ import gradio as gr
 
 from whyformer.app.labelled import DEFAULT, MOST_BESIDE
 from whyformer.app.models import ModelChoice, Tab
+from whyformer.app.view import View
 from whyformer.methods.registry import METHODS
 
 
@@ -61,3 +62,8 @@ def example_buttons(*titles: str) -> list[gr.Button]:
 def filled(event: Any, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
     """What runs after an event has put the values into the inputs."""
     return event(lambda: list(values), None, list(inputs), show_progress="hidden", api_visibility="private").then
+
+
+def choice_updates(view: View) -> list[Any]:
+    """The list of what can be chosen, as the view has it; nothing where it has none."""
+    return [gr.update(choices=list(view.choices), value=view.choice)] if view.choices else []

@@ -12,6 +12,7 @@ from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import labels_of
 from whyformer.render.text import readable
 from whyformer.targets.scores import logits_of
+from whyformer.targets.texts import answer_to_all, encode_texts
 
 
 @torch.no_grad()
@@ -36,3 +37,11 @@ def label_choices(probabilities: list[tuple[str, float]]) -> list[tuple[str, str
 
 def _percent(share: float) -> str:
     return "<1 %" if 0 < share < 0.005 else f"{100 * share:.0f} %"
+
+
+def text_probabilities(example: Any, loaded_model: LoadedModel) -> list[tuple[str, float]]:
+    """Each text that a picture is compared with, and its share among them, the likeliest first."""
+    picture, texts = example
+    _, encoded = encode_texts(loaded_model, 0, (picture, texts), form="", purpose="", truncate=False)
+    shares = answer_to_all(loaded_model, encoded).logits_per_image[0].float().softmax(dim=0).tolist()
+    return sorted(zip(texts, shares, strict=True), key=lambda pair: -pair[1])

@@ -49,6 +49,7 @@ def launch(
         quiet=True,
         show_error=False,
         footer_links=[],
+        run_history=False,
         theme=THEME,
         css=STYLE,
     )

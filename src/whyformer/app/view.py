@@ -19,8 +19,8 @@ from whyformer.render import html, image
 from whyformer.render.response_view import response_view
 from whyformer.render.shades import declarations
 from whyformer.render.source_view import RANKED, WRITTEN, SourcesView
-from whyformer.render.text import captioned_parts, number, readable
-from whyformer.render.view import explanation_view, used_shades
+from whyformer.render.text import captioned_parts, number, readable, visible
+from whyformer.render.view import ExplanationView, explanation_view, used_shades
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 from whyformer.results.response import Response
@@ -36,6 +36,7 @@ STYLE = TEMPLATES.get_template("app.css").render()
 SCRIPT = TEMPLATES.get_template("app.js").render(sources=TEMPLATES.get_template("sources.js").render())
 
 Writer = Callable[[Path], None]
+Cells = list[tuple[float, float, float, float, str, str]]  # left, top, width, height in percent; name; score
 
 
 @dataclass(frozen=True)
@@ -64,16 +65,37 @@ class View:
         return paths
 
 
-def explanations_view(explanations: Sequence[Explanation], code: Code) -> View:
-    """One explanation, or several of one example side by side."""
-    views = [explanation_view(explanation) for explanation in explanations]
-    shown = [
-        {"view": view, "manner": one.manner, "cells": [_cells(part) for _, part in captioned_parts(one)]}
-        for one, view in zip(explanations, views, strict=True)
-    ]
-    shades = {name: declarations(name) for name in used_shades(views)}
-    page = TEMPLATES.get_template("explanations.html.j2").render(shades=shades, shown=shown)
+def explanations_view(explanations: Sequence[Explanation], code: Code, *, is_chosen_by_word: bool = False) -> View:
+    """One explanation, or several of one example: side by side, or of words that were written one at a time."""
+    shown = [shown_explanation(one) for one in explanations]
+    page = _page("explanations.html.j2", shown, is_chosen_by_word=is_chosen_by_word)
     return View(page, code, explanation_writers(explanations))
+
+
+@dataclass(frozen=True)
+class ShownExplanation:
+    """An explanation as the templates of the page show it; of pictures with the cells that can be read."""
+
+    view: ExplanationView
+    target: str
+    manner: str
+    cells: Sequence[Cells | None]
+
+
+def shown_explanation(explanation: Explanation) -> ShownExplanation:
+    cells = [_cells(part) for _, part in captioned_parts(explanation)]
+    return ShownExplanation(explanation_view(explanation), visible(explanation.target), explanation.manner, cells)
+
+
+def detection_html(picture: str, finds: Sequence[Any], query: int, explanation: Explanation) -> str:
+    """A picture with its finds as boxes to click on, and the one that is explained."""
+    one = shown_explanation(explanation)
+    return _page("detection.html.j2", [one], picture=picture, finds=finds, query=query)
+
+
+def _page(template: str, shown: Sequence[ShownExplanation], **context: Any) -> str:
+    shades = {name: declarations(name) for name in used_shades(one.view for one in shown)}
+    return TEMPLATES.get_template(template).render(shades=shades, shown=shown, **context)
 
 
 def explanation_writers(explanations: Sequence[Explanation]) -> dict[str, Writer]:
@@ -136,20 +158,27 @@ def note(title: str, text: str) -> str:
     return TEMPLATES.get_template("empty.html.j2").render(title=title, text=text)
 
 
-def _cells(part: Part) -> list[tuple[float, float, float, float, str, str]] | None:
+def _cells(part: Part) -> Cells | None:
     """Where each patch or region is, in percent of the picture, with its name and score; None for other parts."""
     layout = part.layout
     if not isinstance(layout, (Patches, Boxes)):
         return None
-    width, height = layout.image.size
     order = sorted(range(len(part.scores)), key=lambda token: -abs(float(part.scores[token])))
     ranks = {token: rank for rank, token in enumerate(order, start=1)}
-    cells = []
-    for token, ((left, top, right, bottom), name) in enumerate(zip(_boxes(layout), part.tokens, strict=True)):
-        place = (left / width, top / height, (right - left) / width, (bottom - top) / height)
+    cells: Cells = []
+    for token, (box, name) in enumerate(zip(_boxes(layout), part.tokens, strict=True)):
+        place = percents(layout.image.size, box)
         about = f"{number(float(part.scores[token]))} · {_ordinal(ranks[token])} of {len(order)}"
-        cells.append((*(round(100 * share, 2) for share in place), readable(name), about))
-    return cells  # type: ignore[return-value]
+        cells.append((*place, readable(name), about))
+    return cells
+
+
+def percents(size: tuple[int, int], box: tuple[float, float, float, float]) -> tuple[float, float, float, float]:
+    """Left, top, width and height of a box in percent of a picture of this size."""
+    (width, height), (left, top, right, bottom) = size, box
+    across, down = 100 / width, 100 / height
+    place = (left * across, top * down, (right - left) * across, (bottom - top) * down)
+    return round(place[0], 2), round(place[1], 2), round(place[2], 2), round(place[3], 2)
 
 
 def _boxes(layout: Patches | Boxes) -> list[tuple[float, float, float, float]]:

@@ -8,9 +8,18 @@ from typing import Any
 import gradio as gr
 
 from whyformer.app.area import Area, connect, result_area
-from whyformer.app.components import example_buttons, filled, labelled_inputs, model_input, picture_input
-from whyformer.app.examples import CAT, DOCUMENTS, POST, QUESTION, REVIEW
+from whyformer.app.components import (
+    choice_updates,
+    example_buttons,
+    filled,
+    labelled_inputs,
+    model_input,
+    picture_input,
+)
+from whyformer.app.detection import explain_detection
+from whyformer.app.examples import CAPTIONS, CAT, DOCUMENTS, POST, QUESTION, REVIEW, scene_files, scene_question
 from whyformer.app.labelled import DEFAULT, Question, explain_picture, explain_text
+from whyformer.app.pairs import Pair, explain_pair
 from whyformer.app.response import Exchange, explain_exchange
 from whyformer.app.setup import Setup
 from whyformer.app.view import View
@@ -37,6 +46,10 @@ def build_page(setup: Setup) -> gr.Blocks:
                 _text_tab(setup)
             with gr.Tab("Response"):
                 _response_tab(setup)
+            with gr.Tab("Picture + text"):
+                _pair_tab(setup)
+            with gr.Tab("Detection"):
+                _detection_tab(setup)
         first(page.load)
     page.queue(max_size=setup.limits.waiting, default_concurrency_limit=setup.limits.at_once)
     return page
@@ -96,18 +109,12 @@ def _connect_labelled(
         return explain(work, setup, content, Question(*values))
 
     def updates(view: View) -> list[Any]:
-        if not view.choices:
-            return []
-        return [gr.update(choices=list(view.choices), value=view.choice), gr.update(choices=list(view.choices))]
+        return [*choice_updates(view), gr.update(choices=list(view.choices))] if view.choices else []
 
     def ask(*events: Any) -> None:
         connect(events, action, inputs, area, setup.limits, updates=updates, others=[label, other])
 
-    no_labels = [gr.update(value=None), gr.update(value=None)]
-    fresh = [
-        event(lambda: no_labels, None, [label, other], show_progress="hidden", api_visibility="private").then
-        for event in (triggers[0], model.input)
-    ]
+    fresh = [filled(event, [None, None], [label, other]) for event in (triggers[0], model.input)]
     chosen = [filled(button.click, values, inputs) for button, values in cases]
     ask(*fresh, *triggers[1:], label.input, other.input, *chosen)
     return lambda event: ask(filled(event, cases[0][1], inputs))
@@ -140,10 +147,75 @@ def _response_tab(setup: Setup) -> None:
     inputs = [prompt, documents, files, response, contrast, model, method]
 
     def action(work: Work, asked: str, context: str, sent: list[str] | None, *rest: Any) -> View:
-        return explain_exchange(work, setup, Exchange(asked or "", context or "", sent or (), *rest))
+        texts = [value or "" for value in (asked, context, *rest[:2])]
+        return explain_exchange(work, setup, Exchange(texts[0], texts[1], sent or (), texts[2], texts[3], *rest[2:]))
 
     examples = [
         filled(button.click, [QUESTION, DOCUMENTS, None, answer, "", "mini-llm", DEFAULT], inputs)
         for button, answer in ((written, ""), (given, "Anna has the key."))
     ]
     connect([prompt.submit, start.click, *examples], action, inputs, area, setup.limits)
+
+
+def _pair_tab(setup: Setup) -> None:
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            picture = picture_input()
+            compare, ask, describe = example_buttons("Cat, dog or church?", "A question", "Describe it")
+            text = gr.Textbox(
+                label="Texts, a question, or a prompt",
+                info="Texts that the picture is compared with: one a line.",
+                lines=3,
+                max_length=setup.limits.characters,
+            )
+            model = model_input(setup.models, "Picture + text")
+            with gr.Row():
+                target = gr.Dropdown([], label="Why this answer", min_width=180, value=None)
+                method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
+            with gr.Accordion("Regions, for models that see no pixels", open=False):
+                regions = gr.File(label="An .npz file of regions", file_types=[".npz"], height=110)
+            start = gr.Button("Explain", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("Which words, which patches?", "Picture and text appear here with what matters in both.")
+    inputs = [picture, regions, text, model, target, method]
+
+    def action(work: Work, seen: Any, boxes: Any, said: str | None, *rest: Any) -> View:
+        return explain_pair(work, setup, Pair(seen, boxes, said or "", *rest))
+
+    scene, boxes = scene_files()
+    cases = [
+        (compare, [str(CAT), None, CAPTIONS, "mini-clip", None, DEFAULT]),
+        (ask, [scene, boxes, scene_question(), "mini-lxmert", None, DEFAULT]),
+        (describe, [scene, None, "describe the scene.", "mini-vlm", None, DEFAULT]),
+    ]
+    examples = [filled(button.click, values, inputs) for button, values in cases]
+    fresh = [filled(event, [None], [target]) for event in (start.click, text.submit)]
+    triggers = [*fresh, target.input, *examples]
+    connect(triggers, action, inputs, area, setup.limits, updates=choice_updates, others=[target])
+
+
+def _detection_tab(setup: Setup) -> None:
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            picture = picture_input()
+            (drawn,) = example_buttons("A drawn scene")
+            model = model_input(setup.models, "Detection")
+            with gr.Row():
+                find = gr.Dropdown([], label="Why this find", min_width=180, value=None)
+                method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
+            start = gr.Button("Explain", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("What is there, and why?", "What was found appears here as boxes: click one to see why.")
+    inputs = [picture, model, find, method]
+
+    def action(work: Work, *values: Any) -> View:
+        return explain_detection(work, setup, *values)
+
+    def query_of(event: gr.EventData) -> int:
+        return int(event.query)
+
+    clicked = area.html.select(query_of, None, find, show_progress="hidden", api_visibility="private").then
+    fresh = [filled(event, [None], [find]) for event in (picture.upload, model.input)]
+    example = filled(drawn.click, [scene_files()[0], "mini-detr", None, DEFAULT], inputs)
+    triggers = [clicked, *fresh, start.click, find.input, example]
+    connect(triggers, action, inputs, area, setup.limits, updates=choice_updates, others=[find])

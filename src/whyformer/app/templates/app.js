@@ -42,9 +42,23 @@ const readPatches = (part) => {
     part.querySelector(".heat").style.opacity = event.target.value / 100;
   });
 };
+// Of a text that was written, one word at a time is explained.
+const chooseWords = (root) => {
+  root.dataset.ready = "";
+  const words = [...root.querySelectorAll(".words button")], articles = [...root.querySelectorAll("article")];
+  words.forEach((word, number) => word.addEventListener("click", () => {
+    words.forEach((one) => one.setAttribute("aria-pressed", one === word));
+    articles.forEach((article, place) => { article.hidden = place !== number; });
+  }));
+};
 const enliven = () => {
+  document.querySelectorAll("[data-written]:not([data-ready])").forEach(chooseWords);
   document.querySelectorAll("[data-pictured]:not([data-ready])").forEach(readPatches);
   {{ sources | safe }}
 };
+element.addEventListener("click", (event) => {
+  const find = event.target.closest("[data-find]");
+  if (find) trigger("select", { query: Number(find.dataset.find) });
+});
 enliven();
 watch("value", enliven);
