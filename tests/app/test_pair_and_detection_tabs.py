@@ -71,7 +71,6 @@ def test_a_picture_is_compared_with_texts(setup, beside):
     expected = explain((CAT, texts), "mini-clip", method="rollout")
     assert (explanation.target, view.choice) == (expected.target, "a photo of a cat")
     assert view.choices[0] == (f"a photo of a cat · {100 * expected.probability:.0f} %", "a photo of a cat")
-    assert [text for _, text in view.choices][0] == "a photo of a cat"
     assert sorted(text for _, text in view.choices) == sorted(texts)
     assert_code_gives(view, beside)
     other = answer(setup, picture=str(CAT), text=CAPTIONS, model="mini-clip", target=texts[1], method="rollout")

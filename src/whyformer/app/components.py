@@ -44,14 +44,16 @@ def labelled_inputs(models: ModelChoice, tab: Tab) -> list[Any]:
     with gr.Row():
         label = gr.Dropdown([], label="Why this label", min_width=180, value=None)
         other = gr.Dropdown([], label="Rather than", min_width=180, value=None)
-    methods = gr.Dropdown(
-        [DEFAULT, *METHODS],
-        value=[DEFAULT],
-        multiselect=True,
-        max_choices=MOST_BESIDE,
-        label="Method, or two side by side",
-    )
+    methods = methods_input([DEFAULT], MOST_BESIDE, label="Method, or two side by side")
     return [model, label, other, methods]
+
+
+def methods_input(
+    chosen: Sequence[str], most: int, *, label: str = "Methods", with_default: bool = True
+) -> gr.Dropdown:
+    """Methods by name, so many at most."""
+    names = [DEFAULT, *METHODS] if with_default else list(METHODS)
+    return gr.Dropdown(names, value=list(chosen), multiselect=True, max_choices=most, label=label)
 
 
 def example_buttons(*titles: str) -> list[gr.Button]:

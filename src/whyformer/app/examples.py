@@ -11,7 +11,7 @@ from pathlib import Path
 from whyformer.cli.demo import CAT, POST, REVIEW, SCENE
 from whyformer.scenes import example
 
-__all__ = ["CAPTIONS", "CAT", "DOCUMENTS", "POST", "QUESTION", "REVIEW", "scene_files", "scene_question"]
+__all__ = ["CAPTIONS", "CAT", "DOCUMENTS", "POST", "QUESTION", "REVIEW", "REVIEWS", "scene_files", "scene_question"]
 
 QUESTION = "Where is the key? Who has the hat?"
 DOCUMENTS = """letter: Anna gave the key to Boris. Clara painted the violin green.
@@ -19,6 +19,14 @@ DOCUMENTS = """letter: Anna gave the key to Boris. Clara painted the violin gree
 diary: Boris went to Rome. The hat is in the box. Hugo left the lamp in Lima.
 
 note: David has the box. Emil works as a tailor."""
+REVIEWS = """A wonderful film, full of warmth and wit.
+A dull and endless film without a single idea.
+I loved every minute of it, and so did my children.
+A waste of time and talent: I left before the end.
+The acting is superb and the story moving.
+Terrible dialogue, and the worst ending I have seen.
+A charming comedy that I will gladly see again.
+Boring, predictable and far too long."""
 CAPTIONS = "a photo of a cat\na photo of a dog\na photo of a church"
 
 

@@ -42,20 +42,20 @@ class ModelChoice:
     names: dict[Tab, list[str]] = field(default_factory=dict)
     takes_any: bool = False
 
-    def name(self, name: str | None, tab: Tab) -> str:
-        """The name as it was chosen, or the first that the tab offers; refused where it is not offered."""
-        offered = self.names[tab]
+    def name(self, name: str | None, *tabs: Tab) -> str:
+        """The name as it was chosen, or the first that the tabs offer; refused where it is not offered."""
+        offered = [one for tab in tabs for one in self.names[tab]]
         text = (name or "").strip() or offered[0]
         if not self.takes_any and text not in offered:
             raise WhyformerError(f"This tab does not offer the model {text!r}, but {', '.join(offered)}.")
         return text
 
-    def open(self, name: str | None, tab: Tab) -> LoadedModel:
-        """The model of this name, loaded once for all visitors; refused where it is not one of the tab."""
-        text = self.name(name, tab)
+    def open(self, name: str | None, *tabs: Tab) -> LoadedModel:
+        """The model of this name, loaded once for all visitors; refused where it is not one of the tabs."""
+        text = self.name(name, *tabs)
         loaded_model = open_model(text)
         own = tab_of(loaded_model.task)
-        if own != tab:
+        if own not in tabs:
             place = f"use the tab {own}" if own else "the page has no tab for it"
             raise WhyformerError(f"{text} {_doing(loaded_model.task)}: {place}, or choose another model.")
         return loaded_model

@@ -143,6 +143,11 @@ def sources_html(view: SourcesView) -> str:
     return template.render(shades=shades, view=view, most=RANKED, written=WRITTEN)
 
 
+def framed(page: str, title: str) -> str:
+    """A page of its own inside the page; no script of it runs."""
+    return TEMPLATES.get_template("framed.html.j2").render(page=page, title=title)
+
+
 def problem(error: BaseException) -> View:
     """An error as one line of the page."""
     return View(TEMPLATES.get_template("problem.html.j2").render(message=readable(reason_of(error))))

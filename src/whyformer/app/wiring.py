@@ -8,16 +8,30 @@ from typing import Any
 import gradio as gr
 
 from whyformer.app.area import Area, connect, result_area
+from whyformer.app.comparison import TABS as COMPARED
+from whyformer.app.comparison import Comparison, compare_methods
 from whyformer.app.components import (
     choice_updates,
     example_buttons,
     filled,
     labelled_inputs,
+    methods_input,
     model_input,
     picture_input,
 )
 from whyformer.app.detection import explain_detection
-from whyformer.app.examples import CAPTIONS, CAT, DOCUMENTS, POST, QUESTION, REVIEW, scene_files, scene_question
+from whyformer.app.evaluation import SCENE_MODELS, Measurement, measure
+from whyformer.app.examples import (
+    CAPTIONS,
+    CAT,
+    DOCUMENTS,
+    POST,
+    QUESTION,
+    REVIEW,
+    REVIEWS,
+    scene_files,
+    scene_question,
+)
 from whyformer.app.labelled import DEFAULT, Question, explain_picture, explain_text
 from whyformer.app.pairs import Pair, explain_pair
 from whyformer.app.response import Exchange, explain_exchange
@@ -50,6 +64,10 @@ def build_page(setup: Setup) -> gr.Blocks:
                 _pair_tab(setup)
             with gr.Tab("Detection"):
                 _detection_tab(setup)
+            with gr.Tab("Compare"):
+                _compare_tab(setup)
+            with gr.Tab("Evaluate"):
+                _evaluate_tab(setup)
         first(page.load)
     page.queue(max_size=setup.limits.waiting, default_concurrency_limit=setup.limits.at_once)
     return page
@@ -183,7 +201,7 @@ def _pair_tab(setup: Setup) -> None:
         return explain_pair(work, setup, Pair(seen, boxes, said or "", *rest))
 
     scene, boxes = scene_files()
-    cases = [
+    cases: list[tuple[gr.Button, list[Any]]] = [
         (compare, [str(CAT), None, CAPTIONS, "mini-clip", None, DEFAULT]),
         (ask, [scene, boxes, scene_question(), "mini-lxmert", None, DEFAULT]),
         (describe, [scene, None, "describe the scene.", "mini-vlm", None, DEFAULT]),
@@ -219,3 +237,64 @@ def _detection_tab(setup: Setup) -> None:
     example = filled(drawn.click, [scene_files()[0], "mini-detr", None, DEFAULT], inputs)
     triggers = [clicked, *fresh, start.click, find.input, example]
     connect(triggers, action, inputs, area, setup.limits, updates=choice_updates, others=[find])
+
+
+def _compare_tab(setup: Setup) -> None:
+    offered = [name for tab in COMPARED for name in setup.models.names[tab]]
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            picture = picture_input()
+            animals, review = example_buttons("Cat and dog, three methods", "A film review")
+            text = gr.Textbox(label="Or a text", lines=3, max_lines=10, max_length=setup.limits.characters)
+            model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
+            methods = methods_input([DEFAULT, "rollout", "random"], setup.limits.methods)
+            labels = gr.Dropdown(
+                [], label="Labels, a row each", multiselect=True, max_choices=setup.limits.labels, value=[]
+            )
+            start = gr.Button("Compare", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("Do they agree?", "Methods appear here side by side, with a row for each label.")
+    inputs = [picture, text, model, labels, methods]
+
+    def action(work: Work, seen: Any, said: str | None, *rest: Any) -> View:
+        return compare_methods(work, setup, Comparison(seen, said or "", *rest))
+
+    cases: list[tuple[gr.Button, list[Any]]] = [
+        (animals, [str(CAT), "", "mini-vit", ["cat", "dog"], [DEFAULT, "grad_cam", "random"]]),
+        (review, [None, REVIEW, "mini-bert", [], [DEFAULT, "rollout", "random"]]),
+    ]
+    examples = [filled(button.click, values, inputs) for button, values in cases]
+    fresh = filled(model.input, [[]], [labels])
+    connect(
+        [start.click, fresh, *examples], action, inputs, area, setup.limits, updates=choice_updates, others=[labels]
+    )
+
+
+def _evaluate_tab(setup: Setup) -> None:
+    names = setup.models.names
+    offered = [*names["Text"], *names["Picture"], *(name for name in SCENE_MODELS if name in names["Picture + text"])]
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
+            methods = methods_input(["rollout", "generic_attention"], setup.limits.methods, with_default=False)
+            films, scenes = example_buttons("Eight film reviews", "Eight drawn scenes")
+            texts = gr.Textbox(label="Texts, one a line", lines=5, max_lines=14, max_length=setup.limits.characters)
+            pictures = gr.File(label="Or pictures", file_count="multiple", file_types=["image"], height=110)
+            count = gr.Slider(
+                2, setup.limits.examples, 8, step=1, label="Or drawn scenes", info=f"For {' and '.join(SCENE_MODELS)}"
+            )
+            start = gr.Button("Measure", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("Which method can you trust?", "A report appears here, with intervals and a control.")
+    inputs = [model, texts, pictures, count, methods]
+
+    def action(work: Work, name: str, lines: str | None, sent: list[str] | None, *rest: Any) -> View:
+        return measure(work, setup, Measurement(name, lines or "", sent or (), *rest))
+
+    cases: list[tuple[gr.Button, list[Any]]] = [
+        (films, ["mini-bert", REVIEWS, None, 8, ["rollout", "generic_attention"]]),
+        (scenes, ["mini-visualbert", "", None, 8, ["rollout", "generic_attention"]]),
+    ]
+    examples = [filled(button.click, values, inputs) for button, values in cases]
+    seconds = setup.limits.evaluation_seconds
+    connect([start.click, *examples], action, inputs, area, setup.limits, seconds=seconds)

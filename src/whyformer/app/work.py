@@ -16,8 +16,12 @@ Result = TypeVar("Result")
 PATIENCE, INTERVAL = 0.5, 0.25  # seconds before progress is first shown, and between two looks at it
 
 
-class Stopped(Exception):
-    """The visitor stopped the work, or left."""
+class Stopped(BaseException):
+    """The visitor stopped the work, or left; or it took too long. No part of the work may take it for its own error."""
+
+
+class TookTooLong(Stopped):
+    """The work took longer than it may."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +57,7 @@ class Work:
         if self.is_stopped:
             raise Stopped
         if time.monotonic() - self.started > self.seconds:
-            raise WhyformerError(
+            raise TookTooLong(
                 f"This took longer than the {self.seconds:g} seconds that the page gives an answer: try a smaller "
                 "input, fewer methods, or the library on your own machine."
             )
@@ -105,6 +109,8 @@ def follow(action: Callable[[Work], Result], seconds: float) -> Iterator[Progres
             thread.join(INTERVAL)
     finally:
         work.stop()
+    if isinstance(outcome.error, TookTooLong):
+        raise WhyformerError(str(outcome.error))
     if outcome.error is not None:
         raise outcome.error
     assert outcome.result is not None

@@ -51,7 +51,19 @@ const chooseWords = (root) => {
     articles.forEach((article, place) => { article.hidden = place !== number; });
   }));
 };
+// A page inside the page is as high as what is in it.
+const fitFrame = (frame) => {
+  frame.dataset.ready = "";
+  const fit = () => {
+    const page = frame.contentDocument?.documentElement;
+    if (page) frame.style.height = `${page.querySelector("main")?.offsetHeight ?? page.scrollHeight}px`;
+  };
+  frame.addEventListener("load", fit);
+  new ResizeObserver(fit).observe(frame);
+  fit();
+};
 const enliven = () => {
+  document.querySelectorAll("[data-framed]:not([data-ready])").forEach(fitFrame);
   document.querySelectorAll("[data-written]:not([data-ready])").forEach(chooseWords);
   document.querySelectorAll("[data-pictured]:not([data-ready])").forEach(readPatches);
   {{ sources | safe }}
