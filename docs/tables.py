@@ -18,9 +18,10 @@ from typing import Any
 
 import architecture_tables
 from cards import CARDS, card_rows, metrics
-from evaluations import defaults, options, pages, rankings, runs, short
+from evaluations import contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
 
+import whyformer
 from whyformer.benchmark import read_suite
 from whyformer.methods.registry import METHODS, SOURCE_METHODS
 from whyformer.models.zoo import ZOO
@@ -28,6 +29,7 @@ from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.rules import LIBRA, RULES
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -481,14 +483,26 @@ def _hours(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def evaluations() -> str:
-    """All published evaluations, with what they say about the papers' ranking."""
-    return pages(runs(RESULTS / "evaluation"))
-
-
 def results() -> str:
     """One figure of every published evaluation."""
     return short(runs(RESULTS / "evaluation"))
+
+
+# The pages of the API, by the folders where their names are defined.
+API = {
+    "api-calls": ("api", "benchmark"),
+    "api-results": ("results",),
+    "api-targets": ("targets", "inputs"),
+    "api-models": ("models",),
+    "api-extensions": ("methods", "tracing", "axes", "data", "plugins"),
+    "api-errors": ("errors",),
+}
+
+
+def api(*folders: str) -> str:
+    """The public names of these folders, which the site replaces by their docstrings."""
+    homes = {name: whyformer._HOMES[name].partition(".")[0] for name in whyformer.__all__}
+    return "\n\n".join(f"::: whyformer.{name}" for name in sorted(homes, key=str.lower) if homes[name] in folders)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -525,14 +539,15 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "saturated": saturated,
     "paper-suites": paper_suites,
     **{f"published-{paper.lower()}": partial(published, paper) for paper in ("BI", "TA", "GA")},
-    "evaluations": evaluations,
     "results": results,
+    "runs": lambda: contents(runs(RESULTS / "evaluation")),
     "perturbation-speed": perturbation_speed,
     "imagenet": imagenet,
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),
     **{name: partial(card, name) for name in CARDS},
+    **{name: partial(api, *folders) for name, folders in API.items()},
 }
 
 
@@ -546,17 +561,27 @@ def filled(text: str) -> str:
     return text
 
 
+def written() -> dict[Path, str]:
+    """The pages that are made as a whole."""
+    found = pages(runs(RESULTS / "evaluation"))
+    return {DOCS / "results" / "models" / f"{model}.md": text for model, text in found.items()}
+
+
 def main() -> int:
-    stale = []
+    made = written()
     cards = sorted((ROOT / "src" / "whyformer" / "zoo").glob("*/README.md"))
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *cards]:
-        text = path.read_text()
-        if filled(text) != text:
-            stale.append(path.name)
-            if "--check" not in sys.argv:
-                path.write_text(filled(text))
-    print(f"{'Out of date' if '--check' in sys.argv else 'Rewritten'}: {', '.join(stale) or 'none'}")
-    return int("--check" in sys.argv and bool(stale))
+    for path in [ROOT / "README.md", *sorted(set(DOCS.rglob("*.md")) - made.keys()), *cards]:
+        made[path] = filled(path.read_text())
+    stale = [path for path, text in made.items() if not path.is_file() or path.read_text() != text]
+    names = ", ".join(str(path.relative_to(ROOT)) for path in stale) or "none"
+    if "--check" in sys.argv:
+        print(f"Out of date: {names}")
+        return int(bool(stale))
+    for path in stale:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(made[path])
+    print(f"Rewritten: {names}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -20,13 +20,13 @@ from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import NoMaps
 
-# What is computed where nobody names a method: the best of those measured (docs/results.md).
+# What is computed where nobody names a method: the best of those measured (docs/results).
 DEFAULT_METHOD = "bi_token"
 DEFAULT_BACKWARD: Backward = "libra"
 DEFAULT: tuple[str, Backward] = (DEFAULT_METHOD, DEFAULT_BACKWARD)
-# The same of a response, where the best was measured on sentences whose truth is known (docs/responses.md).
+# The same of a response, where the best was measured on sentences whose truth is known (docs/guides/responses.md).
 RESPONSE_DEFAULT: tuple[str, Backward] = ("generic_attention", "gradient")
-# The same of a model that writes about pictures, measured on words that are read off known objects (docs/results.md).
+# The same of a model that writes about pictures, measured on words that are read off known objects (docs/results).
 PICTURED_DEFAULT: tuple[str, Backward] = ("generic_attention", "libra")
 # What is computed instead where that does not apply to a model: the first of these that does. They are in the order of
 # their mean rank there, each by its better backward pass. Those that read inputs alone are for models without maps,
@@ -81,7 +81,7 @@ def attribute(
         target: What is asked about: a label's name or index, a sequence with one of them for each example,
             "predicted", a contrast, a detection, or any function of the model's output that gives one number per
             example.
-        method: The name of a method (`whyformer.METHODS`). Without one it is what docs/results.md found best, bi_token
+        method: The name of a method (`whyformer.METHODS`). Without one it is what docs/results found best, bi_token
             with backward="libra" (of models that write about pictures generic_attention by libra), or where that does
             not apply to the model the best that does, which a remark says; a method that is named is its paper's, with
             backward="gradient".

@@ -79,8 +79,8 @@ def explain(
             module of your own.
         target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
             `at(…)`, `Pixel(…)`, `Region(…)`, or any function of the model's output that gives one number per example;
-            docs/models.md and docs/heads.md have those of each head.
-        method: The name of a method (`whyformer methods`). Without one it is what docs/results.md found best: bi_token,
+            docs/guides/models.md and docs/guides/heads.md have those of each head.
+        method: The name of a method (`whyformer methods`). Without one it is what docs/results found best: bi_token,
             with gradients by LibraGrad's rules (of models that write about pictures generic_attention by them), or
             where that does not apply to the model the best that does, which a note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.

@@ -65,8 +65,8 @@ class Family:
         others: The other streams.
         attention: For a part of an attention's path, the streams of its queries and of its keys; the first row that
             fits counts. Rows for the same part are taken in turn, and are one step: they read the same state.
-        pads_to_limit: Whether every text is padded to the model's limit, without a mask (SigLIP reads its last
-            position, padding or not).
+        pads_to_limit: Whether every text is padded to the model's limit, with the mask its row names; without one, all
+            of it is read (SigLIP).
         arrange: For streams that are cut up or joined, such as windows or merged patches: the place of each attention
             operation, in the order they ran, and between them what makes one stream of another; None where map b is
             that of example b, and query i that of token i.
@@ -145,7 +145,7 @@ _PYRAMID = Family("image", mask=None, arrange=pyramid)
 _CLASS_TOKEN_TEXT = Family("text", "first", "embeddings")
 _CLASS_TOKEN_IMAGE = _image_encoder("first")
 _TOWERS = (("vision_model", "image", "image"), ("text_model", "text", "text"))
-_TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True, mask="attention_mask")
+_TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True)
 _DETECTOR = Family(
     "queries",
     scaled=NOTHING,
@@ -175,6 +175,13 @@ _SIGLIP = Family(
     others=(Stream("image"), _TEXT_TOWER),
     attention=(("vision_model.head", "pool", "image"), *_TOWERS),
     pads_to_limit=True,
+)
+_OPEN_TEXT = Stream("text", scaled="token_embedding", is_read=True, mask="attention_mask")
+_OPEN_TOWERS = (("visual.", "image", "image"), ("transformer", "text", "text"))
+_OPEN_CLIP_POOLED = replace(
+    _SIGLIP,
+    others=(Stream("image"), replace(_OPEN_TEXT, mask=None)),
+    attention=(("attn_pool", "pool", "image"), ("attnpool", "pool", "image"), *_OPEN_TOWERS),
 )
 
 _LIKE_BART = ("bart", "marian", "mbart", "m2m_100", "pegasus", "blenderbot", "blenderbot-small", "plbart", "mvp")
@@ -210,6 +217,8 @@ FAMILIES: dict[str, Family] = {
     "owlv2": _CLIP,
     "siglip": _SIGLIP,
     "siglip2": _SIGLIP,
+    "open_clip": Family("image", mask=None, others=(_OPEN_TEXT,), attention=_OPEN_TOWERS, pads_to_limit=True),
+    "open_clip, pooled": _OPEN_CLIP_POOLED,
     "swin": _WINDOWS,
     "swinv2": _WINDOWS,
     "donut-swin": _WINDOWS,
