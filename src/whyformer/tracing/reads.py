@@ -27,6 +27,7 @@ class Reads:
         precise: Whether relevance is computed in strict float32 at least, or in the model's own dtype.
         path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
         state_gradients: Whether it reads the residual states of the tokens times the gradients of the score there.
+        biases: Whether it reads the biases that are added after, times the gradients where they are.
 
     Raises:
         WhyformerError: If a value is none of these.
@@ -45,6 +46,7 @@ class Reads:
     path: bool = False
     precise: bool = True
     state_gradients: bool = False
+    biases: bool = False
 
     def __post_init__(self) -> None:
         for name in ("maps", "gradients", "relevances"):
