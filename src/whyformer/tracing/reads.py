@@ -29,6 +29,7 @@ class Reads:
         subsets: Whether it reads no pass at all, but asks the model again about inputs without some of their units.
         path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
         state_gradients: Whether it reads the residual states of the tokens times the gradients of the score there.
+        biases: Whether it reads the biases that are added after, times the gradients where they are.
 
     Raises:
         WhyformerError: If a value is none of these.
@@ -48,6 +49,7 @@ class Reads:
     subsets: bool = False
     precise: bool = True
     state_gradients: bool = False
+    biases: bool = False
 
     def __post_init__(self) -> None:
         for name in ("maps", "gradients", "relevances"):
