@@ -20,11 +20,10 @@ import architecture_tables
 from cards import CARDS, card_rows, metrics
 from evaluations import contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
-from method_pages import method_pages
+from method_pages import EVERY_METHOD, method_pages
 
 import whyformer
 from whyformer.benchmark import read_suite
-from whyformer.methods.registry import METHODS, SOURCE_METHODS
 from whyformer.models.zoo import ZOO
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.rules import LIBRA, RULES
@@ -41,9 +40,9 @@ def result(name: str) -> dict[str, Any]:
 def methods() -> str:
     """What each method does, reads and takes."""
     rows = []
-    for name, method in (METHODS | SOURCE_METHODS).items():
+    for name, method in EVERY_METHOD.items():
         options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
-        rows.append([f"`{name}`", method.summary, str(method.reads), options or "–"])
+        rows.append([f"[`{name}`]({name}.md)", method.summary, str(method.reads), options or "–"])
     return table(["method", "what it is", "reads", "options"], rows)
 
 
@@ -344,8 +343,25 @@ def shown(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
 
-def measured() -> str:
-    return f"{cost()}\n\n{gpu()}"
+def in_short() -> str:
+    """What README says of itself: what works, how fast, how large."""
+    forward, rates = result("gpu")["throughput"]["bf16"], result("gpu")["authors"]
+    large = [
+        row for row in result("large")["rows"] if "error" not in row and row["what"].startswith("generic_attention")
+    ]
+    longest = max(large, key=lambda row: row["tokens"])
+    ours = forward["generic_attention"]["images_per_second"]
+    return "\n".join(
+        [
+            f"- Stock models: {architecture_tables.count(RESULTS / 'architectures.json')} "
+            "[Which](docs/results/architectures.md).",
+            f"- Batches, half precision: {ours:,.0f} photographs a second by `generic_attention` in bfloat16 on one "
+            f"{result('gpu')['card']}; its paper's code, one at a time, {rates['generic_attention']:.0f}. "
+            "[Cost of every method](docs/results/measurements.md).",
+            f"- Long prompts: a decoder of 8 billion parameters is explained at {longest['tokens']:,} tokens in "
+            f"{longest['seconds']:.1f} s and {longest['gib']:.0f} GiB.",
+        ]
+    )
 
 
 def per_image() -> str:
@@ -545,7 +561,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "rules": rules,
     "rule-texts": rule_texts,
-    "measured": measured,
+    "in-short": in_short,
     "cost": cost,
     "responses": responses,
     "peers": peers,
