@@ -17,9 +17,11 @@ from pathlib import Path
 from typing import Any
 
 import architecture_tables
+import yaml
 from cards import CARDS, card_rows, metrics
 from evaluations import contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
+from hooks import listed, pages_of
 from method_pages import EVERY_METHOD, method_pages
 
 import whyformer
@@ -615,11 +617,41 @@ def filled(text: str) -> str:
     return text
 
 
+def llms() -> str:
+    """What the site has, page by page, for programs that read it."""
+    nav = listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"], DOCS)
+    parts = [
+        "# Whyformer",
+        "> Tells why a Transformer answered as it did: a score for every word, image patch, region or moment of sound, "
+        "for the answer that is asked about, on PyTorch models as they are: `whyformer.explain(example, model)`.",
+    ]
+    for section in nav:
+        ((name, entry),) = section.items()
+        lines = [f"- [{title or heading(page)}]({page}): {first_sentence(page)}" for title, page in pages_of(entry)]
+        parts += [f"## {name}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def heading(page: str) -> str:
+    return re.findall(r"^# (.+)", (DOCS / page).read_text(), re.MULTILINE)[0]
+
+
+def first_sentence(page: str) -> str:
+    """What a page begins with, links and marks left out."""
+    text = (DOCS / page).read_text()
+    body = text[text.index("\n# ") if text.startswith("---") else 0 :]
+    paragraphs = (part.strip() for part in body.split("\n\n"))
+    plain = next(part for part in paragraphs if part and part[0] not in "#!<|`:-")
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", plain).replace("**", "").partition("\n")[0]
+    return re.split(r"(?<=[.?!])(?<!Eq\.)(?<!al\.) ", plain)[0]
+
+
 def written() -> dict[Path, str]:
     """The pages that are made as a whole."""
     found = runs(RESULTS / "evaluation")
     of_models = {DOCS / "results" / "models" / f"{model}.md": text for model, text in pages(found).items()}
-    return of_models | {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
+    of_methods = {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
+    return of_models | of_methods | {DOCS / "llms.txt": llms()}
 
 
 def main() -> int:
