@@ -19,19 +19,29 @@ FORMULA = re.compile(r'<(span|div) class="arithmatex">\\([(\[])(.*?)\\[)\]]</\1>
 
 def on_config(config: Any) -> None:
     """Put the pages of a folder where the navigation has a pattern like methods/*.md."""
-    config.nav = [_listed(entry, Path(config.docs_dir)) for entry in config.nav]
+    config.nav = listed(config.nav, Path(config.docs_dir))
 
 
-def _listed(entry: Any, docs: Path) -> Any:
+def listed(entry: Any, docs: Path) -> Any:
     """An entry of the navigation with its patterns replaced by pages, each under its file's name."""
     if isinstance(entry, dict):
-        return {title: _listed(value, docs) for title, value in entry.items()}
+        return {title: listed(value, docs) for title, value in entry.items()}
     if isinstance(entry, list):
-        return [_listed(value, docs) for value in entry]
+        return [listed(value, docs) for value in entry]
     if "*" not in entry:
         return entry
     pages = sorted(path for path in docs.glob(entry) if path.name != "index.md")
     return [{path.stem: str(path.relative_to(docs))} for path in pages]
+
+
+def pages_of(entry: Any) -> list[tuple[str | None, str]]:
+    """The pages of an entry of the navigation in their order, with the titles that it gives them."""
+    if isinstance(entry, str):
+        return [(None, entry)]
+    if isinstance(entry, list):
+        return [page for value in entry for page in pages_of(value)]
+    ((title, value),) = entry.items()
+    return [(title, value)] if isinstance(value, str) else pages_of(value)
 
 
 def on_page_content(content: str, **_: Any) -> str:

@@ -17,14 +17,15 @@ from pathlib import Path
 from typing import Any
 
 import architecture_tables
+import yaml
 from cards import CARDS, card_rows, metrics
 from evaluations import contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
-from method_pages import method_pages
+from hooks import listed, pages_of
+from method_pages import EVERY_METHOD, method_pages
 
 import whyformer
 from whyformer.benchmark import read_suite
-from whyformer.methods.registry import METHODS, SOURCE_METHODS
 from whyformer.models.zoo import ZOO
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.rules import LIBRA, RULES
@@ -41,9 +42,9 @@ def result(name: str) -> dict[str, Any]:
 def methods() -> str:
     """What each method does, reads and takes."""
     rows = []
-    for name, method in (METHODS | SOURCE_METHODS).items():
+    for name, method in EVERY_METHOD.items():
         options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
-        rows.append([f"`{name}`", method.summary, str(method.reads), options or "–"])
+        rows.append([f"[`{name}`]({name}.md)", method.summary, str(method.reads), options or "–"])
     return table(["method", "what it is", "reads", "options"], rows)
 
 
@@ -366,8 +367,25 @@ def shown(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
 
-def measured() -> str:
-    return f"{cost()}\n\n{gpu()}"
+def in_short() -> str:
+    """What README says of itself: what works, how fast, how large."""
+    forward, rates = result("gpu")["throughput"]["bf16"], result("gpu")["authors"]
+    large = [
+        row for row in result("large")["rows"] if "error" not in row and row["what"].startswith("generic_attention")
+    ]
+    longest = max(large, key=lambda row: row["tokens"])
+    ours = forward["generic_attention"]["images_per_second"]
+    return "\n".join(
+        [
+            f"- Stock models: {architecture_tables.count(RESULTS / 'architectures.json')} "
+            "[Which](docs/results/architectures.md).",
+            f"- Batches, half precision: {ours:,.0f} photographs a second by `generic_attention` in bfloat16 on one "
+            f"{result('gpu')['card']}; its paper's code, one at a time, {rates['generic_attention']:.0f}. "
+            "[Cost of every method](docs/results/measurements.md).",
+            f"- Long prompts: a decoder of 8 billion parameters is explained at {longest['tokens']:,} tokens in "
+            f"{longest['seconds']:.1f} s and {longest['gib']:.0f} GiB.",
+        ]
+    )
 
 
 def per_image() -> str:
@@ -567,7 +585,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "rules": rules,
     "rule-texts": rule_texts,
-    "measured": measured,
+    "in-short": in_short,
     "cost": cost,
     "vlm-cost": vlm_cost,
     "vlm-cost-bound": vlm_cost_bound,
@@ -623,11 +641,41 @@ def filled(text: str) -> str:
     return text
 
 
+def llms() -> str:
+    """What the site has, page by page, for programs that read it."""
+    nav = listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"], DOCS)
+    parts = [
+        "# Whyformer",
+        "> Tells why a Transformer answered as it did: a score for every word, image patch, region or moment of sound, "
+        "for the answer that is asked about, on PyTorch models as they are: `whyformer.explain(example, model)`.",
+    ]
+    for section in nav:
+        ((name, entry),) = section.items()
+        lines = [f"- [{title or heading(page)}]({page}): {first_sentence(page)}" for title, page in pages_of(entry)]
+        parts += [f"## {name}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def heading(page: str) -> str:
+    return re.findall(r"^# (.+)", (DOCS / page).read_text(), re.MULTILINE)[0]
+
+
+def first_sentence(page: str) -> str:
+    """What a page begins with, links and marks left out."""
+    text = (DOCS / page).read_text()
+    body = text[text.index("\n# ") if text.startswith("---") else 0 :]
+    paragraphs = (part.strip() for part in body.split("\n\n"))
+    plain = next(part for part in paragraphs if part and part[0] not in "#!<|`:-")
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", plain).replace("**", "").partition("\n")[0]
+    return re.split(r"(?<=[.?!])(?<!Eq\.)(?<!al\.) ", plain)[0]
+
+
 def written() -> dict[Path, str]:
     """The pages that are made as a whole."""
     found = runs(RESULTS / "evaluation")
     of_models = {DOCS / "results" / "models" / f"{model}.md": text for model, text in pages(found).items()}
-    return of_models | {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
+    of_methods = {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
+    return of_models | of_methods | {DOCS / "llms.txt": llms()}
 
 
 def main() -> int:

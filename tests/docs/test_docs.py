@@ -8,6 +8,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import drawings
 import pytest
 
 from whyformer.methods.registry import METHODS
@@ -45,3 +46,23 @@ def test_tables_are_made_from_the_committed_results():
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_a_picture_is_small_and_shown_somewhere(picture):
+    assert picture.stat().st_size <= 200_000
+    assert any(picture.name in page.read_text() for page in PAGES)
+
+
+@pytest.mark.parametrize("name", drawings.DRAWINGS)
+def test_a_drawing_is_what_its_function_draws(name):
+    assert (ROOT / "docs" / "pictures" / f"concept-{name}.svg").read_text() == drawings.svg(drawings.DRAWINGS[name])
+
+
+def test_first_words_of_readme_need_no_paper():
+    first_screen = (ROOT / "README.md").read_text().partition("## Two commands")[0]
+    for word in ("TA", "BI", "GA", "read-out", "stream", "libra", "LRP", "rollout"):
+        assert not re.search(rf"\b{word}\b", first_screen.replace("LRP-eXplains-Transformers", "")), word
