@@ -228,8 +228,8 @@ def test_a_method_that_does_not_apply_is_left_out_with_a_note(vit, levit, photo,
 
 def test_a_model_without_attention_has_a_row_of_the_methods_that_read_inputs(vit, resnet, photo, tmp_path, grids):
     printed = run("compare", photo, "--model", resnet, "--model", vit, "--out", tmp_path / "c.html")
-    of_inputs = {name for name, method in METHODS.items() if method.reads.maps == "none" and name != "random"}
-    assert of_inputs == {"input_x_gradient", "integrated_gradients", "lrp"}
+    of_inputs = {name for name, method in METHODS.items() if method.reads.inputs != "none"}
+    assert of_inputs == {"input_x_gradient", "integrated_gradients", "gradient_shap", "lrp"}
     assert printed.count("Left out: ") == len(METHODS) - len(of_inputs)
     ((rows, titles, _, _),) = grids
     assert [title.rpartition(" · ")[2] for title in titles] == ["tiny-resnet", "tiny-vit"]
