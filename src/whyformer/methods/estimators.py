@@ -137,8 +137,12 @@ def shapley_masks(units: Units, count: int, random: np.random.Generator) -> Subs
 
 
 def weighted_mean(units: Units, subsets: Subsets, values: SubsetValues, whole: float) -> UnitScores:
-    """RISE: Σ s(masked) · mask / (N p)."""
-    scores: UnitScores = values @ subsets.masks / (len(values) * KEPT)
+    """RISE: Σ s(masked) · mask / (N p), the scores taken from their mean.
+
+    That takes the same from every unit, but for the noise of how often each happened to be kept, which is large where
+    scores are logits and not, as in the paper, probabilities.
+    """
+    scores: UnitScores = (values - values.mean()) @ subsets.masks / (len(values) * KEPT)
     return scores
 
 
