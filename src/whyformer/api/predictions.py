@@ -61,7 +61,9 @@ class Prediction:
         """What it is called in explanations."""
         return getattr(self.predict, "__name__", type(self.predict).__name__)
 
-    def answers(self, examples: Sequence[Any], make: Callable[[Any], Any] = lambda example: example) -> LabelValues:
+    def answers(
+        self, examples: Sequence[Any] | np.ndarray, make: Callable[[Any], Any] = lambda example: example
+    ) -> LabelValues:
         """What it answers, [example, label], to what is made of each example, a batch at a time."""
         rows = []
         for batch in track(consecutive(len(examples), self.batch_size), f"asking {self.name}", progress=self.progress):

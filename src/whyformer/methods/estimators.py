@@ -55,6 +55,10 @@ def estimate(
 
     def fitted(number: int, count: int) -> UnitScores:
         own, whole = subsets[number].first(count), float(ablation.whole[number])
+        if not np.isfinite(
+            answers[:count, number]
+        ).all():  # nothing can be fitted to that, and whoever reads it is to know
+            return np.full(ablation.examples[number].count, np.nan)
         return fit(ablation.examples[number], own, answers[:count, number], whole)
 
     start = 0
