@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, default_for, first_that_applies
+from whyformer.api.audit import origin_of
 from whyformer.api.batches import (
     PICTURES,
     MemoryLimit,
@@ -84,8 +85,8 @@ def explain(
             module of your own.
         target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
             `at(…)`, `Pixel(…)`, `Region(…)`, or any function of the model's output that gives one number per example;
-            docs/models.md and docs/heads.md have those of each head.
-        method: The name of a method (`whyformer methods`). Without one it is what docs/results.md found best: bi_token,
+            docs/guides/models.md and docs/guides/heads.md have those of each head.
+        method: The name of a method (`whyformer methods`). Without one it is what docs/results found best: bi_token,
             with gradients by LibraGrad's rules (of models that write about pictures generic_attention by them), or
             where that does not apply to the model the best that does, which a note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
@@ -192,8 +193,15 @@ def explain_batch(
         targets = head_targets(loaded_model, examples, target, truncate=truncate)
         explanations = explain_encoded(loaded_model, [one.encoded for one in targets], targets, method, **settings)
         by_example = {one.encoded.example: one for one in targets}
-        return [_with_name(one, by_example[number]) for number, one in enumerate(explanations)]
-    return explain_encoded(loaded_model, encode(loaded_model, examples, truncate=truncate), target, method, **settings)
+        explanations = [_with_name(one, by_example[number]) for number, one in enumerate(explanations)]
+    else:
+        encoded = encode(loaded_model, examples, truncate=truncate)
+        explanations = explain_encoded(loaded_model, encoded, target, method, **settings)
+    origins = [
+        origin_of(loaded_model, example, each, readout, truncate)
+        for example, each in zip(examples, one_each(target, len(examples)), strict=True)
+    ]
+    return [replace(one, audit=origin) for one, origin in zip(explanations, origins, strict=True)]
 
 
 def _with_name(explanation: Explanation, target: HeadTarget) -> Explanation:

@@ -78,6 +78,12 @@ def response_ablation(
 ) -> SourceAblation:
     """The log-probabilities of a reply's spans as a function of which sources its prompt keeps."""
 
+    if reply.exchange.pictured is not None or reply.exchange.hearing is not None:
+        raise WhyformerError(
+            "Methods that ask again take sources out of a text, and this prompt has more than words in it: choose a "
+            "method that reads the model, such as generic_attention."
+        )
+
     def prompt_without(mask: np.ndarray) -> list[int]:
         left_out = [source for source, is_kept in zip(sources, mask, strict=True) if not is_kept]
         return ids_without(loaded_model, reply.prompt, [(source.start, source.end) for source in left_out])

@@ -14,6 +14,7 @@ from whyformer.axes import SourceMasks, SourceScores, SubsetScores, at_least_flo
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.inputs.fills import Erasure, Fill
 from whyformer.models.modalities import INPUT_STREAMS
+from whyformer.propagation.mode import Backward
 from whyformer.tracing.ablation import UnitKind, ablation_of
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.reads import OF_SOURCES, Reads
@@ -50,6 +51,7 @@ class Method:
         formula: The function (trace, *, options) that gives scores by stream, or an Attribution.
         reads: What it reads of a trace.
         reads_if: What it reads instead if an option has some value.
+        backward: How its gradients are taken unless that is said: as its paper takes them.
 
     Example:
         >>> list(whyformer.METHODS["rollout"].options)
@@ -60,6 +62,7 @@ class Method:
     formula: Formula
     reads: Reads
     reads_if: Mapping[tuple[str, Any], Reads] = field(default_factory=dict)
+    backward: Backward = "gradient"
 
     def reads_with(self, options: Mapping[str, Any]) -> Reads:
         """What it reads of a trace when it is given these options."""
@@ -114,7 +117,7 @@ class Method:
         """What all methods take that follow tokens from block to block, or that remove units, and which values."""
         if self.reads.subsets:
             return {"units": UnitKind, "fill": Fill, "erasure": Erasure}
-        return {"bridge": Bridge} if self.reads.maps == "all" else {}
+        return {"bridge": Bridge} if self.reads.maps == "all" or self.reads.state_gradients else {}
 
     @property
     def summary(self) -> str:
@@ -167,7 +170,12 @@ def _summary_of(formula: Callable[..., Any]) -> str:
 
 
 def method(
-    name: str, *, reads: Reads, reads_if: Mapping[tuple[str, Any], Reads] | None = None, replace: bool = False
+    name: str,
+    *,
+    reads: Reads,
+    reads_if: Mapping[tuple[str, Any], Reads] | None = None,
+    replace: bool = False,
+    backward: Backward = "gradient",
 ) -> Callable[[Formula], Formula]:
     """Register a function (trace, *, options) as a method.
 
@@ -179,6 +187,7 @@ def method(
         reads: What it reads of the trace; only that is computed.
         reads_if: What it reads instead if an option has some value: {(option, value): Reads(…)}.
         replace: Take the place of a method that has this name already.
+        backward: How its gradients are taken unless the caller says: "gradient", "libra" or "attn_lrp".
 
     Returns:
         A decorator that gives the function back as it is.
@@ -200,11 +209,12 @@ def method(
     for value in (reads, *(reads_if or {}).values()):
         if not isinstance(value, Reads):
             raise WhyformerError(f'{name}: reads={value!r} is no Reads, such as whyformer.Reads(maps="all").')
+    check_choice(f"{name}: backward", backward, Backward)
     if name in METHODS and not replace:
         raise WhyformerError(f"There is a method named {name!r} already: choose another name, or say replace=True.")
 
     def register(function: Formula) -> Formula:
-        METHODS[name] = Method(name, function, reads, reads_if or {})
+        METHODS[name] = Method(name, function, reads, reads_if or {}, backward)
         return function
 
     return register

@@ -16,6 +16,7 @@ from whyformer.models.structure import config_of, main_input
 from whyformer.propagation.rules import Rules
 from whyformer.targets.resolve import ResolvedTarget
 from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.checks import moved_tokens
 from whyformer.tracing.flow import Step, carry, records_of, select_records
 from whyformer.tracing.graph import Graph, MapRelevances, incompleteness
@@ -43,6 +44,7 @@ class Trace:
         masks: For each stream, which of its tokens are real.
         inputs_at_once: How many inputs run through the model at once when they are repeated; None for what fits.
         graph: The graph of the forward pass, where relevances or gradients of the inputs are read.
+        biases: What biases have of the score, where they are read.
         track: What goes through the steps of long work, and may show how far it is.
 
     Example:
@@ -61,6 +63,7 @@ class Trace:
     masks: dict[str, TokenMask]
     inputs_at_once: int | None = None
     graph: Graph | None = None
+    biases: BiasTerms | None = None
     track: Callable[[Sequence[int]], Iterable[int]] = iter
 
     @property
