@@ -21,7 +21,7 @@ from whyformer.models.pictures import (
     tiled_pictures,
     whole_pictures,
 )
-from whyformer.models.queries import masked_queries
+from whyformer.models.queries import masked_queries, prompted_masks
 from whyformer.models.structure import base_model, main_input
 from whyformer.models.vision_language import arrange_pictures
 from whyformer.models.windows import mask_units, pyramid, shifted_windows
@@ -210,6 +210,8 @@ FAMILIES: dict[str, Family] = {
     "table-transformer": _DETECTOR,
     "maskformer": _MASKED_QUERIES,
     "mask2former": _MASKED_QUERIES,
+    # A mask is what its token makes of the patches' own states, so that it is read in both.
+    "sam": replace(_MASKED_QUERIES, others=(Stream("image", is_read=True),), arrange=prompted_masks),
     **dict.fromkeys(_LIKE_BART, _encoder_decoder("source", "encoder_attn")),
     **dict.fromkeys(("t5", "mt5", "umt5", "switch_transformers"), _encoder_decoder("source", "EncDecAttention")),
     "nllb-moe": _encoder_decoder("source", "cross_attention"),

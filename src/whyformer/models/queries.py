@@ -1,4 +1,4 @@
-"""Models that segment by queries: what their queries read of feature maps, and what those are made of."""
+"""Models that segment by queries: what their queries read of a picture, and what that is made of."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from whyformer.axes import KEY, QUERY, Inputs
 from whyformer.models.joined import Leaving, MapTokens, Operation, Place, Transfer, mean_of
 from whyformer.models.structure import main_input
-from whyformer.models.windows import IMAGE, shifted_windows
+from whyformer.models.windows import IMAGE, flat_windows, shifted_windows
 
 QUERIES, FEATURES = "queries", "features"
 _BACKBONE, _ENCODER = "pixel_level_module.encoder", "pixel_level_module.decoder"
@@ -73,3 +73,17 @@ def _levels(stages: list[Place | Transfer], sizes: Sequence[int], pixels: Tensor
             leaving: Leaving = "all" if level == len(sizes) - 1 else "carried"
             lengths, positions = (sum(sizes), size), sum(sizes[:level]) + own
             yield mean_of(FEATURES, place.query_stream, own[..., None], lengths, positions=positions, leaving=leaving)
+
+
+def prompted_masks(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """SAM's: an encoder of patches; then the tokens of a prompt and of its masks, and the patches, read each other."""
+    encoder = [one for one in operations if one.path.startswith("vision_encoder.")]
+    yield from flat_windows(model, inputs, encoder)
+    layers: dict[str, int] = {}
+    for operation in operations[len(encoder) :]:
+        layer, _, attention = operation.path.removesuffix(".out_proj").rpartition(".")
+        block = layers.setdefault(layer, len(layers))
+        if attention == "cross_attn_image_to_token":
+            yield Place(len(encoder) + block, IMAGE, QUERIES)
+        else:
+            yield Place(block, QUERIES, QUERIES if attention == "self_attn" else IMAGE)

@@ -39,6 +39,17 @@ def shifted_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Opera
         yield Place(block, stream, stream, tokens=MapTokens(tokens, tokens, (grid.numel(),) * 2, batch))
 
 
+def flat_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place]:
+    """SAM's and ViTDet's: patches that keep their places, with attention inside windows or among all of them."""
+    _, pixels = main_input(inputs)
+    grid, batch = _finest(model, pixels), len(pixels)
+    for block, operation in enumerate(operations):
+        size = _module_of(model, operation.path, ".attn").window_size
+        windows = _squares(_filled_up(grid, size), size, size).flatten(0, 1) if size else grid.flatten()[None]
+        tokens = _in_each(windows, batch, grid.numel())
+        yield Place(block, IMAGE, IMAGE, tokens=MapTokens(tokens, tokens, (grid.numel(),) * 2, batch))
+
+
 def pyramid(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
     """SegFormer's and PVT's: stages of fewer and fewer tokens, whose keys are fewer still.
 
