@@ -1,4 +1,4 @@
-"""Models that segment by queries: what their queries read of a picture, and what that is made of."""
+"""Models that segment or detect by queries: what these read of a picture, and what that is made of."""
 
 from __future__ import annotations
 
@@ -87,3 +87,16 @@ def prompted_masks(model: nn.Module, inputs: Inputs, operations: Sequence[Operat
             yield Place(len(encoder) + block, IMAGE, QUERIES)
         else:
             yield Place(block, QUERIES, QUERIES if attention == "self_attn" else IMAGE)
+
+
+def gated_detector(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """D-FINE's: queries read feature maps that convolutions have mixed, by gates instead of output projections."""
+    block = 0
+    for number, operation in enumerate(operations):
+        if "encoder" in operation.path:
+            yield Place(number, FEATURES, FEATURES)
+        elif operation.path:
+            yield Place(block, QUERIES, QUERIES)
+        else:
+            yield Place(block, QUERIES, IMAGE)
+            block += 1

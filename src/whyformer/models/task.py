@@ -64,7 +64,9 @@ HEADS: dict[Answer, Head] = {
         ("ForSemanticSegmentation", "ForUniversalSegmentation", "ForInstanceSegmentation"),
     ),
     "mask": Head(
-        "a mask for a point or a box of a picture", "Pixel(x, y), Region(box=…), or none for all of it", ("SamModel",)
+        "a mask for a point or a box of a picture",
+        "Pixel(x, y), Region(box=…), or none for all of it",
+        ("SamModel", "SamHQModel"),
     ),
     "character": Head(
         "a character at each moment of a sound",
