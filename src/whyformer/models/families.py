@@ -21,10 +21,11 @@ from whyformer.models.pictures import (
     tiled_pictures,
     whole_pictures,
 )
-from whyformer.models.queries import gated_detector, masked_queries, prompted_masks
+from whyformer.models.queries import gated_detector, late_queries, masked_queries, prompted_masks
 from whyformer.models.structure import base_model, main_input
+from whyformer.models.videos import divided_space_time
 from whyformer.models.vision_language import arrange_pictures
-from whyformer.models.windows import mask_units, pyramid, shifted_windows
+from whyformer.models.windows import mask_units, pyramid, shifted_windows, shrinking, unfolded
 
 
 def _pooling(attribute: str, mean: Any) -> Callable[[nn.Module], str]:
@@ -160,6 +161,11 @@ FAMILIES: dict[str, Family] = {
     "glpn": _PYRAMID,
     "cvt": _PYRAMID,
     "hiera": Family("image", mask=None, arrange=mask_units),
+    "levit": Family("image", mask=None, arrange=shrinking),
+    "mobilevit": Family("image", mask=None, arrange=unfolded),
+    "eomt": Family("image", mask=None, arrange=late_queries),
+    "eomt_dinov3": Family("image", mask=None, arrange=late_queries),
+    "timesformer": Family("image", mask=None, arrange=divided_space_time),
     "lxmert": Family(
         "text",
         scaled="embeddings",

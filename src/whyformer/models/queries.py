@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import KEY, QUERY, Inputs
-from whyformer.models.joined import Leaving, MapTokens, Operation, Place, Transfer, mean_of
+from whyformer.models.joined import NO_TOKEN, Leaving, MapTokens, Operation, Place, Transfer, mean_of
 from whyformer.models.structure import main_input
 from whyformer.models.windows import IMAGE, flat_windows, shifted_windows
 
@@ -100,3 +100,17 @@ def gated_detector(model: nn.Module, inputs: Inputs, operations: Sequence[Operat
         else:
             yield Place(block, QUERIES, IMAGE)
             block += 1
+
+
+def late_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """EoMT's: an encoder of patches, which queries join before its last blocks, ahead of them all."""
+    _, pixels = main_input(inputs)
+    stream, count = IMAGE, operations[0].shape[QUERY]
+    for block, operation in enumerate(operations):
+        added = operation.shape[QUERY] - count
+        if added:
+            stream, own = f"{IMAGE} with {QUERIES}", torch.arange(count, device=pixels.device)
+            parts = torch.cat([torch.full((added,), NO_TOKEN, device=pixels.device), own])
+            yield mean_of(stream, IMAGE, parts[None, :, None].expand(len(pixels), -1, -1), (added + count, count))
+            count += added
+        yield Place(block, stream, stream)
