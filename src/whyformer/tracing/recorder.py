@@ -22,7 +22,7 @@ from whyformer.tracing.frozen import Function, gradient_in_order, plain, plain_v
 from whyformer.tracing.fused import is_faster_on_chip
 from whyformer.tracing.kernels import KEPT, Attention
 from whyformer.tracing.moves import PUTTING, check_fits, mixes, moved, part_of, projected, repeating, tag_of_all
-from whyformer.tracing.sampling import SampledAttention, sampled, value_tag
+from whyformer.tracing.sampling import SAMPLING, SampledAttention, sampled, value_tag
 from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
     Branch,
@@ -118,8 +118,8 @@ class Recorder(TorchFunctionMode):
         elif name == "rsqrt" or (name == "pow" and type(constants[1]) is float and constants[1] < 0):
             self._set(result, Spread())
         else:
-            tag = sampled(name, args, self._tag) if name in ("grid_sample", "stack") else self._scores(args)
-            self._set(result, Scores() if name == "baddbmm" else tag)
+            tag = sampled(name, args, self._tag) if name in SAMPLING else None
+            self._set(result, Scores() if name == "baddbmm" else tag or self._scores(args))
         return result
 
     def _tag(self, x: Any) -> Tag | None:
