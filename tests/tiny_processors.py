@@ -23,29 +23,22 @@ def tokenizer(**marks: str) -> PreTrainedTokenizerFast:
     vocabulary = {word: number for number, word in enumerate([*ENDS, *MARKS, *WORDS])}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
-    made = PreTrainedTokenizerFast(
+    return PreTrainedTokenizerFast(
         tokenizer_object=words,
         pad_token="<pad>",
         bos_token="<s>",
         eos_token="</s>",
         unk_token="<unk>",
         additional_special_tokens=MARKS,
+        model_specific_special_tokens=marks,
     )
-    for name, mark in marks.items():
-        setattr(made, name, mark)
-        setattr(made, f"{name}_id", made.convert_tokens_to_ids(mark))
-    return made
 
 
 def without_video(name: str, *parts: Any, **settings: Any) -> Any:
-    """A stock processor without its half for videos, which would need torchvision."""
-
-    def check(self: Any, part: str, argument: Any) -> Any:
-        return None if part == "video_processor" else stock.check_argument_for_proper_class(self, part, argument)
-
+    """A stock processor without its part for videos, which would need torchvision."""
     stock = getattr(transformers, name)
-    kind = type(name, (stock,), {"check_argument_for_proper_class": check})
-    return kind(*parts, None, **settings)
+    kind = type(name, (stock,), {"get_attributes": classmethod(lambda cls: ["image_processor", "tokenizer"])})
+    return kind(*parts, **settings)
 
 
 SQUARE = {"height": 32, "width": 32}

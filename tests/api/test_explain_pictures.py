@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 
 import numpy as np
@@ -10,6 +11,7 @@ import torch
 from PIL import Image
 from torch import nn
 
+from conftest import saved
 from tiny_processors import (
     blip2_processor,
     gemma3_processor,
@@ -140,6 +142,19 @@ def test_the_tiles_of_a_wide_picture_are_laid_on_it_where_they_were_cut():
     left, top, right, bottom = image.box
     assert (left, right) == (0.0, 60.0)
     assert top < 0 < 20 < bottom
+
+
+@pytest.mark.parametrize("name", ["Qwen2-VL", "Qwen3-VL", "InternVL", "LLaVA-OneVision"])
+def test_a_processor_with_a_part_for_videos_is_loaded_without_it_where_torchvision_is_missing(name, tmp_path):
+    saved(tmp_path, model_of(name).model, model_of(name).processor)
+    settings = json.loads((tmp_path / "processor_config.json").read_text())
+    stock = settings["image_processor"]["image_processor_type"]  # without "Pil", as it is on the hub
+    settings["video_processor"] = {"video_processor_type": stock.replace("ImageProcessor", "VideoProcessor")}
+    (tmp_path / "processor_config.json").write_text(json.dumps(settings))
+    loaded = explain((picture(), QUESTION), model=str(tmp_path), method="rollout")
+    for part, expected in explain((picture(), QUESTION), model=model_of(name), method="rollout").parts.items():
+        assert loaded.parts[part].layout == expected.layout
+        np.testing.assert_allclose(loaded.parts[part].scores, expected.scores, rtol=1e-5)
 
 
 @pytest.mark.parametrize("size", [(60, 40), (90, 20), (20, 90), (32, 32), (70, 69), (40, 60)])
