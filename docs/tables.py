@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import architecture_tables
+import leaderboard
 from cards import CARDS, card_rows, metrics
 from evaluations import contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
@@ -581,6 +582,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "runs": lambda: contents(runs(RESULTS / "evaluation")),
     "perturbation-speed": perturbation_speed,
     "imagenet": imagenet,
+    "leaderboard": lambda: leaderboard.summary(
+        runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "cost.json")
+    ),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),
@@ -603,6 +607,8 @@ def written() -> dict[Path, str]:
     """The pages that are made as a whole."""
     found = runs(RESULTS / "evaluation")
     of_models = {DOCS / "results" / "models" / f"{model}.md": text for model, text in pages(found).items()}
+    board = leaderboard.page(found, leaderboard.costs_of(RESULTS / "cost.json"))
+    of_models[DOCS / "results" / "board.html"] = board
     return of_models | {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
 
 

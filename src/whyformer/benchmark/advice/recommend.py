@@ -8,6 +8,8 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -156,10 +158,26 @@ def first_samples(plan: Plan, loaded_model: LoadedModel) -> list[Sample]:
 
 
 def pieces(plan: Plan, seed: int) -> Plan:
-    """The samples in an order drawn by the seed, a few to a shard, so that looks fall between shards."""
+    """The samples in an order drawn by the seed, a few to a shard, so that looks fall between shards.
+
+    Between two looks texts of like length are together: a batch is padded to its longest.
+    """
     numbers = [number for shard in plan.shards for number in shard]
     order = np.random.default_rng(seed).permutation(numbers)[:MOST].tolist()
-    return replace(plan, shards=tuple(tuple(order[at : at + PIECE]) for at in range(0, len(order), PIECE)))
+    edges = (0, *looks(len(order)))
+    groups = [sorted(order[low:high], key=partial(_length, plan)) for low, high in pairwise(edges)]
+    shards = [group[at : at + PIECE] for group in groups for at in range(0, len(group), PIECE)]
+    return replace(plan, shards=tuple(map(tuple, shards)))
+
+
+def _length(plan: Plan, number: int) -> int:
+    """The characters of a text; all else is of one length."""
+    if plan.suite.protocols[0].name != "text_perturbation":
+        return 0
+    try:
+        return len(getattr(plan.examples[number], "text", ""))
+    except WhyformerError:  # it cannot be read, which is noted when its turn comes
+        return 0
 
 
 def compete(
@@ -172,7 +190,7 @@ def compete(
     planned = looks(plan.count)
     correction = Correction(len(known.alive), len(planned), plan.suite.seed)
     controls = [one for one in plan.suite.methods if one.name in CONTROLS]
-    seconds_each, costs, console = 0.0, {}, Console(stderr=True, quiet=not progress)
+    done, seconds_each, costs, console = 0, 0.0, {}, Console(stderr=True, quiet=not progress)
     for number, shard in enumerate(plan.shards):
         methods = (*known.alive, *controls)
         piece_start = time.perf_counter()
@@ -187,7 +205,7 @@ def compete(
             costs = explanation_costs(plan, worker, [one for one in shard if one in known.names], known.alive)
         if not known.alive:
             raise WhyformerError(f"No method applies to {plan.suite.model}: {next(iter(known.left_out.values()))}")
-        done = min(plan.count, (number + 1) * PIECE)
+        done += len(shard)
         if done in planned:
             drop_losers(known, question, figure, correction, done)
         left = f"{len(known.alive)} method{'s' if len(known.alive) != 1 else ''} left"
