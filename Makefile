@@ -26,6 +26,8 @@ docs: .venv/installed
 		--context "Anna gave the key to Boris. Clara painted the violin green." \
 		--context "Boris went to Rome. The hat is in the box. Hugo left the lamp in Lima." \
 		--context "David has the box. Emil works as a tailor." --out docs/pictures/response.png
+	$(BIN)/python -c "import whyformer; from whyformer.scenes import example; \
+		whyformer.explain_response((example(3).image, 'Describe the scene.'), model='mini-vlm').save('docs/pictures/response_picture.png')"
 	$(BIN)/python docs/tables.py
 
 # Material's notice of what will follow it is no warning about our pages.

@@ -16,10 +16,10 @@ from scipy.stats import spearmanr
 
 from tiny_models import FAMILIES, STREAM_FAMILIES, inputs_of
 from whyformer import UnsupportedModel, WhyformerError, attribute, extras
+from whyformer.inputs.road import imputed
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.perturbation import curves, step_logits
 from whyformer.metrics.removal import groups, removed_pixels
-from whyformer.metrics.road import imputed
 from whyformer.metrics.sanity import (
     other_class,
     randomised,

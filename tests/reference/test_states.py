@@ -10,8 +10,8 @@ from test_reference import composed as composed_blocks
 from test_reference import double, through_read_out, twin_token_mixing
 from torch import Tensor, nn
 
-from tiny_models import FAMILIES, IMAGE_FAMILIES
-from whyformer import METHODS, attribute
+from tiny_models import FAMILIES, IMAGE_FAMILIES, STREAM_FAMILIES
+from whyformer import METHODS, UnsupportedModel, attribute
 from whyformer.methods.states import state_scores
 from whyformer.propagation.mode import Backward
 from whyformer.tracing.build import trace
@@ -37,7 +37,7 @@ def norm_by_hand(x: Tensor, norm: nn.LayerNorm, backward: Backward) -> Tensor:
     centred = x - x.mean(dim=-1, keepdim=True)
     spread = (centred.square().mean(dim=-1, keepdim=True) + norm.eps).sqrt()
     spread = spread if backward == "gradient" else spread.detach()
-    return centred / spread * norm.weight.detach() + norm.bias.detach()
+    return plus_bias(centred / spread * norm.weight.detach(), norm.bias)
 
 
 def gelu_by_hand(x: Tensor, backward: Backward) -> Tensor:
@@ -46,12 +46,21 @@ def gelu_by_hand(x: Tensor, backward: Backward) -> Tensor:
 
 
 def layer_by_hand(x: Tensor, layer: nn.Linear) -> Tensor:
-    return x @ layer.weight.detach().T + layer.bias.detach()
+    return plus_bias(x @ layer.weight.detach().T, layer.bias)
+
+
+BIASES: list[Tensor] = []  # each at every token that it was added to, as a leaf of the graph
+
+
+def plus_bias(x: Tensor, bias: Tensor) -> Tensor:
+    BIASES.append(bias.detach().expand(x.shape).clone().requires_grad_())
+    return x + BIASES[-1]
 
 
 def vit_by_hand(model: nn.Module, pixels: Tensor, backward: Backward) -> tuple[Tensor, list[Tensor]]:
     """The logits, and the states that enter the blocks, as leaves of the graph or made of them."""
     config, states = model.config, []
+    BIASES.clear()
     x = model.vit.embeddings(pixels).detach().requires_grad_()
     for block in model.vit.layers:
         states.append(x)
@@ -92,6 +101,45 @@ def test_state_times_gradient_equals_its_naive_twin(backward):
     for blocks, by_hand in combined.items():
         scores = attribute(model, inputs, 2, "state_x_gradient", blocks=blocks, backward=backward)["image"]
         torch.testing.assert_close(scores, by_hand, rtol=1e-9, atol=1e-12)
+
+
+def with_biases(family: str) -> tuple[nn.Module, dict[str, Tensor]]:
+    model, inputs = double(family)
+    torch.manual_seed(3)
+    for name, parameter in model.named_parameters():
+        if name.endswith("bias"):
+            nn.init.normal_(parameter, std=0.3)
+    return model, inputs
+
+
+def test_full_grad_equals_its_naive_twin():
+    model, inputs = with_biases("vit")
+    logits, (state, *_) = vit_by_hand(model, inputs["pixel_values"], "libra")
+    of_state, *of_biases = torch.autograd.grad(logits[:, 2].sum(), [state, *BIASES], materialize_grads=True)
+    expected = (state.detach() * of_state).sum(dim=-1)
+    for bias, gradient in zip(BIASES, of_biases, strict=True):
+        part = (bias.detach() * gradient).sum(dim=-1)
+        if part.dim() == 2:
+            expected = expected + part
+        else:  # the classifier's, whose token is the one it reads
+            expected[:, 0] += part
+    scores = attribute(model, inputs, 2, "full_grad")["image"]
+    torch.testing.assert_close(scores, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_full_grad_adds_up_to_the_score(family):
+    model, inputs = with_biases(family)
+    attribution = attribute(model, inputs, 1, "full_grad")
+    assert float(attribution.completeness.max()) < 1e-7
+    by_blocks = attribute(model, inputs, 1, "full_grad", checkpoint=True)
+    torch.testing.assert_close(dict(by_blocks), dict(attribution), rtol=1e-7, atol=1e-10)
+
+
+def test_full_grad_of_several_streams_is_refused_in_a_line():
+    build, inputs = STREAM_FAMILIES["t5"]
+    with pytest.raises(UnsupportedModel, match="it is for one stream of tokens"):
+        attribute(build(), inputs(), 1, "full_grad")
 
 
 def test_evidence_of_patches_equals_its_naive_twin():

@@ -15,6 +15,7 @@ from whyformer.models.families import NOTHING
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.feedback import gradient_feedback
 from whyformer.tracing.flow import records_of
+from whyformer.tracing.graph import incompleteness
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.tokens import TokenKinds, token_kinds
@@ -40,6 +41,24 @@ def state_x_gradient(trace: Trace, *, blocks: Literal["sum", "first", "weighted"
         return {stream: torch.stack(parts).sum(dim=0) for stream, parts in by_stream.items()}
     kinds = token_kinds(trace)
     return {stream: weighted(parts, _any(kinds[stream])) for stream, parts in by_stream.items()}
+
+
+@method("full_grad", reads=Reads(state_gradients=True, biases=True), backward="libra")
+def full_grad(trace: Trace) -> Attribution:
+    """FullGrad+ with LibraGrad (CVPR 2025): the first state times its gradient, and every bias times its own.
+
+    Each bias of every later operation counts at the token that it is added to, and one after the answer is read where
+    that is. By LibraGrad's rules the scores then add up to the explained score; the explanation says how nearly.
+    """
+    if not trace.question.family.is_one_stack:
+        raise UnsupportedModel("full_grad tells by its tokens where a bias is added: it is for one stream of tokens.")
+    ((stream, by_block),) = state_scores(trace).items()
+    batch, tokens = by_block[0].shape
+    assert trace.biases is not None
+    scores = {stream: by_block[0] + trace.biases.scores(batch, tokens, trace.readout)}
+    adds_up = trace.question.backward == "libra"
+    score = trace.question.score(trace.output).detach()
+    return Attribution(scores, incompleteness(scores, score) if adds_up else None)
 
 
 @method("evidence", reads=Reads(maps="all", gradients="all", states=True, state_gradients=True), backward="attn_lrp")

@@ -21,6 +21,7 @@ from whyformer.errors import UnsupportedModel
 from whyformer.models.structure import config_of, dtype_of, layers_of
 from whyformer.propagation.mode import Backward, PropagationMode
 from whyformer.propagation.rules import BACKWARD_RULES, MAP_SHARES, Rule
+from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.question import Question
@@ -78,6 +79,7 @@ class BlockPass:
 
     question: Question
     blocks: Sequence[nn.Module]
+    biases: BiasTerms | None = None
     calls: list[BlockCall] = field(default_factory=list)
     without_rule: set[str] = field(default_factory=set)  # operations that a rule set has no rule for
     _way: WayBack = field(default_factory=WayBack)
@@ -160,7 +162,9 @@ class BlockPass:
         call = self.calls[self._place]
         model, batch, way = self.question.model, self.question.batch, self._way
         mode = None if way.rules is None else PropagationMode(model, batch, precise=way.precise, rules=way.rules)
-        recorder = Recorder(batch, graph=True, mode=mode, fold=way.can_fold, keep_maps=not way.can_fold)
+        recorder = Recorder(
+            batch, graph=True, mode=mode, fold=way.can_fold, keep_maps=not way.can_fold, above=self.biases
+        )
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)
         if not way.precise:

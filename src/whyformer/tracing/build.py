@@ -20,6 +20,7 @@ from whyformer.models.structure import heads_of, labels_of, layers_of, main_inpu
 from whyformer.propagation.mode import Backward, PropagationMode, backward_mode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
+from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, NoStack, find_blocks, way_back
 from whyformer.tracing.checks import check_model, check_records, check_texts, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
@@ -91,9 +92,10 @@ def trace(
         bridge = bridge_of(model, inputs, family.sight) if family.sight and "pixel_values" in inputs else None
         batch = len(main_input(inputs)[1]) if bridge is None else bridge.batch
         question = Question(model, inputs, family, _no_score, batch, backward, bridge=bridge)
-        blocks = _blocks(question, reads, checkpoint)
+        biases = BiasTerms() if reads.biases else None
+        blocks = _blocks(question, reads, checkpoint, biases)
         question = replace(question, by_blocks=blocks is not None)
-        recorder, mode = _recorder(question, reads, by_blocks=blocks is not None)
+        recorder, mode = _recorder(question, reads, biases, by_blocks=blocks is not None)
         try:
             output, leaves = _run(question, recorder, mode, blocks, reads)
         except NoStack:
@@ -115,15 +117,17 @@ def trace(
             blocks.begin([score], [torch.ones_like(score)], mode, way)
             steps = _with_blocks(steps, blocks, main_input(inputs)[1].device, reads)
         elif reads.has_graph and reads.inputs == "none":
+            if biases is not None:
+                biases.begin_at(recorder.taps[0].state_edge)
             with using_backward(mode, backward):
                 steps = _with_gradients(question, steps, recorder, output, reads)
         if len(resolved.names) > batch:
             question, steps = as_examples(question, steps, len(resolved.names))
         steps, readouts, masks = find_readouts(question, steps, readout)
-    return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph)
+    return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph, biases)
 
 
-def _blocks(question: Question, reads: Reads, checkpoint: bool | None) -> BlockPass | None:
+def _blocks(question: Question, reads: Reads, checkpoint: bool | None, biases: BiasTerms | None) -> BlockPass | None:
     """The pass that goes back block by block, where that is wanted and the model is a stack of blocks."""
     is_one_stack = question.family.is_one_stack and not reads.is_last and reads.relevances == "none"
     blocks = find_blocks(question.model) if is_one_stack and reads.has_graph else ()
@@ -131,7 +135,7 @@ def _blocks(question: Question, reads: Reads, checkpoint: bool | None) -> BlockP
         return None
     tokens = main_input(question.inputs)[1].shape[-1] if "input_ids" in question.inputs else 0
     is_large = heads_of(question.model) * tokens**2 > KEPT
-    return BlockPass(question, blocks) if checkpoint or is_large else None
+    return BlockPass(question, blocks, biases) if checkpoint or is_large else None
 
 
 def _with_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device, reads: Reads) -> tuple[Step, ...]:
@@ -146,7 +150,9 @@ def _with_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.devic
     return each_record(steps, lazy)
 
 
-def _recorder(question: Question, reads: Reads, *, by_blocks: bool) -> tuple[Recorder, PropagationMode | None]:
+def _recorder(
+    question: Question, reads: Reads, biases: BiasTerms | None, *, by_blocks: bool
+) -> tuple[Recorder, PropagationMode | None]:
     """What records the forward pass, and the mode that can take it back by other rules, where one is needed."""
     model, batch = question.model, question.batch
     # What reads the last map alone lets the blocks before it run on the fused kernels.
@@ -169,6 +175,7 @@ def _recorder(question: Question, reads: Reads, *, by_blocks: bool) -> tuple[Rec
         or (reads.state_gradients and reads.maps == "none"),  # of which only the rows that are read are ever made
         shapes_only=by_blocks,
         edges=reads.edges,
+        above=biases,
     )
     return recorder, mode
 
@@ -188,7 +195,7 @@ def _run(
     with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
         output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
     recorder.taps = [completed(tap) for tap in recorder.taps]
-    if reads.inputs == "none":  # what reads the inputs themselves needs no map of them
+    if reads.inputs == "none" and not reads.subsets:  # what reads the inputs themselves needs no map of them
         check_records(question.model, recorder, question.batch, question.family, question.words)
     return output, leaves
 

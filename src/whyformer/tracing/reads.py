@@ -9,6 +9,7 @@ from whyformer.errors import WhyformerError, check_choice
 
 Extent = Literal["none", "last", "all"]
 InputReading = Literal["none", "gradients", "relevances"]
+OF_SUBSETS = "answers"  # what a method that removes units reads: what the model answers to the rest
 OF_SOURCES = "responses"  # what a method of sources reads: no trace, but what the model says to less of a prompt
 
 
@@ -25,8 +26,10 @@ class Reads:
             after that what the edges carry is added to.
         inputs: The "gradients" or the "relevances" of the inputs themselves: pixels, embeddings.
         precise: Whether relevance is computed in strict float32 at least, or in the model's own dtype.
+        subsets: Whether it reads no pass at all, but asks the model again about inputs without some of their units.
         path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
         state_gradients: Whether it reads the residual states of the tokens times the gradients of the score there.
+        biases: Whether it reads the biases that are added after, times the gradients where they are.
 
     Raises:
         WhyformerError: If a value is none of these.
@@ -43,8 +46,10 @@ class Reads:
     edges: bool = False
     inputs: InputReading = "none"
     path: bool = False
+    subsets: bool = False
     precise: bool = True
     state_gradients: bool = False
+    biases: bool = False
 
     def __post_init__(self) -> None:
         for name in ("maps", "gradients", "relevances"):
@@ -75,6 +80,8 @@ class Reads:
         return self.maps == "last"
 
     def __str__(self) -> str:
+        if self.subsets:
+            return OF_SUBSETS
         if self.inputs != "none":
             return "inputs" if self.inputs == "gradients" else "input relevances"
         if self.state_gradients and self.maps == "none":
