@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import architecture_tables
+import leaderboard
 import yaml
 from cards import CARDS, card_rows, metrics
 from evaluations import contents, defaults, options, pages, rankings, runs, short
@@ -623,6 +624,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "runs": lambda: contents(runs(RESULTS / "evaluation")),
     "perturbation-speed": perturbation_speed,
     "imagenet": imagenet,
+    "leaderboard": lambda: leaderboard.summary(
+        runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "cost.json")
+    ),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),
@@ -675,7 +679,8 @@ def written() -> dict[Path, str]:
     found = runs(RESULTS / "evaluation")
     of_models = {DOCS / "results" / "models" / f"{model}.md": text for model, text in pages(found).items()}
     of_methods = {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
-    return of_models | of_methods | {DOCS / "llms.txt": llms()}
+    board = leaderboard.page(found, leaderboard.costs_of(RESULTS / "cost.json"))
+    return of_models | of_methods | {DOCS / "results" / "board.html": board, DOCS / "llms.txt": llms()}
 
 
 def main() -> int:
