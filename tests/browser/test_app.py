@@ -19,7 +19,7 @@ from whyformer.app.examples import CAPTIONS, CAT, DOCUMENTS, QUESTION, REVIEW
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium to click pages")
 
-TABS = ("Picture", "Text", "Response", "Picture + text", "Detection")
+TABS = ("Picture", "Text", "Response", "Picture + text", "Detection", "Compare", "Evaluate")
 PATIENCE = 90_000  # milliseconds: a busy machine is no error
 
 
@@ -210,9 +210,7 @@ def test_a_click_on_a_sentence_of_a_response_shows_its_sources(opened, tmp_path)
 def test_a_picture_is_compared_with_texts_and_each_can_be_asked_about(opened, tmp_path):
     with opened() as page:
         tab(page, "Picture + text")
-        page.locator("input[type=file][accept*=image]").locator("visible=true").or_(
-            page.get_by_role("tabpanel").locator("visible=true").locator("input[type=file]")
-        ).first.set_input_files(CAT)
+        page.get_by_role("tabpanel").locator("visible=true").locator("input[type=file]").first.set_input_files(CAT)
         page.get_by_label("Texts, a question, or a prompt").fill(CAPTIONS)
         page.get_by_label("Model").locator("visible=true").first.click()
         page.get_by_role("option", name="mini-clip").click()
@@ -244,6 +242,44 @@ def test_a_click_on_a_box_shows_why_it_was_found(opened, tmp_path):
         expect(shown(page, ".find").nth(2)).to_have_attribute("aria-pressed", "true")
         expect(shown(page, ".result h2").nth(1)).to_contain_text(title.rpartition(" ")[0])
         assert Explanation.load(downloads(page, tmp_path)["json"]).target == title.rpartition(" ")[0]
+
+
+def test_methods_are_compared_for_two_labels(opened, tmp_path):
+    with opened() as page:
+        tab(page, "Compare")
+        button(page, "Cat and dog, three methods").click()
+        frame = page.frame_locator("iframe.framed")
+        expect(frame.locator("section.row")).to_have_count(2)
+        expect(frame.locator("section.row").first.locator("figure")).to_have_count(4)
+        inside = frame.locator("main").evaluate("one => one.scrollHeight")
+        assert shown(page, "iframe.framed").bounding_box()["height"] >= inside
+        cells = json.loads(downloads(page, tmp_path)["json"].read_text())["explanations"]
+        assert [cell["target"] for cell in cells] == ["cat"] * 3 + ["dog"] * 3
+
+
+def test_methods_are_measured_and_the_report_is_taken_away(opened, tmp_path):
+    with opened() as page:
+        tab(page, "Evaluate")
+        button(page, "Eight drawn scenes").click()
+        expect(shown(page, ".working")).to_contain_text(re.compile(r"3 methods on mini-visualbert|is measured"))
+        frame = page.frame_locator("iframe.framed")
+        expect(frame.locator("table").first).to_contain_text("generic_attention")
+        results = json.loads(downloads(page, tmp_path)["json"].read_text())
+        assert results["samples"] == 8
+
+
+def test_long_work_can_be_stopped(opened):
+    with opened() as page:
+        tab(page, "Evaluate")
+        page.get_by_label("Model").locator("visible=true").first.click()
+        page.get_by_role("option", name="mini-visualbert").click()
+        page.get_by_label("Or drawn scenes").first.fill("32")
+        button(page, "Measure").click()
+        button(page, "Stop").click()
+        expect(shown(page, ".empty")).to_contain_text("Stopped")
+        expect(button(page, "Stop")).to_have_count(0)
+        page.wait_for_timeout(1500)  # nothing comes after it
+        expect(shown(page, ".empty")).to_contain_text("Stopped")
 
 
 def test_keys_alone_ask_and_read(opened):

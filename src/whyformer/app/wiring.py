@@ -11,6 +11,7 @@ from whyformer.app.area import Area, connect, result_area
 from whyformer.app.comparison import TABS as COMPARED
 from whyformer.app.comparison import Comparison, compare_methods
 from whyformer.app.components import (
+    choice_input,
     choice_updates,
     example_buttons,
     filled,
@@ -188,7 +189,7 @@ def _pair_tab(setup: Setup) -> None:
             )
             model = model_input(setup.models, "Picture + text")
             with gr.Row():
-                target = gr.Dropdown([], label="Why this answer", min_width=180, value=None)
+                target = choice_input("Why this answer")
                 method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
             with gr.Accordion("Regions, for models that see no pixels", open=False):
                 regions = gr.File(label="An .npz file of regions", file_types=[".npz"], height=110)
@@ -219,7 +220,7 @@ def _detection_tab(setup: Setup) -> None:
             (drawn,) = example_buttons("A drawn scene")
             model = model_input(setup.models, "Detection")
             with gr.Row():
-                find = gr.Dropdown([], label="Why this find", min_width=180, value=None)
+                find = choice_input("Why this find")
                 method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
@@ -248,9 +249,7 @@ def _compare_tab(setup: Setup) -> None:
             text = gr.Textbox(label="Or a text", lines=3, max_lines=10, max_length=setup.limits.characters)
             model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
             methods = methods_input([DEFAULT, "rollout", "random"], setup.limits.methods)
-            labels = gr.Dropdown(
-                [], label="Labels, a row each", multiselect=True, max_choices=setup.limits.labels, value=[]
-            )
+            labels = choice_input("Labels, a row each", setup.limits.labels)
             start = gr.Button("Compare", variant="primary")
         with gr.Column(scale=7, min_width=300):
             area = result_area("Do they agree?", "Methods appear here side by side, with a row for each label.")
