@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import gradio as gr
@@ -136,7 +137,21 @@ def _connect_labelled(
     fresh = [filled(event, [None, None], [label, other]) for event in (triggers[0], model.input)]
     chosen = [filled(button.click, values, inputs) for button, values in cases]
     ask(*fresh, *triggers[1:], label.input, other.input, *chosen)
-    return lambda event: ask(filled(event, cases[0][1], inputs))
+
+    @cache
+    def first(*values: Any) -> View:
+        """The example that every visitor sees first, computed once."""
+        return action(Work(setup.limits.seconds), *values)
+
+    def ask_first(event: Any) -> None:
+        values = cases[0][1]
+        given = [*values[:-1], tuple(values[-1])]
+        start = filled(event, values, inputs)
+        connect(
+            [start], lambda work, *_: first(*given), inputs, area, setup.limits, updates=updates, others=[label, other]
+        )
+
+    return ask_first
 
 
 def _response_tab(setup: Setup) -> None:
