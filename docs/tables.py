@@ -18,9 +18,11 @@ from typing import Any
 
 import architecture_tables
 from cards import CARDS, card_rows, metrics
-from evaluations import defaults, options, pages, rankings, runs, short
+from evaluations import contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
+from method_pages import method_pages
 
+import whyformer
 from whyformer.benchmark import read_suite
 from whyformer.methods.registry import METHODS, SOURCE_METHODS
 from whyformer.models.zoo import ZOO
@@ -28,6 +30,7 @@ from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.rules import LIBRA, RULES
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -86,6 +89,28 @@ def cost() -> str:
         for label in report["bound"]
     ]
     return table(["forwards, CPU", *(f"batch {batch}" for batch in batches), "the papers' code, batch 1"], rows)
+
+
+def vlm_cost() -> str:
+    """What a model that writes about pictures costs to explain, beside its decoder alone."""
+    report = result("vlm_cost")
+    rows = [
+        [label, *(f"{row[name]:.2f}" for name in ("decoder", "whole", "times"))]
+        for label, row in report["figures"].items()
+    ]
+    return table(["forwards of the same model, CPU", "decoder alone", "with its pictures", "times"], rows)
+
+
+def vlm_cost_bound() -> str:
+    """Which methods cost more on a whole model than they may."""
+    report = result("vlm_cost")
+    over = [f"`{label}`" for label, row in report["figures"].items() if row["times"] > report["bound"]]
+    others = max(row["times"] for row in report["figures"].values() if row["times"] <= report["bound"])
+    exception = f", except {', '.join(over)}" if over else ""
+    return (
+        f"At most {report['bound']} times the decoder's own figure was asked for. All methods are within "
+        f"{others:.2f} times{exception}."
+    )
 
 
 def responses() -> str:
@@ -370,6 +395,41 @@ def memory() -> str:
     return table(["peak memory, weights included", "MiB"], rows)
 
 
+def memory_estimates() -> str:
+    """How near the estimates of memory came to what was measured, for each model, and those that did not."""
+    report = result("memory_estimate")
+    rows = [row for row in report["rows"] if "ratio" in row]
+    by_model = {model: [row for row in rows if row["model"] == model] for model in {row["model"]: 0 for row in rows}}
+    lines = []
+    for model, own in by_model.items():
+        lengths = ", ".join(f"{tokens:,}" for tokens in {row["tokens"]: 0 for row in own})
+        off = [row for row in own if abs(row["ratio"] - 1) > report["allowed"]]
+        names = "; ".join(f"`{row['method']}` at {row['tokens']:,}: {row['ratio']:.2f}" for row in off)
+        ratios = sorted(row["ratio"] for row in own)
+        lines.append(
+            [model, lengths, f"{len(own) - len(off)} of {len(own)}", f"{ratios[len(ratios) // 2]:.2f}", names or "–"]
+        )
+    heads = [
+        "model",
+        "tokens",
+        f"estimates within {report['allowed']:.0%}",
+        "median of estimate / measured",
+        "further off",
+    ]
+    return table(heads, lines)
+
+
+def by_name() -> str:
+    """Models of timm and open_clip by their names: how many methods work, and which do not."""
+    rows = []
+    for model, cells in result("timm_models")["models"].items():
+        if isinstance(cells, dict):
+            reasons = [name for name, cell in cells.items() if cell != "works"]
+            names = ", ".join(f"`{name}`" for name in reasons)
+            rows.append([f"`{model}`", f"{len(cells) - len(reasons)} of {len(cells)}", names or "–"])
+    return table(["model, random weights", "methods that work", "refused"], rows)
+
+
 def long_prompts() -> str:
     """Peak memory and time of a long prompt."""
     report = result("memory")
@@ -380,7 +440,7 @@ def long_prompts() -> str:
 def large() -> str:
     """Seconds and memory of a decoder of 8 billion parameters, by the length of the prompt."""
     report = result("large")
-    lengths = list(dict.fromkeys(row["tokens"] for row in report["rows"]))
+    lengths = sorted({row["tokens"] for row in report["rows"]})
     cells: dict[str, dict[int, str]] = {}
     for row in report["rows"]:
         cell = row.get("error") or f"{row['seconds']:.2f} s · {row['gib']:.1f} GiB"
@@ -481,14 +541,26 @@ def _hours(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def evaluations() -> str:
-    """All published evaluations, with what they say about the papers' ranking."""
-    return pages(runs(RESULTS / "evaluation"))
-
-
 def results() -> str:
     """One figure of every published evaluation."""
     return short(runs(RESULTS / "evaluation"))
+
+
+# The pages of the API, by the folders where their names are defined.
+API = {
+    "api-calls": ("api", "benchmark"),
+    "api-results": ("results",),
+    "api-targets": ("targets", "inputs"),
+    "api-models": ("models",),
+    "api-extensions": ("methods", "tracing", "axes", "data", "plugins"),
+    "api-errors": ("errors",),
+}
+
+
+def api(*folders: str) -> str:
+    """The public names of these folders, which the site replaces by their docstrings."""
+    homes = {name: whyformer._HOMES[name].partition(".")[0] for name in whyformer.__all__}
+    return "\n\n".join(f"::: whyformer.{name}" for name in sorted(homes, key=str.lower) if homes[name] in folders)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -497,6 +569,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "rule-texts": rule_texts,
     "measured": measured,
     "cost": cost,
+    "vlm-cost": vlm_cost,
+    "vlm-cost-bound": vlm_cost_bound,
     "responses": responses,
     "peers": peers,
     "gpu": gpu,
@@ -509,6 +583,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "per-image": per_image,
     "batches": batches,
     "memory": memory,
+    "memory-estimates": memory_estimates,
+    "by-name": by_name,
     "long-prompts": long_prompts,
     "large": large,
     "folded": folded,
@@ -525,14 +601,15 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "saturated": saturated,
     "paper-suites": paper_suites,
     **{f"published-{paper.lower()}": partial(published, paper) for paper in ("BI", "TA", "GA")},
-    "evaluations": evaluations,
     "results": results,
+    "runs": lambda: contents(runs(RESULTS / "evaluation")),
     "perturbation-speed": perturbation_speed,
     "imagenet": imagenet,
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),
     **{name: partial(card, name) for name in CARDS},
+    **{name: partial(api, *folders) for name, folders in API.items()},
 }
 
 
@@ -546,17 +623,28 @@ def filled(text: str) -> str:
     return text
 
 
+def written() -> dict[Path, str]:
+    """The pages that are made as a whole."""
+    found = runs(RESULTS / "evaluation")
+    of_models = {DOCS / "results" / "models" / f"{model}.md": text for model, text in pages(found).items()}
+    return of_models | {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
+
+
 def main() -> int:
-    stale = []
+    made = written()
     cards = sorted((ROOT / "src" / "whyformer" / "zoo").glob("*/README.md"))
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *cards]:
-        text = path.read_text()
-        if filled(text) != text:
-            stale.append(path.name)
-            if "--check" not in sys.argv:
-                path.write_text(filled(text))
-    print(f"{'Out of date' if '--check' in sys.argv else 'Rewritten'}: {', '.join(stale) or 'none'}")
-    return int("--check" in sys.argv and bool(stale))
+    for path in [ROOT / "README.md", *sorted(set(DOCS.rglob("*.md")) - made.keys()), *cards]:
+        made[path] = filled(path.read_text())
+    stale = [path for path, text in made.items() if not path.is_file() or path.read_text() != text]
+    names = ", ".join(str(path.relative_to(ROOT)) for path in stale) or "none"
+    if "--check" in sys.argv:
+        print(f"Out of date: {names}")
+        return int(bool(stale))
+    for path in stale:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(made[path])
+    print(f"Rewritten: {names}")
+    return 0
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -63,8 +63,8 @@ def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None, *
     return checkup(resolve_model(model, processor), tokens=tokens)
 
 
-def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
-    """Put one neutral example through the model, plain and recorded, and through every method."""
+def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iterable[str] | None = None) -> Checkup:
+    """Put one neutral example through the model, plain and recorded, and through the methods named, or every one."""
     model = loaded_model.model
     one, target = _neutral(loaded_model)
     if tokens is not None:
@@ -79,7 +79,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
     scores = attribute(model, inputs, target, method="raw_attention")
     nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pool reads only others
     raw = scores.get(probe.stream, nothing)[0].abs()
-    methods, completeness, failures = _methods(model, inputs, target)
+    methods, completeness, failures = _methods(model, inputs, target, METHODS if names is None else names)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
     first_content = _share(raw[list(content)])
     return Checkup(
@@ -185,13 +185,14 @@ def _answer(output: Any) -> Tensor:
 
 
 def _methods(
-    model: nn.Module, inputs: Inputs, target: Target
+    model: nn.Module, inputs: Inputs, target: Target, names: Iterable[str]
 ) -> tuple[dict[str, str | None], dict[str, float], list[str]]:
     """For each method None or the reason why it does not apply, its completeness, and what went wrong."""
     reasons: dict[str, str | None] = {}
     completeness: dict[str, float] = {}
     failures: dict[str, list[str]] = {}  # methods that went wrong, by the reason
-    for name, method in METHODS.items():
+    for name in names:
+        method = METHODS[name]
         try:
             scores = method(trace(model, inputs, target, reads=method.reads))
             reasons[name] = None

@@ -14,6 +14,7 @@ from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, default_for, first_that_applies
+from whyformer.api.audit import origin_of
 from whyformer.api.batches import (
     PICTURES,
     MemoryLimit,
@@ -24,9 +25,10 @@ from whyformer.api.batches import (
     padding_that_pays,
     texts_at_once,
 )
+from whyformer.api.options import processed_options
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
-from whyformer.inputs.collate import black, model_inputs
+from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.methods.registry import check_options
 from whyformer.models.loading import LoadedModel, resolve_model
@@ -78,8 +80,8 @@ def explain(
             module of your own.
         target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
             `at(…)`, `Pixel(…)`, `Region(…)`, or any function of the model's output that gives one number per example;
-            docs/models.md and docs/heads.md have those of each head.
-        method: The name of a method (`whyformer methods`). Without one it is what docs/results.md found best: bi_token,
+            docs/guides/models.md and docs/guides/heads.md have those of each head.
+        method: The name of a method (`whyformer methods`). Without one it is what docs/results found best: bi_token,
             with gradients by LibraGrad's rules (of models that write about pictures generic_attention by them), or
             where that does not apply to the model the best that does, which a note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
@@ -171,8 +173,15 @@ def explain_batch(
         targets = head_targets(loaded_model, examples, target, truncate=truncate)
         explanations = explain_encoded(loaded_model, [one.encoded for one in targets], targets, method, **settings)
         by_example = {one.encoded.example: one for one in targets}
-        return [_with_name(one, by_example[number]) for number, one in enumerate(explanations)]
-    return explain_encoded(loaded_model, encode(loaded_model, examples, truncate=truncate), target, method, **settings)
+        explanations = [_with_name(one, by_example[number]) for number, one in enumerate(explanations)]
+    else:
+        encoded = encode(loaded_model, examples, truncate=truncate)
+        explanations = explain_encoded(loaded_model, encoded, target, method, **settings)
+    origins = [
+        origin_of(loaded_model, example, each, readout, truncate)
+        for example, each in zip(examples, one_each(target, len(examples)), strict=True)
+    ]
+    return [replace(one, audit=origin) for one, origin in zip(explanations, origins, strict=True)]
 
 
 def _with_name(explanation: Explanation, target: HeadTarget) -> Explanation:
@@ -232,10 +241,10 @@ def _answers(
     checkpoint: bool | None,
 ) -> list[Answer]:
     """What the method of the choice gives of a batch."""
-    task = loaded_model.task
+    task, inputs = loaded_model.task, model_inputs(loaded_model, batch)
     trace = build.trace(
         loaded_model.model,
-        model_inputs(loaded_model, batch),
+        inputs,
         score_of(target) if _is_definite(target) else target,
         reads=choice.method.reads_with(choice.options),
         readout=readout,
@@ -243,7 +252,8 @@ def _answers(
         labels=_labels(loaded_model),
         checkpoint=checkpoint,
     )
-    return list(answers(trace, choice.method, with_black_baseline(choice.options, loaded_model), batch, task))
+    options = processed_options(choice.method, choice.options, loaded_model, inputs, batch)
+    return list(answers(trace, choice.method, options, batch, task))
 
 
 def _labels(loaded_model: LoadedModel) -> Mapping[int, str] | None:
@@ -254,13 +264,6 @@ def _labels(loaded_model: LoadedModel) -> Mapping[int, str] | None:
         tokens = range(len(loaded_model.tokenizer))
         return dict(zip(tokens, loaded_model.tokenizer.convert_ids_to_tokens(list(tokens)), strict=True))
     return None
-
-
-def with_black_baseline(options: Mapping[str, Any], loaded_model: LoadedModel) -> dict[str, Any]:
-    """The options with a black baseline in the model's own colours, which only its processor knows."""
-    baseline = options.get("baseline")
-    is_black = isinstance(baseline, str) and baseline == "black" and loaded_model.task.sees_pictures
-    return {**options, "baseline": black(loaded_model.image_processor)} if is_black else dict(options)
 
 
 def _is_definite(target: Any) -> bool:

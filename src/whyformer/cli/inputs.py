@@ -209,7 +209,7 @@ def _regions(source: Input, model: LoadedModel) -> Any:
     if not source.argument.lower().endswith(".npz"):
         raise WhyformerError(
             f"{source.argument!r} is no .npz file: {model.name} sees regions of a picture, with a box and features "
-            "each, not the picture. docs/models.md shows how to save them."
+            "each, not the picture. docs/guides/models.md shows how to save them."
         )
     return Path(source.argument)
 

@@ -12,6 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from whyformer.cli import INTERRUPTED
+from whyformer.cli.audit import verify
 from whyformer.cli.compare import compare
 from whyformer.cli.explain import continue_, explain
 from whyformer.cli.listings import doctor, methods, models
@@ -117,6 +118,13 @@ app.command(
         'whyformer compare "A dull film." --model mini-bert --backward libra --option steps=4 --json',
     )
 )(compare)
+app.command(
+    epilog=examples(
+        "whyformer explain photo.jpg --out photo.audit.json",
+        "whyformer verify photo.audit.json",
+        "whyformer verify photo.audit.json --input elsewhere/photo.jpg",
+    )
+)(verify)
 app.command(epilog=examples("whyformer methods", "whyformer methods --plugin my_methods.py --json"))(methods)
 app.command(epilog=examples("whyformer models", "whyformer models --json"))(models)
 app.command(

@@ -27,10 +27,14 @@ LONGEST = 16  # times as long as wide, a picture is handed over whole
 
 def model_inputs(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
     """Pieces as the model takes them, on its device and in its dtype."""
+    return on_device(loaded_model, collate(loaded_model, encoded))
+
+
+def on_device(loaded_model: LoadedModel, inputs: Inputs) -> Inputs:
+    """Tensors on the model's device, numbers that are no indices in its dtype."""
     device, dtype = device_of(loaded_model.model), dtype_of(loaded_model.model)
     return {
-        name: value.to(device, dtype if value.is_floating_point() else value.dtype)
-        for name, value in collate(loaded_model, encoded).items()
+        name: value.to(device, dtype if value.is_floating_point() else value.dtype) for name, value in inputs.items()
     }
 
 
@@ -40,7 +44,11 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
     chunks = [one.chunk for one in encoded if one.chunk is not None]
     if chunks:
         encodings = [chunk.encoding for chunk in chunks]
-        inputs |= _padded(encodings, loaded_model.tokenizer, _fixed_length(loaded_model.model))
+        length = _fixed_length(loaded_model.model)
+        if length is None:
+            inputs |= _padded(encodings, loaded_model.tokenizer)
+        else:
+            inputs |= _filled_up(encodings, loaded_model, length)
         if loaded_model.task.answer == "choice":  # [example, choice, token]: one choice is read at a time
             inputs = {name: value[:, None] for name, value in inputs.items()}
     pictures = [_shortened(one.picture.image, loaded_model.image_processor) for one in encoded if one.picture]
@@ -53,7 +61,7 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
         inputs |= picture_inputs(pictured)
     sounds = [one.hearing.sound for one in encoded if one.hearing is not None]
     if sounds:
-        inputs |= _sound_inputs(sounds, loaded_model)
+        inputs |= sound_inputs(sounds, loaded_model)
     regions = [one.regions for one in encoded if one.regions is not None]
     if regions:
         inputs |= _region_inputs(regions, loaded_model.model)
@@ -71,11 +79,16 @@ def _fixed_length(model: nn.Module) -> int | None:
     return config.text_config.max_position_embeddings if row is not None and row.pads_to_limit else None
 
 
-def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any, length: int | None = None) -> Inputs:
-    """Texts padded on the right, where padding moves no class token; to one length without a mask, if it is given."""
-    if length is not None:
-        ids = [chunk["input_ids"] + [tokenizer.pad_token_id] * (length - len(chunk["input_ids"])) for chunk in chunks]
-        return {"input_ids": torch.tensor(ids)}
+def _filled_up(chunks: list[dict[str, list[int]]], loaded_model: LoadedModel, length: int) -> Inputs:
+    """Texts padded on the right to one length, with the mask that the family's row names, if any."""
+    rows, padding = [chunk["input_ids"] for chunk in chunks], loaded_model.tokenizer.pad_token_id
+    ids = {"input_ids": torch.tensor([row + [padding] * (length - len(row)) for row in rows])}
+    masks = {s.mask for s in FAMILIES[config_of(loaded_model.model).model_type].streams if s.name == "text" and s.mask}
+    return ids | {mask: torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]) for mask in masks}
+
+
+def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any) -> Inputs:
+    """Texts padded on the right, where padding moves no class token."""
     if len({len(chunk["input_ids"]) for chunk in chunks}) == 1:
         return {name: torch.tensor([chunk[name] for chunk in chunks]) for name in chunks[0]}
     if tokenizer.pad_token is None:
@@ -91,7 +104,7 @@ def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any, length: int | No
     return padded
 
 
-def _sound_inputs(sounds: Sequence[Sound], loaded_model: LoadedModel) -> Inputs:
+def sound_inputs(sounds: Sequence[Sound], loaded_model: LoadedModel) -> Inputs:
     """What the feature extractor makes of sounds, which are equally long where it does not fill them up itself."""
     samples = [sound.samples for sound in sounds]
     batch = loaded_model.feature_extractor(samples, sampling_rate=sounds[0].rate, return_tensors="pt")

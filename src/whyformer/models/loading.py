@@ -25,7 +25,7 @@ from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
 from whyformer.models.processors import check_processor, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, answer_of_class, task_of
-from whyformer.models.third_party import TIMM, load_timm
+from whyformer.models.third_party import THIRD_PARTY, load_third_party
 from whyformer.models.zoo import bundled, bundled_folder
 
 _SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
@@ -40,6 +40,7 @@ class LoadedModel:
         model: The module, on its device and in evaluation mode.
         processor: Its tokenizer, image processor or feature extractor, or two in one.
         name: What results call it.
+        place: Where `load` found it: the name, folder or id that it was given; None for a module of your own.
 
     Example:
         >>> whyformer.load("mini-bert").task.answer
@@ -49,6 +50,7 @@ class LoadedModel:
     model: nn.Module
     processor: Any
     name: str
+    place: str | None = None
 
     @property
     def image_processor(self) -> Any:
@@ -104,7 +106,8 @@ def load(
 
     Args:
         name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, or
-            where timm is installed `timm:` and one of its names (with `?random` behind it, without trained weights).
+            where timm or open_clip is installed `timm:` or `open_clip:` and one of its names, behind which `?random`
+            asks for random weights, and of open_clip `/` and a name for one of its checkpoints.
         device: Where it is to compute; a GPU where there is one, unless given.
         dtype: What it is to compute in: a torch dtype or its name, or "auto" for what the checkpoint is meant to be
             computed in. Unless given, "auto" on a GPU and float32 on a CPU.
@@ -123,11 +126,11 @@ def load(
         'mini-vit'
     """
     text, placement = str(name), placement_of(device, dtype, device_map)
-    if text.startswith(TIMM):
-        classifier, processor = load_timm(text)
+    if text.startswith(THIRD_PARTY):
+        own, processor = load_third_party(text)
         dtypes = placement.arguments.get("dtype")
         kind = dtypes if isinstance(dtypes, torch.dtype) else None
-        return LoadedModel(classifier.to(device=placement.device, dtype=kind), processor, text)
+        return LoadedModel(own.to(device=placement.device, dtype=kind), processor, text, text)
     with quiet():
         source = _source(text)
         with _reading("configuration", text):
@@ -139,7 +142,7 @@ def load(
     if placement.device is not None:
         model = model.to(placement.device)
     is_folder = os.path.isdir(source.place)
-    return LoadedModel(model.eval(), processor, Path(source.place).resolve().name if is_folder else text)
+    return LoadedModel(model.eval(), processor, Path(source.place).resolve().name if is_folder else text, text)
 
 
 def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> LoadedModel:
