@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from whyformer import Explanation, Response, explain
+from whyformer import Explanation, Response, explain, verify
 from whyformer.app.examples import CAPTIONS, CAT, DOCUMENTS, QUESTION, REVIEW
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
@@ -182,6 +182,11 @@ def test_a_text_is_typed_and_its_words_are_coloured(opened, tmp_path):
         strongest = shown(page, ".text span.only-100")
         expect(strongest).to_have_text("wonderful")
         assert Explanation.load(downloads(page, tmp_path)["json"]).target == "positive"
+        button(page, "Audit file").click()
+        with page.expect_download() as download:
+            button(page, "↓ AUDIT").click()
+        download.value.save_as(tmp_path / "film.audit.json")
+        assert verify(tmp_path / "film.audit.json").agrees
         button(page, "Positive, not negative").click()
         expect(shown(page, ".result h2")).to_contain_text("positive")
         expect(shown(page, ".result .text")).to_have_text(REVIEW)
@@ -296,15 +301,16 @@ def test_keys_alone_ask_and_read(opened):
         expect(shown(page, ".result h2")).to_contain_text("positive")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_tab_fits_its_screen_in_both_schemes(opened, width, scheme):
-    with opened(width=width, scheme=scheme) as page:
+def test_every_tab_fits_its_screen_in_both_schemes(opened, scheme):
+    with opened(scheme=scheme) as page:
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == (scheme == "dark")
-        for name in TABS:
-            tab(page, name)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            for name in TABS:
+                tab(page, name)
+                assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_two_visitors_at_once_do_not_mix(opened):

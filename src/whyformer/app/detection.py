@@ -66,6 +66,7 @@ def explain_detection(
         explanation_writers([explanation]),
         choices=[(find.title, find.query) for find in found],
         choice=chosen.query,
+        audit=explanation.save,
     )
 
 

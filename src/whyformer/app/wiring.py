@@ -84,7 +84,9 @@ def _picture_tab(setup: Setup) -> Callable[[Any], None]:
             asked = labelled_inputs(setup.models, "Picture")
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("Where does it look?", "The picture appears here with what its label rests on in heat.")
+            area = result_area(
+                "Where does it look?", "The picture appears here with what its label rests on in heat.", setup.limits
+            )
     cases: list[tuple[gr.Button, list[Any]]] = [
         (cat, [str(CAT), "mini-vit", None, None, [DEFAULT]]),
         (dog, [str(CAT), "mini-vit", "cat", "dog", [DEFAULT]]),
@@ -103,7 +105,9 @@ def _text_tab(setup: Setup) -> None:
             asked = labelled_inputs(setup.models, "Text")
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("Which words matter?", "The text appears here, coloured where its label rests on it.")
+            area = result_area(
+                "Which words matter?", "The text appears here, coloured where its label rests on it.", setup.limits
+            )
     cases: list[tuple[gr.Button, list[Any]]] = [
         (review, [REVIEW, "mini-bert", None, None, [DEFAULT]]),
         (against, [REVIEW, "mini-bert", "positive", "negative", [DEFAULT]]),
@@ -176,7 +180,9 @@ def _response_tab(setup: Setup) -> None:
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
             area = result_area(
-                "Where does it come from?", "The response appears here: click a sentence of it to see its sources."
+                "Where does it come from?",
+                "The response appears here: click a sentence of it to see its sources.",
+                setup.limits,
             )
     inputs = [prompt, documents, files, response, contrast, model, method]
 
@@ -210,7 +216,9 @@ def _pair_tab(setup: Setup) -> None:
                 regions = gr.File(label="An .npz file of regions", file_types=[".npz"], height=110)
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("Which words, which patches?", "Picture and text appear here with what matters in both.")
+            area = result_area(
+                "Which words, which patches?", "Picture and text appear here with what matters in both.", setup.limits
+            )
     inputs = [picture, regions, text, model, target, method]
 
     def action(work: Work, seen: Any, boxes: Any, said: str | None, *rest: Any) -> View:
@@ -239,7 +247,9 @@ def _detection_tab(setup: Setup) -> None:
                 method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("What is there, and why?", "What was found appears here as boxes: click one to see why.")
+            area = result_area(
+                "What is there, and why?", "What was found appears here as boxes: click one to see why.", setup.limits
+            )
     inputs = [picture, model, find, method]
 
     def action(work: Work, *values: Any) -> View:
@@ -267,7 +277,9 @@ def _compare_tab(setup: Setup) -> None:
             labels = choice_input("Labels, a row each", setup.limits.labels)
             start = gr.Button("Compare", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("Do they agree?", "Methods appear here side by side, with a row for each label.")
+            area = result_area(
+                "Do they agree?", "Methods appear here side by side, with a row for each label.", setup.limits
+            )
     inputs = [picture, text, model, labels, methods]
 
     def action(work: Work, seen: Any, said: str | None, *rest: Any) -> View:
@@ -299,7 +311,9 @@ def _evaluate_tab(setup: Setup) -> None:
             )
             start = gr.Button("Measure", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("Which method can you trust?", "A report appears here, with intervals and a control.")
+            area = result_area(
+                "Which method can you trust?", "A report appears here, with intervals and a control.", setup.limits
+            )
     inputs = [model, texts, pictures, count, methods]
 
     def action(work: Work, name: str, lines: str | None, sent: list[str] | None, *rest: Any) -> View:
