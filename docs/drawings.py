@@ -120,9 +120,18 @@ def libra() -> list[str]:
     x, y = points[100]
     parts = [line(60, 170, 440, 170, width=1), line(60, 170, 60, 26, width=1), curve(points)]
     parts += [line(x - 90, y + 1, x + 60, y - 1, colour="#3a7cab", width=3), line(60, 170, x, y, colour=HOT, width=3)]
-    parts += [f'<circle cx="{x}" cy="{y}" r="6" fill="{INK}"/>', words(430, 42, "plain gradient: flat,", colour="#3a7cab")]
-    parts += [words(430, 60, "so “it does not matter”", colour="#3a7cab"), words(250, 134, "libra: the denominator is a", colour=HOT)]
-    parts += [words(250, 152, "constant, so it does matter", colour=HOT), words(300, 192, "evidence for the answer", colour=FAINT)]
+    parts += [
+        f'<circle cx="{x}" cy="{y}" r="6" fill="{INK}"/>',
+        words(430, 42, "plain gradient: flat,", colour="#3a7cab"),
+    ]
+    parts += [
+        words(430, 60, "so “it does not matter”", colour="#3a7cab"),
+        words(250, 134, "libra: the denominator is a", colour=HOT),
+    ]
+    parts += [
+        words(250, 152, "constant, so it does matter", colour=HOT),
+        words(300, 192, "evidence for the answer", colour=FAINT),
+    ]
     return [*parts, words(66, 24, "score", colour=FAINT)]
 
 

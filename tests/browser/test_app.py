@@ -13,6 +13,7 @@ from contextlib import contextmanager, suppress
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
+from app_soak import figures, soak
 from whyformer import Explanation, Response, explain, verify
 from whyformer.app.examples import CAPTIONS, CAT, DOCUMENTS, QUESTION, REVIEW
 
@@ -330,3 +331,9 @@ def test_no_visitor_is_counted_and_no_call_is_offered(opened, address):
         config = json.loads(page.request.get(f"{address}config").text())
         assert config["analytics_enabled"] is False
         assert all(one["api_visibility"] == "private" for one in config["dependencies"])
+
+
+def test_many_requests_at_once_are_all_answered(address):
+    outcomes = soak(address, lambda: 1.0, requests=9, clients=4)
+    assert [one.is_right for one in outcomes] == [True] * 9
+    assert figures(outcomes, 4, warm_up=3)["failures"] == 0

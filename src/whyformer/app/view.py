@@ -87,7 +87,8 @@ class ShownExplanation:
 
 def shown_explanation(explanation: Explanation) -> ShownExplanation:
     cells = [_cells(part) for _, part in captioned_parts(explanation)]
-    return ShownExplanation(explanation_view(explanation), visible(explanation.target), explanation.manner, cells)
+    word = visible(explanation.target.strip() or explanation.target)
+    return ShownExplanation(explanation_view(explanation), word, explanation.manner, cells)
 
 
 def detection_html(picture: str, finds: Sequence[Any], query: int, explanation: Explanation) -> str:
