@@ -26,6 +26,7 @@ from hooks import listed, pages_of
 from method_pages import EVERY_METHOD, method_pages
 
 import whyformer
+from whyformer.app.limits import Limits
 from whyformer.benchmark import read_suite
 from whyformer.models.zoo import ZOO
 from whyformer.propagation.kinds import KINDS
@@ -47,6 +48,25 @@ def methods() -> str:
         options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
         rows.append([f"[`{name}`]({name}.md)", method.summary, str(method.reads), options or "–"])
     return table(["method", "what it is", "reads", "options"], rows)
+
+
+def limits() -> str:
+    """How much the web page takes at once, and how long it takes and keeps it."""
+    most = Limits()
+    rows = [
+        ["a file", f"{most.file_bytes >> 20} MB"],
+        ["a picture", f"{most.pixels // 10**6} million pixels"],
+        ["all texts of a question", f"{most.characters:,} characters"],
+        ["documents of a response, texts beside a picture", str(most.documents)],
+        ["examples of an evaluation", str(most.examples)],
+        ["methods of a comparison or an evaluation", str(most.methods)],
+        ["tokens that a model writes", str(most.tokens)],
+        ["an answer", f"{most.seconds:g} s"],
+        ["an evaluation", f"{most.evaluation_seconds:g} s"],
+        ["answers computed at once, visitors in the queue", f"{most.at_once}, {most.waiting}"],
+        ["uploads and downloads are deleted after", f"{most.kept_seconds // 60} minutes"],
+    ]
+    return table(["at most", ""], rows)
 
 
 # Kinds of operation that are told by what they read, not by their names alone.
@@ -587,6 +607,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "rules": rules,
     "rule-texts": rule_texts,
     "in-short": in_short,
+    "limits": limits,
     "cost": cost,
     "vlm-cost": vlm_cost,
     "vlm-cost-bound": vlm_cost_bound,
