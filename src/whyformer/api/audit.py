@@ -99,7 +99,7 @@ def computation(module: nn.Module) -> dict[str, Any]:
         "device": str(device_of(module)),
         "dtype": str(dtype_of(module)).removeprefix("torch."),
         "python": platform.python_version(),
-        "platform": platform.platform(),
+        "platform": f"{platform.system()} {platform.machine()}",
         "versions": {name: _version(name) for name in PACKAGES},
     }
 
