@@ -24,7 +24,7 @@ from method_pages import method_pages
 
 import whyformer
 from whyformer.benchmark import read_suite
-from whyformer.methods.registry import METHODS, SOURCE_METHODS
+from whyformer.methods.registry import ABLATION_METHODS, METHODS, SOURCE_METHODS
 from whyformer.models.zoo import ZOO
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.rules import LIBRA, RULES
@@ -41,7 +41,7 @@ def result(name: str) -> dict[str, Any]:
 def methods() -> str:
     """What each method does, reads and takes."""
     rows = []
-    for name, method in (METHODS | SOURCE_METHODS).items():
+    for name, method in (METHODS | ABLATION_METHODS | SOURCE_METHODS).items():
         options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
         rows.append([f"`{name}`", method.summary, str(method.reads), options or "–"])
     return table(["method", "what it is", "reads", "options"], rows)
