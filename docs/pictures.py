@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 import whyformer
-from whyformer.methods.registry import METHODS, PICTURE_METHODS, SOURCE_METHODS
+from whyformer.methods.registry import ABLATION_METHODS, METHODS, PICTURE_METHODS, SOURCE_METHODS
 from whyformer.models.zoo import ZOO
 from whyformer.render import canvas
 from whyformer.render.colour import rgb, score_scale
@@ -157,11 +157,12 @@ def bert() -> whyformer.LoadedModel:
     return whyformer.load("mini-bert")
 
 
+EVERY_METHOD = METHODS | ABLATION_METHODS | PICTURE_METHODS | SOURCE_METHODS
 MADE: dict[str, Callable[[], Image.Image]] = {
     "strip": strip,
     "cat": cat,
     "response": response,
-    **{f"method-{name}": partial(method_picture, name) for name in METHODS | PICTURE_METHODS | SOURCE_METHODS},
+    **{f"method-{name}": partial(method_picture, name) for name in EVERY_METHOD},
 }
 
 

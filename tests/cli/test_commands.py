@@ -29,6 +29,13 @@ def test_a_text_is_explained_as_given_or_from_its_file(bert, tmp_path):
     assert run("explain", tmp_path / "review.txt", "--model", bert) == expected
 
 
+def test_methods_that_remove_units_are_known_by_name(bert):
+    text = "the film was not great"
+    expected = f"{explain(text, load(bert), method='occlusion', units='word')}\n"
+    assert run("explain", text, "--model", bert, "--method", "occlusion", "--option", "units=word") == expected
+    assert {"occlusion", "rise", "kernel_shap", "lime", "mask_regression"} <= {*run("methods").split()}
+
+
 def test_a_text_longer_than_any_file_name_is_a_text(bert):
     text = "the film was great " * 30
     assert "overlapping chunks" in run("explain", text, "--model", bert)

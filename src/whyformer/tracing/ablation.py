@@ -26,7 +26,7 @@ from whyformer.inputs.fills import Erasure, Fill, blanked, deleted, erased
 from whyformer.inputs.parts import PartPlace, part_places, real_grid
 from whyformer.inputs.road import imputed
 from whyformer.inputs.units import Ablation, Units
-from whyformer.models.families import JOINT
+from whyformer.models.family import JOINT
 from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
 from whyformer.models.structure import config_of
 from whyformer.tracing.copies import repeat_inputs, split_output
