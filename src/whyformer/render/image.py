@@ -51,7 +51,7 @@ def legend(part: Part, *, width: int = 300) -> Image.Image:
     colours = np.rint(np.clip(_bar(part, width), 0, 1) * 255).astype(np.uint8)
     bar = Image.fromarray(np.repeat(colours[None], 14, axis=0))
     if scale.high == 0:
-        return canvas.stack([bar, canvas.label(*scale_texts(scale), width, 16)], gap=4)
+        return canvas.stack([bar, canvas.label(scale_texts(scale)[0], width, 16)], gap=4)
     remarks = [canvas.label(remark, width, 14)] if (remark := offset_remark(part)) else []
     return canvas.stack([bar, _spread_out(list(scale_texts(scale)), width), *remarks], gap=4)
 
