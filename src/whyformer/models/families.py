@@ -9,9 +9,7 @@ from typing import Any
 from torch import nn
 
 from whyformer.axes import Inputs
-from whyformer.errors import UnsupportedModel
 from whyformer.models.joined import Operation, Place, Transfer
-from whyformer.models.modalities import SOUND_INPUTS
 from whyformer.models.pictures import (
     Sight,
     packed_pictures,
@@ -21,7 +19,6 @@ from whyformer.models.pictures import (
     tiled_pictures,
     whole_pictures,
 )
-from whyformer.models.structure import base_model, main_input
 from whyformer.models.vision_language import arrange_pictures
 from whyformer.models.windows import mask_units, pyramid, shifted_windows
 
@@ -63,8 +60,9 @@ class Family:
     Args:
         stream: The stream the answer is read from, with its `readout`, `scaled` and `mask` as in `Stream`.
         others: The other streams.
-        attention: For a part of an attention's path, the streams of its queries and of its keys; the first row that
-            fits counts. Rows for the same part are taken in turn, and are one step: they read the same state.
+        attention: For a part of an attention's path (* is anything between), the streams of its queries and of its
+            keys; the first row that fits counts. Rows for the same part are taken in turn, and are one step: they read
+            the same state.
         pads_to_limit: Whether every text is padded to the model's limit, without a mask (SigLIP reads its last
             position, padding or not).
         arrange: For streams that are cut up or joined, such as windows or merged patches: the place of each attention
@@ -106,7 +104,7 @@ def _class_tokens(model: nn.Module) -> str:
     return "both class tokens" if type(model).__name__.endswith("WithTeacher") else "first"
 
 
-def _image_encoder(readout: Readout) -> Family:
+def image_encoder(readout: Readout) -> Family:
     return Family("image", readout, mask=None)
 
 
@@ -143,7 +141,7 @@ def _clip_with(embeddings: str) -> Family:
 _WINDOWS = Family("image", mask=None, arrange=shifted_windows)
 _PYRAMID = Family("image", mask=None, arrange=pyramid)
 _CLASS_TOKEN_TEXT = Family("text", "first", "embeddings")
-_CLASS_TOKEN_IMAGE = _image_encoder("first")
+_CLASS_TOKEN_IMAGE = image_encoder("first")
 _TOWERS = (("vision_model", "image", "image"), ("text_model", "text", "text"))
 _TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True, mask="attention_mask")
 _DETECTOR = Family(
@@ -190,10 +188,10 @@ FAMILIES: dict[str, Family] = {
     "modernbert": Family("text", _pooling("classifier_pooling", "mean"), "embeddings"),
     "roberta": _CLASS_TOKEN_TEXT,
     "xlm-roberta": _CLASS_TOKEN_TEXT,
-    "beit": _image_encoder(_pooling("use_mean_pooling", True)),
-    "deit": _image_encoder(_class_tokens),
-    "dinov2": _image_encoder("first+mean"),
-    "dinov2_with_registers": _image_encoder("first+mean"),
+    "beit": image_encoder(_pooling("use_mean_pooling", True)),
+    "deit": image_encoder(_class_tokens),
+    "dinov2": image_encoder("first+mean"),
+    "dinov2_with_registers": image_encoder("first+mean"),
     "vit": _CLASS_TOKEN_IMAGE,
     "vit_msn": _CLASS_TOKEN_IMAGE,
     "blip": Family(
@@ -201,6 +199,19 @@ FAMILIES: dict[str, Family] = {
         scaled="text_encoder.embeddings",
         others=(Stream("image"),),
         attention=(("crossattention", "text", "image"), ("text_encoder", "text", "text"), _TOWERS[0]),
+    ),
+    "BlipForQuestionAnswering": Family(
+        "target",
+        scaled="text_decoder.bert.embeddings",
+        mask="decoder_attention_mask",
+        others=(Stream("text", scaled="text_encoder.embeddings", mask="attention_mask"), Stream("image")),
+        attention=(
+            ("text_decoder.*.crossattention", "target", "text"),
+            ("text_decoder", "target", "target"),
+            ("crossattention", "text", "image"),
+            ("text_encoder", "text", "text"),
+            _TOWERS[0],
+        ),
     ),
     "clip": _CLIP,
     "metaclip_2": _CLIP,
@@ -292,58 +303,9 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-_STOCK = dict(FAMILIES)
-_STOCK_HEADS = (
-    *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher"),
-    "ForAudioClassification",
-)
+STOCK = dict(FAMILIES)  # as they are, whatever rows a user puts among them
 
 ROW_TO_WRITE = (
     "Write its row: whyformer.FAMILIES[model.config.model_type] = "
     'whyformer.Family(stream="text", readout="first", scaled="path.of.a.module").'
 )
-
-
-def family_of(model: nn.Module, inputs: Inputs) -> Family:
-    """The model's row. A model outside the table is taken by its structure: one stream, read-out from the gradient.
-
-    The table's own rows are for the stock heads alone: another head on the same encoder may read elsewhere. Those of
-    several streams, or of streams cut up, leave that to the gradient, and are for every model that has all of them.
-    """
-    kind = getattr(getattr(model, "config", None), "model_type", "")
-    row = FAMILIES.get(kind)
-    is_stock = type(model).__module__.startswith("transformers.") and type(model).__name__.endswith(_STOCK_HEADS)
-    is_one_stream = row is not None and row.is_one_stack and not row.others
-    if row is not None and (row is not _STOCK.get(kind) or (is_stock if is_one_stream else _has_all(model, row))):
-        return row
-    name, _ = main_input(inputs)
-    if name == "input_ids":
-        return Family("text", None, _embedding_path(base_model(model)))
-    return Family("audio", mask=None) if name in SOUND_INPUTS else _image_encoder(None)
-
-
-def scaled_module(model: nn.Module, path: str) -> nn.Module:
-    """The module of the base model whose output the path scales."""
-    modules: dict[str, nn.Module] = dict(base_model(model).named_modules(remove_duplicate=False))
-    inside = (module for name, module in modules.items() if name.endswith(f".{path}"))
-    target = modules.get(path) or next(inside, None)  # a wrapper such as PEFT's puts it further in
-    if target is None:
-        raise UnsupportedModel(f"{type(model).__name__} has no module {path!r} to scale. {ROW_TO_WRITE}")
-    return target
-
-
-def _has_all(model: nn.Module, row: Family) -> bool:
-    """Whether the model has every module that the row scales: the image tower alone has no text."""
-    names = [name for name, _ in base_model(model).named_modules(remove_duplicate=False)]
-    paths = [stream.scaled for stream in row.streams if stream.scaled]
-    return all(any(f".{name}".endswith(f".{path}") for name in names) for path in paths)
-
-
-def _embedding_path(model: nn.Module) -> str:
-    """The embedding module as a whole, or where there is none the table of word pieces."""
-    modules = list(model.named_modules())
-    whole: list[str] = [name for name, _ in modules if name.split(".")[-1] == "embeddings"]
-    tables: list[str] = [name for name, module in modules if isinstance(module, nn.Embedding)]
-    if not whole + tables:
-        raise UnsupportedModel(f"{type(model).__name__} shows no embedding module to scale. {ROW_TO_WRITE}")
-    return min(whole, key=len) if whole else tables[0]

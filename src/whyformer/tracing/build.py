@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from whyformer.axes import KEY, Inputs, by_head
 from whyformer.models.bridges import bridge_of
-from whyformer.models.families import family_of
+from whyformer.models.family import family_of
 from whyformer.models.joined import Operation, Place, Transfer
 from whyformer.models.structure import heads_of, labels_of, layers_of, main_input, unwrapped
 from whyformer.propagation.mode import Backward, PropagationMode, backward_mode, using_backward

@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from whyformer.axes import Inputs, TokenScores
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.bridges import Bridge
-from whyformer.models.families import NOTHING, ROW_TO_WRITE, scaled_module
+from whyformer.models.families import NOTHING, ROW_TO_WRITE
+from whyformer.models.family import scaled_module
 from whyformer.models.modalities import channel_axis, input_stream
 from whyformer.models.structure import config_of, main_input
 from whyformer.tracing.copies import repeat_inputs
