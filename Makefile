@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench docs clean
+.PHONY: demo test check bench docs site clean
 
 demo: .venv/installed
 	$(BIN)/whyformer demo --out demo
@@ -21,14 +21,15 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/facts.py
 
 docs: .venv/installed
-	$(BIN)/whyformer explain src/whyformer/zoo/cat.jpg --model mini-vit --out docs/cat.png
-	$(BIN)/whyformer response "Where is the key? Who has the hat?" \
-		--context "Anna gave the key to Boris. Clara painted the violin green." \
-		--context "Boris went to Rome. The hat is in the box. Hugo left the lamp in Lima." \
-		--context "David has the box. Emil works as a tailor." --out docs/response.png
-	$(BIN)/python -c "import whyformer; from whyformer.scenes import example; \
-		whyformer.explain_response((example(3).image, 'Describe the scene.'), model='mini-vlm').save('docs/response_picture.png')"
+	$(BIN)/python docs/pictures.py
+	$(BIN)/python docs/drawings.py
+	$(BIN)/python notebooks/outputs.py
 	$(BIN)/python docs/tables.py
+
+# Material's notice of what will follow it is no warning about our pages.
+site: .venv/installed
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 .venv/installed: pyproject.toml constraints.txt
 	$(PYTHON) -m venv .venv

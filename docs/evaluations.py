@@ -33,15 +33,34 @@ def runs(folder: Path) -> dict[str, dict[str, Any]]:
     return {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
 
 
-def pages(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """All runs, model by model: every table, and under it whether the papers' ranking holds."""
-    parts = []
-    for model in dict.fromkeys(run["model"] for run in found.values()):
-        parts.append(f"## {model}")
+def pages(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """A page for each model: every table of its runs, and under it whether the papers' ranking holds."""
+    return {model: page(model, found) for model in _models(found)}
+
+
+def page(model: str, found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Every table of one model's runs."""
+    parts = [f"# {model}", "How the tables are read is on the [page of results](../index.md#how-to-read-the-tables)."]
+    for name, run in found.items():
+        if run["model"] == model:
+            parts += [f"## {name}", about(run), *_protocols(run)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _models(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    return sorted({run["model"] for run in found.values()})
+
+
+def contents(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """Which page has which runs."""
+    body = []
+    for model in _models(found):
         for name, run in found.items():
             if run["model"] == model:
-                parts += [f"### {name}", about(run), *_protocols(run)]
-    return "\n\n".join(parts) or NONE
+                link = f"[{name}](models/{model}.md#{name})"
+                protocols = dict.fromkeys(protocol["protocol"].partition(" ")[0] for protocol in run["protocols"])
+                body.append([model, link, f"{run['samples']:,}", ", ".join(f"`{protocol}`" for protocol in protocols)])
+    return lines(["model", "run", "samples", "protocols"], body)
 
 
 def about(run: Mapping[str, Any]) -> str:
@@ -62,7 +81,7 @@ def _protocols(run: Mapping[str, Any]) -> Iterator[str]:
         name = protocol["protocol"]
         new = [figure for figure in protocol["figures"] if figure not in seen]  # an option need not change them all
         seen += new
-        yield f"`{name}`"
+        yield f"### `{name}`"
         yield table(new)
         if name in ranked:
             yield ranking(ranked[name])
@@ -176,8 +195,8 @@ def _reversed(figure: Mapping[str, Any], pair: Mapping[str, Any]) -> str:
     return f"{pair['behind']} > {pair['ahead']} {number(figure, -pair['difference'], '+')} [{low}, {high}]"
 
 
-def short(found: Mapping[str, Mapping[str, Any]]) -> str:
-    """One figure of every run, for what is computed by default and the methods as their papers have them."""
+def columns_of(found: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
+    """One figure of every run of the models whose attention nobody supervised, under its short name."""
     columns = {}
     for model in SHOWN:
         for run in found.values():
@@ -186,6 +205,12 @@ def short(found: Mapping[str, Mapping[str, Any]]) -> str:
                 for figure in protocol["figures"]:
                     if figure["figure"] == wanted:
                         columns[f"{model}, {title}"] = figure
+    return columns
+
+
+def short(found: Mapping[str, Mapping[str, Any]]) -> str:
+    """One figure of every run, for what is computed by default and the methods as their papers have them."""
+    columns = columns_of(found)
     methods = dict.fromkeys(row["method"] for figure in columns.values() for row in figure["rows"])
     plain = [method for method in methods if is_plain(method)]
 

@@ -17,17 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import architecture_tables
+import leaderboard
+import yaml
 from cards import CARDS, card_rows, metrics
-from evaluations import defaults, options, pages, rankings, runs, short
+from evaluations import contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
+from hooks import listed, pages_of
+from method_pages import EVERY_METHOD, method_pages
 
+import whyformer
+from whyformer.app.limits import Limits
 from whyformer.benchmark import read_suite
-from whyformer.methods.registry import METHODS, SOURCE_METHODS
 from whyformer.models.zoo import ZOO
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.rules import LIBRA, RULES
 
 ROOT = Path(__file__).parents[1]
+DOCS = ROOT / "docs"
 RESULTS = ROOT / "benchmarks" / "results"
 
 
@@ -38,10 +44,29 @@ def result(name: str) -> dict[str, Any]:
 def methods() -> str:
     """What each method does, reads and takes."""
     rows = []
-    for name, method in (METHODS | SOURCE_METHODS).items():
+    for name, method in EVERY_METHOD.items():
         options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
-        rows.append([f"`{name}`", method.summary, str(method.reads), options or "–"])
+        rows.append([f"[`{name}`]({name}.md)", method.summary, str(method.reads), options or "–"])
     return table(["method", "what it is", "reads", "options"], rows)
+
+
+def limits() -> str:
+    """How much the web page takes at once, and how long it takes and keeps it."""
+    most = Limits()
+    rows = [
+        ["a file", f"{most.file_bytes >> 20} MB"],
+        ["a picture", f"{most.pixels // 10**6} million pixels"],
+        ["all texts of a question", f"{most.characters:,} characters"],
+        ["documents of a response, texts beside a picture", str(most.documents)],
+        ["examples of an evaluation", str(most.examples)],
+        ["methods of a comparison or an evaluation", str(most.methods)],
+        ["tokens that a model writes", str(most.tokens)],
+        ["an answer", f"{most.seconds:g} s"],
+        ["an evaluation", f"{most.evaluation_seconds:g} s"],
+        ["answers computed at once, visitors in the queue", f"{most.at_once}, {most.waiting}"],
+        ["uploads and downloads are deleted after", f"{most.kept_seconds // 60} minutes"],
+    ]
+    return table(["at most", ""], rows)
 
 
 # Kinds of operation that are told by what they read, not by their names alone.
@@ -363,8 +388,25 @@ def shown(value: float | None) -> str:
     return "–" if value is None else f"{value:g}"
 
 
-def measured() -> str:
-    return f"{cost()}\n\n{gpu()}"
+def in_short() -> str:
+    """What README says of itself: what works, how fast, how large."""
+    forward, rates = result("gpu")["throughput"]["bf16"], result("gpu")["authors"]
+    large = [
+        row for row in result("large")["rows"] if "error" not in row and row["what"].startswith("generic_attention")
+    ]
+    longest = max(large, key=lambda row: row["tokens"])
+    ours = forward["generic_attention"]["images_per_second"]
+    return "\n".join(
+        [
+            f"- Stock models: {architecture_tables.count(RESULTS / 'architectures.json')} "
+            "[Which](docs/results/architectures.md).",
+            f"- Batches, half precision: {ours:,.0f} photographs a second by `generic_attention` in bfloat16 on one "
+            f"{result('gpu')['card']}; its paper's code, one at a time, {rates['generic_attention']:.0f}. "
+            "[Cost of every method](docs/results/measurements.md).",
+            f"- Long prompts: a decoder of 8 billion parameters is explained at {longest['tokens']:,} tokens in "
+            f"{longest['seconds']:.1f} s and {longest['gib']:.0f} GiB.",
+        ]
+    )
 
 
 def per_image() -> str:
@@ -392,6 +434,41 @@ def memory() -> str:
     return table(["peak memory, weights included", "MiB"], rows)
 
 
+def memory_estimates() -> str:
+    """How near the estimates of memory came to what was measured, for each model, and those that did not."""
+    report = result("memory_estimate")
+    rows = [row for row in report["rows"] if "ratio" in row]
+    by_model = {model: [row for row in rows if row["model"] == model] for model in {row["model"]: 0 for row in rows}}
+    lines = []
+    for model, own in by_model.items():
+        lengths = ", ".join(f"{tokens:,}" for tokens in {row["tokens"]: 0 for row in own})
+        off = [row for row in own if abs(row["ratio"] - 1) > report["allowed"]]
+        names = "; ".join(f"`{row['method']}` at {row['tokens']:,}: {row['ratio']:.2f}" for row in off)
+        ratios = sorted(row["ratio"] for row in own)
+        lines.append(
+            [model, lengths, f"{len(own) - len(off)} of {len(own)}", f"{ratios[len(ratios) // 2]:.2f}", names or "–"]
+        )
+    heads = [
+        "model",
+        "tokens",
+        f"estimates within {report['allowed']:.0%}",
+        "median of estimate / measured",
+        "further off",
+    ]
+    return table(heads, lines)
+
+
+def by_name() -> str:
+    """Models of timm and open_clip by their names: how many methods work, and which do not."""
+    rows = []
+    for model, cells in result("timm_models")["models"].items():
+        if isinstance(cells, dict):
+            reasons = [name for name, cell in cells.items() if cell != "works"]
+            names = ", ".join(f"`{name}`" for name in reasons)
+            rows.append([f"`{model}`", f"{len(cells) - len(reasons)} of {len(cells)}", names or "–"])
+    return table(["model, random weights", "methods that work", "refused"], rows)
+
+
 def long_prompts() -> str:
     """Peak memory and time of a long prompt."""
     report = result("memory")
@@ -402,7 +479,7 @@ def long_prompts() -> str:
 def large() -> str:
     """Seconds and memory of a decoder of 8 billion parameters, by the length of the prompt."""
     report = result("large")
-    lengths = list(dict.fromkeys(row["tokens"] for row in report["rows"]))
+    lengths = sorted({row["tokens"] for row in report["rows"]})
     cells: dict[str, dict[int, str]] = {}
     for row in report["rows"]:
         cell = row.get("error") or f"{row['seconds']:.2f} s · {row['gib']:.1f} GiB"
@@ -503,21 +580,34 @@ def _hours(seconds: float) -> str:
     return f"{hours} h {minutes} min" if hours else f"{minutes} min"
 
 
-def evaluations() -> str:
-    """All published evaluations, with what they say about the papers' ranking."""
-    return pages(runs(RESULTS / "evaluation"))
-
-
 def results() -> str:
     """One figure of every published evaluation."""
     return short(runs(RESULTS / "evaluation"))
+
+
+# The pages of the API, by the folders where their names are defined.
+API = {
+    "api-calls": ("api", "benchmark"),
+    "api-results": ("results",),
+    "api-targets": ("targets", "inputs"),
+    "api-models": ("models",),
+    "api-extensions": ("methods", "tracing", "axes", "data", "plugins"),
+    "api-errors": ("errors",),
+}
+
+
+def api(*folders: str) -> str:
+    """The public names of these folders, which the site replaces by their docstrings."""
+    homes = {name: whyformer._HOMES[name].partition(".")[0] for name in whyformer.__all__}
+    return "\n\n".join(f"::: whyformer.{name}" for name in sorted(homes, key=str.lower) if homes[name] in folders)
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
     "methods": methods,
     "rules": rules,
     "rule-texts": rule_texts,
-    "measured": measured,
+    "in-short": in_short,
+    "limits": limits,
     "cost": cost,
     "vlm-cost": vlm_cost,
     "vlm-cost-bound": vlm_cost_bound,
@@ -533,6 +623,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "per-image": per_image,
     "batches": batches,
     "memory": memory,
+    "memory-estimates": memory_estimates,
+    "by-name": by_name,
     "long-prompts": long_prompts,
     "large": large,
     "folded": folded,
@@ -549,14 +641,18 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "saturated": saturated,
     "paper-suites": paper_suites,
     **{f"published-{paper.lower()}": partial(published, paper) for paper in ("BI", "TA", "GA")},
-    "evaluations": evaluations,
     "results": results,
+    "runs": lambda: contents(runs(RESULTS / "evaluation")),
     "perturbation-speed": perturbation_speed,
     "imagenet": imagenet,
+    "leaderboard": lambda: leaderboard.summary(
+        runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "cost.json")
+    ),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),
     **{name: partial(card, name) for name in CARDS},
+    **{name: partial(api, *folders) for name, folders in API.items()},
 }
 
 
@@ -570,17 +666,59 @@ def filled(text: str) -> str:
     return text
 
 
+def llms() -> str:
+    """What the site has, page by page, for programs that read it."""
+    nav = listed(yaml.safe_load((ROOT / "mkdocs.yml").read_text())["nav"], DOCS)
+    parts = [
+        "# Whyformer",
+        "> Tells why a Transformer answered as it did: a score for every word, image patch, region or moment of sound, "
+        "for the answer that is asked about, on PyTorch models as they are: `whyformer.explain(example, model)`.",
+    ]
+    for section in nav:
+        ((name, entry),) = section.items()
+        lines = [f"- [{title or heading(page)}]({page}): {first_sentence(page)}" for title, page in pages_of(entry)]
+        parts += [f"## {name}", "\n".join(lines)]
+    return "\n\n".join(parts) + "\n"
+
+
+def heading(page: str) -> str:
+    return re.findall(r"^# (.+)", (DOCS / page).read_text(), re.MULTILINE)[0]
+
+
+def first_sentence(page: str) -> str:
+    """What a page begins with, links and marks left out."""
+    text = (DOCS / page).read_text()
+    body = text[text.index("\n# ") if text.startswith("---") else 0 :]
+    paragraphs = (part.strip() for part in body.split("\n\n"))
+    plain = next(part for part in paragraphs if part and part[0] not in "#!<|`:-")
+    plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", plain).replace("**", "").partition("\n")[0]
+    return re.split(r"(?<=[.?!])(?<!Eq\.)(?<!al\.) ", plain)[0]
+
+
+def written() -> dict[Path, str]:
+    """The pages that are made as a whole."""
+    found = runs(RESULTS / "evaluation")
+    of_models = {DOCS / "results" / "models" / f"{model}.md": text for model, text in pages(found).items()}
+    of_methods = {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
+    board = leaderboard.page(found, leaderboard.costs_of(RESULTS / "cost.json"))
+    return of_models | of_methods | {DOCS / "results" / "board.html": board, DOCS / "llms.txt": llms()}
+
+
 def main() -> int:
-    stale = []
+    made = written()
     cards = sorted((ROOT / "src" / "whyformer" / "zoo").glob("*/README.md"))
-    for path in [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")), *cards]:
-        text = path.read_text()
-        if filled(text) != text:
-            stale.append(path.name)
-            if "--check" not in sys.argv:
-                path.write_text(filled(text))
-    print(f"{'Out of date' if '--check' in sys.argv else 'Rewritten'}: {', '.join(stale) or 'none'}")
-    return int("--check" in sys.argv and bool(stale))
+    for path in [ROOT / "README.md", *sorted(set(DOCS.rglob("*.md")) - made.keys()), *cards]:
+        made[path] = filled(path.read_text())
+    stale = [path for path, text in made.items() if not path.is_file() or path.read_text() != text]
+    names = ", ".join(str(path.relative_to(ROOT)) for path in stale) or "none"
+    if "--check" in sys.argv:
+        print(f"Out of date: {names}")
+        return int(bool(stale))
+    for path in stale:
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(made[path])
+    print(f"Rewritten: {names}")
+    return 0
 
 
 if __name__ == "__main__":

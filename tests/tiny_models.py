@@ -118,6 +118,18 @@ TEXT_FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "mpnet (by structure)": text_model("MPNetForSequenceClassification", "MPNetConfig"),
 }
 FAMILIES = IMAGE_FAMILIES | TEXT_FAMILIES
+# Methods of models that are one stream of tokens; of others they refuse to speak.
+OF_ONE_STREAM = {"full_grad"}
+# Models whose last attention is no call of scaled_dot_product_attention, so that nobody sees its queries and keys.
+WRITTEN_OUT = {
+    *("deberta-v2", "mpnet (by structure)", "siglip", "blip", "vilt", "lxmert", "visual-bert", "deformable detr"),
+    "wavlm",
+}
+
+
+def applies(method: str | None, family: str) -> bool:
+    """Whether a method has what it reads in a model of this family."""
+    return method != "grad_eclip" or family not in WRITTEN_OUT
 
 
 def image_inputs(batch: int = 2) -> Inputs:

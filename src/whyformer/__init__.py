@@ -17,15 +17,19 @@ if TYPE_CHECKING:
     from whyformer.api.memory import estimate_memory
     from whyformer.api.response import explain_response, explain_responses
     from whyformer.api.several import explain_targets
+    from whyformer.api.verify import Verification, verify
     from whyformer.axes import head_mean
+    from whyformer.benchmark.advice.recommend import recommend
+    from whyformer.benchmark.advice.recommendation import Recommendation
     from whyformer.benchmark.evaluation import Evaluation, evaluate
     from whyformer.data.registry import READERS, reader
     from whyformer.errors import UnsupportedModel, WhyformerError
     from whyformer.inputs.candidates import Candidates
     from whyformer.inputs.read import Regions
     from whyformer.inputs.sound import Sound
-    from whyformer.methods.registry import METHODS, SOURCE_METHODS, Method, method
-    from whyformer.models.families import FAMILIES, Family, Stream
+    from whyformer.methods.registry import ABLATION_METHODS, METHODS, SOURCE_METHODS, Method, method
+    from whyformer.models.families import FAMILIES
+    from whyformer.models.family import Family, Stream
     from whyformer.models.loading import LoadedModel, load
     from whyformer.plugins import load_plugins
     from whyformer.results.continuation import Continuation
@@ -52,6 +56,7 @@ if TYPE_CHECKING:
 # Where each public name is defined.
 _HOMES = {
     "FAMILIES": "models.families",
+    "ABLATION_METHODS": "methods.registry",
     "METHODS": "methods.registry",
     "SOURCE_METHODS": "methods.registry",
     "READERS": "data.registry",
@@ -61,22 +66,24 @@ _HOMES = {
     "Continuation": "results.continuation",
     "Evaluation": "benchmark.evaluation",
     "Explanation": "results.explanation",
-    "Family": "models.families",
+    "Family": "models.family",
     "LoadedModel": "models.loading",
     "Method": "methods.registry",
     "Part": "results.part",
     "Pixel": "targets.scores",
     "Reads": "tracing.reads",
+    "Recommendation": "benchmark.advice.recommendation",
     "Region": "targets.scores",
     "Regions": "inputs.read",
     "Response": "results.response",
     "Sound": "inputs.sound",
-    "Stream": "models.families",
+    "Stream": "models.family",
     "Target": "targets.scores",
     "Trace": "tracing.trace",
     "UnsupportedModel": "errors",
     "WhyformerError": "errors",
     "TopItem": "results.part",
+    "Verification": "api.verify",
     "Word": "results.part",
     "at": "targets.scores",
     "attribute": "api.attribution",
@@ -99,12 +106,15 @@ _HOMES = {
     "method": "methods.registry",
     "moment": "targets.scores",
     "reader": "data.registry",
+    "recommend": "benchmark.advice.recommend",
     "similarity": "targets.scores",
     "trace": "tracing.build",
+    "verify": "api.verify",
 }
 
 __all__ = [
     "FAMILIES",
+    "ABLATION_METHODS",
     "METHODS",
     "READERS",
     "SOURCE_METHODS",
@@ -120,6 +130,7 @@ __all__ = [
     "Part",
     "Pixel",
     "Reads",
+    "Recommendation",
     "Region",
     "Regions",
     "Response",
@@ -129,6 +140,7 @@ __all__ = [
     "TopItem",
     "Trace",
     "UnsupportedModel",
+    "Verification",
     "WhyformerError",
     "Word",
     "at",
@@ -152,8 +164,10 @@ __all__ = [
     "method",
     "moment",
     "reader",
+    "recommend",
     "similarity",
     "trace",
+    "verify",
 ]
 
 

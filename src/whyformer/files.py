@@ -1,11 +1,13 @@
-"""Files that are either there with all their bytes or not at all, also after a power cut."""
+"""Files that are either there with all their bytes or not at all, also after a power cut; and their digests."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from pathlib import Path
 
 # What files of pictures are called.
@@ -38,6 +40,18 @@ def write_whole(path: Path, content: bytes) -> None:
 def is_unfinished(path: Path) -> bool:
     """Whether it is the rest of a `whole_file` whose process was killed."""
     return path.name.startswith(".") and path.name.endswith(".tmp")
+
+
+def file_digest(path: Path) -> str:
+    """The SHA-256 of a file, read piece by piece; one that has not changed since is not read again."""
+    about = path.stat()
+    return _file_digest(path.resolve(), about.st_size, about.st_mtime_ns)
+
+
+@lru_cache(maxsize=1024)
+def _file_digest(path: Path, size: int, changed: int) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _flush(path: Path) -> None:

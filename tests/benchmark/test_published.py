@@ -64,7 +64,7 @@ def test_published_figures_are_those_of_the_run(folder, tmp_path):
         assert pair["low"] <= pair["difference"] <= pair["high"]
     write(found, tmp_path / "evaluation" / "tiny.json")
     assert evaluations.runs(tmp_path / "evaluation") == {"tiny": json.loads(json.dumps(found))}
-    page = evaluations.pages({"tiny": found})
+    (page,) = evaluations.pages({"tiny": found}).values()
     assert "| *random* |" in page
     assert "ordered pairs" in page
     shown = {"tiny": found | {"model": "dinov2-photos"}}

@@ -8,17 +8,20 @@ import subprocess
 import sys
 from pathlib import Path
 
+import drawings
 import pytest
 
 from whyformer.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[2]
-PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 
 
-@pytest.mark.parametrize(
-    "page", [page for page in PAGES if "```python" in page.read_text()], ids=lambda page: page.name
-)
+def name_of(page: Path) -> str:
+    return str(page.relative_to(ROOT))
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=name_of)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     (tmp_path / "src").symlink_to(ROOT / "src")
@@ -39,7 +42,27 @@ def test_tables_are_made_from_the_committed_results():
     assert found.returncode == 0, found.stdout + found.stderr
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=name_of)
 def test_links_between_pages_lead_somewhere(page):
     for target in re.findall(r"\]\((?!http)([^)#]+)\)", page.read_text()):
         assert (page.parent / target).exists(), f"{page.name} links to {target}"
+
+
+PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
+
+
+@pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
+def test_a_picture_is_small_and_shown_somewhere(picture):
+    assert picture.stat().st_size <= 200_000
+    assert any(picture.name in page.read_text() for page in PAGES)
+
+
+@pytest.mark.parametrize("name", drawings.DRAWINGS)
+def test_a_drawing_is_what_its_function_draws(name):
+    assert (ROOT / "docs" / "pictures" / f"concept-{name}.svg").read_text() == drawings.svg(drawings.DRAWINGS[name])
+
+
+def test_first_words_of_readme_need_no_paper():
+    first_screen = (ROOT / "README.md").read_text().partition("## Two commands")[0]
+    for word in ("TA", "BI", "GA", "read-out", "stream", "libra", "LRP", "rollout"):
+        assert not re.search(rf"\b{word}\b", first_screen.replace("LRP-eXplains-Transformers", "")), word

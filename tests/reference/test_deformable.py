@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import math
+import sys
 from functools import cache
+from itertools import product
 
+import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 from torch import Tensor, nn
 
 from tiny_models import STREAM_FAMILIES, built, noise
-from whyformer import UnsupportedModel, attribute
+from whyformer import UnsupportedModel, attribute, doctor, explain, explain_batch
 from whyformer.axes import Inputs
 from whyformer.tracing.build import trace
 
@@ -19,24 +23,31 @@ BACKBONE = {"embedding_size": 8, "hidden_sizes": [8, 8, 8, 16], "depths": [1, 1,
 LEVELS = ["stage2", "stage3", "stage4"]
 
 
-def rt_detr() -> nn.Module:
+def rt_detr(kind: str = "RTDetr", **others) -> nn.Module:
     sizes = {"d_model": 32, "encoder_hidden_dim": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_labels": 4}
     channels = {"encoder_in_channels": [8, 8, 16], "decoder_in_channels": [32, 32, 32]}
     layers = {"encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
     return built(
-        "RTDetrForObjectDetection",
-        "RTDetrConfig",
+        f"{kind}ForObjectDetection",
+        f"{kind}Config",
         backbone_config=transformers.RTDetrResNetConfig(**BACKBONE, out_features=LEVELS),
         num_queries=5,
         num_denoising=0,
-        decoder_n_points=2,
-        **sizes | channels | layers,
+        **{"decoder_n_points": 2} | sizes | channels | layers | others,
     )
+
+
+def d_fine() -> nn.Module:
+    """With another number of points in each feature map."""
+    return rt_detr("DFine", decoder_n_points=[2, 1, 3], max_num_bins=8, hidden_expansion=1.0)
+
+
+MAKERS = {"rt": rt_detr, "rt 2": lambda: rt_detr("RTDetrV2"), "d-fine": d_fine}
 
 
 @cache
 def case(name: str) -> tuple[nn.Module, Inputs]:
-    make = STREAM_FAMILIES["deformable detr"][0] if name == "deformable" else rt_detr
+    make = STREAM_FAMILIES["deformable detr"][0] if name == "deformable" else MAKERS[name]
     return make().double().requires_grad_(False), {"pixel_values": noise(1, 3, 64, 96).double()}
 
 
@@ -87,6 +98,27 @@ def test_the_map_of_points_is_weight_times_bilinear_weight(name):
         torch.testing.assert_close(record.pick(some).gradient, record.gradient[:, :, [1, 3]])
 
 
+@pytest.mark.parametrize("name", ["rt 2", "d-fine"])
+def test_points_of_feature_maps_side_by_side_make_the_map_that_mixes_the_values(name, monkeypatch):
+    model, inputs = case(name)
+    module, calls = sys.modules[type(model).__module__], []
+    original = module.multi_scale_deformable_attention_v2
+
+    def spy(value, *args, **kwargs):
+        calls.append((value, original(value, *args, **kwargs)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(module, "multi_scale_deformable_attention_v2", spy)
+    with torch.no_grad():
+        model(**inputs)
+    records = [record for record in trace(model, inputs, 1).records if record.key_stream == "image"]
+    assert len(records) == 2
+    for record, (value, output) in zip(records, calls, strict=False):
+        assert value.shape[1] == record.map.shape[-1] == 126
+        mixed = torch.einsum("bhqk,bkhd->bqhd", record.map, value).flatten(2)
+        torch.testing.assert_close(mixed, output, rtol=1e-9, atol=1e-12)
+
+
 def test_the_gradient_of_the_map_is_that_of_the_weights_of_its_points():
     """Σ_j ∂s/∂A_j · bilinear_j is the gradient of a point's weight; A ⊙ ∇A adds up to weight times gradient."""
     model, inputs = case("deformable")
@@ -109,7 +141,7 @@ def test_the_gradient_of_the_map_is_that_of_the_weights_of_its_points():
     torch.testing.assert_close((record.map * record.gradient).sum(dim=-1)[0], expected.detach(), rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["deformable", "rt"])
+@pytest.mark.parametrize("name", ["deformable", *MAKERS])
 def test_rollout_goes_through_the_points(name):
     model, inputs = case(name)
     asked = trace(model, inputs, 1)
@@ -134,3 +166,57 @@ def test_points_have_no_map_that_relevance_passes(method):
     model, inputs = case("deformable")
     with pytest.raises(UnsupportedModel, match=r"at a few points.*generic_attention follows it, lrp goes on"):
         attribute(model, inputs, 1, method)
+
+
+def on_the_finest(scores: Tensor, sizes: list[tuple[int, int]]) -> Tensor:
+    """Scores of all levels on the cells of the finest, cell by cell: the part of each token's box that lies in it."""
+    rows, columns = sizes[0]
+    total = torch.zeros(rows, columns, dtype=torch.float64)
+    for row, column in product(range(rows), range(columns)):
+        first = 0
+        for height, width in sizes:
+            for y, x in product(range(height), range(width)):
+                down = min((row + 1) / rows, (y + 1) / height) - max(row / rows, y / height)
+                across = min((column + 1) / columns, (x + 1) / width) - max(column / columns, x / width)
+                share = max(down, 0.0) * max(across, 0.0) * height * width
+                total[row, column] += share * scores[first + y * width + x]
+            first += height * width
+    return total
+
+
+@pytest.mark.parametrize("name", ["deformable", *MAKERS])
+@pytest.mark.parametrize("method", ["rollout", "generic_attention"])
+def test_levels_are_drawn_on_one_grid_over_the_picture(name, method):
+    model, _ = case(name)
+    # Of 40 by 72 pixels the coarsest level has cells that the finest does not divide.
+    size, pixels = ((64, 96), (40, 72))[name == "deformable"], 8
+    processor = transformers.DeformableDetrImageProcessorPil(size=dict(zip(("height", "width"), size, strict=True)))
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (120, 200, 3), dtype=np.uint8))
+    explanation = explain(picture, model, 1, method, processor=processor)
+    inputs = {"pixel_values": processor(images=[picture], return_tensors="pt")["pixel_values"].double()}
+    sizes = [(-(-size[0] // step), -(-size[1] // step)) for step in (pixels, pixels * 2, pixels * 4)]
+    raw = attribute(model, inputs, 1, method)["image"][0]
+    expected, layout = on_the_finest(raw, sizes), explanation.parts["image"].layout
+    assert (layout.rows, layout.columns) == sizes[0]
+    assert layout.box == (0, 0, 200, 120)
+    assert explanation.scores.reshape(sizes[0]) == pytest.approx(expected.numpy(), rel=1e-5, abs=1e-9)
+    assert float(explanation.scores.sum()) == pytest.approx(float(raw.sum()), rel=1e-5)
+
+
+def test_two_pictures_of_several_levels_are_drawn_like_each_alone():
+    model, _ = case("deformable")
+    processor = transformers.DeformableDetrImageProcessorPil(size={"height": 64, "width": 64})
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 50, 80, 3), dtype=np.uint8)
+    pictures = [Image.fromarray(one) for one in pixels]
+    together = explain_batch(pictures, model, 1, "generic_attention", processor=processor, batch_size=2)
+    for picture, one in zip(pictures, together, strict=True):
+        alone = explain(picture, model, 1, "generic_attention", processor=processor)
+        assert one.scores == pytest.approx(alone.scores, rel=1e-5, abs=1e-9)
+        assert alone.parts["image"].layout == one.parts["image"].layout
+
+
+def test_the_doctor_names_the_finest_of_several_levels():
+    model, _ = case("deformable")
+    processor = transformers.DeformableDetrImageProcessorPil(size={"height": 64, "width": 64})
+    report = str(doctor(model, processor=processor))
+    assert "8×8" in report

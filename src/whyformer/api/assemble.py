@@ -15,12 +15,12 @@ from whyformer.axes import StreamScores
 from whyformer.inputs.encode import EncodedExample, Picture
 from whyformer.inputs.hearing import in_frames, sound_layout
 from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
-from whyformer.inputs.parts import PartPlace, part_places, real_grid
+from whyformer.inputs.parts import PartPlace, on_one_level, part_places, real_grid
 from whyformer.inputs.pictured import PicturedPrompt
 from whyformer.inputs.views import ScoredGrid, on_one_grid
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import Bridge
-from whyformer.models.families import JOINT
+from whyformer.models.family import JOINT
 from whyformer.models.loading import LoadedModel
 from whyformer.models.task import Task
 from whyformer.results.explanation import Explanation
@@ -28,6 +28,7 @@ from whyformer.results.part import Part
 from whyformer.targets.scores import logits_of
 from whyformer.tracing.trace import Trace
 
+POINT = 0.01  # of a picture's longer side is how far the mark of a point reaches
 COARSE = 0.1  # of the answer's score may be missing from the scores' sum before a note says so
 
 
@@ -54,6 +55,7 @@ def answers(
     scores = nothing | attribution.scores  # first_block may leave a stream without any
     if "samples" in scores and "audio" in scores:  # a sample by itself says nothing to a reader
         scores["audio"] = in_frames(scores.pop("samples"), trace.question.model, scores["audio"].shape[1])
+    scores = on_one_level(trace.question.model, trace.question.inputs, scores)
     if not task.is_read_at_words:
         scores = _without_own_entry(scores, trace)
     target = trace.target
@@ -128,7 +130,7 @@ def _layouts(
             name = "text" if place.stream == JOINT else place.stream
             yield name, place.stream, text.layout, torch.tensor(text.positions, dtype=torch.long)
         elif place.kind == "picture" and encoded.picture is not None and place.grid is not None:
-            layout: Layout = _patches(encoded.picture, row, trace, place)
+            layout: Layout = _patches(encoded, row, trace, place)
             yield "image", place.stream, layout, torch.arange(place.first, place.first + layout.size)
         elif place.kind == "sound" and encoded.hearing is not None:
             frames, positions = sound_layout(trace.question.model, trace.question.inputs, encoded.hearing, place.count)
@@ -139,9 +141,10 @@ def _layouts(
             yield "image", place.stream, boxes, torch.arange(place.first, place.first + boxes.size)
 
 
-def _patches(picture: Picture, row: int, trace: Trace, place: PartPlace) -> Patches:
-    inputs, grid = trace.question.inputs, place.grid
+def _patches(encoded: EncodedExample, row: int, trace: Trace, place: PartPlace) -> Patches:
+    inputs, picture, grid = trace.question.inputs, encoded.picture, place.grid
     assert grid is not None
+    assert picture is not None
     if place.stream == JOINT:
         return Patches(picture.image, *real_grid(inputs, row, grid), picture.box)
     height, width = inputs["pixel_values"].shape[-2:]
@@ -150,7 +153,16 @@ def _patches(picture: Picture, row: int, trace: Trace, place: PartPlace) -> Patc
         real = inputs["pixel_mask"][row].bool()
         right *= width / int(real.any(dim=0).sum())
         bottom *= height / int(real.any(dim=1).sum())
-    return Patches(picture.image, *grid, (left, top, right, bottom), _outline(picture, row, trace))
+    outline = _outline(picture, row, trace) if encoded.prompt is None else _prompt_outline(picture, encoded.prompt)
+    return Patches(picture.image, *grid, (left, top, right, bottom), outline)
+
+
+def _prompt_outline(picture: Picture, prompt: tuple[float, ...]) -> Box:
+    """The box that a model was shown, or a small one around a point, in the picture's pixels."""
+    width, height = picture.image.size
+    reach = POINT * max(width, height) if len(prompt) == 2 else 0.0
+    left, top, right, bottom = prompt if len(prompt) == 4 else (*prompt, *prompt)
+    return left * width - reach, top * height - reach, right * width + reach, bottom * height + reach
 
 
 def _outline(picture: Picture, row: int, trace: Trace) -> Box | None:

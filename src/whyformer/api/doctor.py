@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,13 +24,12 @@ from whyformer.inputs.read import Regions
 from whyformer.inputs.sound import Sound
 from whyformer.methods.registry import METHODS
 from whyformer.models.answering import run_model
-from whyformer.models.families import FAMILIES
-from whyformer.models.family import family_of
+from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import config_of, labels_of, layers_of, main_input, patch_grid, prefix_length
 from whyformer.targets.head_target import score_of
 from whyformer.targets.heads import head_targets, is_asked_of_examples
-from whyformer.targets.scores import Target, all_logits
+from whyformer.targets.scores import Pixel, Target, all_logits
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
@@ -65,8 +64,8 @@ def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None, *
     return checkup(resolve_model(model, processor), tokens=tokens)
 
 
-def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
-    """Put one neutral example through the model, plain and recorded, and through every method."""
+def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iterable[str] | None = None) -> Checkup:
+    """Put one neutral example through the model, plain and recorded, and through the methods named, or every one."""
     model = loaded_model.model
     one, target = _neutral(loaded_model)
     if tokens is not None:
@@ -81,7 +80,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None) -> Checkup:
     scores = attribute(model, inputs, target, method="raw_attention")
     nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pool reads only others
     raw = scores.get(probe.stream, nothing)[0].abs()
-    methods, completeness, failures = _methods(model, inputs, target)
+    methods, completeness, failures = _methods(model, inputs, target, METHODS if names is None else names)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
     first_content = _share(raw[list(content)])
     return Checkup(
@@ -141,11 +140,13 @@ def _neutral(loaded_model: LoadedModel) -> tuple[EncodedExample, Target]:
         samples = np.random.default_rng(0).standard_normal(rate // 2, dtype=np.float32) * 0.1
         return encode(loaded_model, [Sound(samples, rate)], truncate=True)[0], "predicted"
     picture: list[Any] = [_noise(loaded_model)] if loaded_model.task.sees is not None else []
-    parts = [*picture, *_sentences(loaded_model)] if loaded_model.tokenizer is not None else picture
+    is_alone = loaded_model.tokenizer is None and not loaded_model.task.cuts_out
+    parts = picture if is_alone else [*picture, *_sentences(loaded_model)]
     example = tuple(parts) if len(parts) == 2 else parts[0]
     if not is_asked_of_examples(loaded_model, [example]):
         return encode(loaded_model, [example], truncate=True)[0], "predicted"
-    targets = head_targets(loaded_model, [example], "predicted", truncate=True)[:1]
+    asked = Pixel(0.5, 0.5) if loaded_model.task.cuts_out else "predicted"  # noise may have no mask
+    targets = head_targets(loaded_model, [example], asked, truncate=True)[:1]
     return targets[0].encoded, score_of(targets)
 
 
@@ -158,6 +159,8 @@ def _sentences(loaded_model: LoadedModel) -> list[Any]:
             return [QUESTION, [SENTENCE]]
         case "embedding" | "next sentence":
             return [QUESTION, SENTENCE]
+        case "mask":
+            return [(0.5, 0.5)]
         case "masked word":
             return [f"{loaded_model.tokenizer.mask_token} {SENTENCE}"]
         case _:
@@ -173,13 +176,15 @@ def _noise(loaded_model: LoadedModel) -> Image.Image | Regions:
         return Regions(Image.new("RGB", (32, 32)), boxes, rng.standard_normal((4, width), dtype=np.float32))
     processor = loaded_model.image_processor
     size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
-    height, width = (size[side] if side in size else size["shortest_edge"] for side in ("height", "width"))
+    edge = size.get("shortest_edge") or size.get("longest_edge")
+    height, width = (size.get(side) or edge for side in ("height", "width"))
     return Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def _answer(output: Any) -> Tensor:
-    """All that the model answers with: its logits, the similarity of a pair, or the states of its text."""
-    named = (getattr(output, name, None) for name in ("logits_per_image", "start_logits", "last_hidden_state"))
+    """All that the model answers with: its logits, a mask's, the similarity of a pair, or the states of its text."""
+    masks = ("masks_queries_logits", "pred_masks")
+    named = (getattr(output, name, None) for name in ("logits_per_image", "start_logits", *masks, "last_hidden_state"))
     answer = next((value for value in named if isinstance(value, Tensor)), None)
     answer = all_logits(output) if answer is None else answer
     assert answer is not None
@@ -187,13 +192,14 @@ def _answer(output: Any) -> Tensor:
 
 
 def _methods(
-    model: nn.Module, inputs: Inputs, target: Target
+    model: nn.Module, inputs: Inputs, target: Target, names: Iterable[str]
 ) -> tuple[dict[str, str | None], dict[str, float], list[str]]:
     """For each method None or the reason why it does not apply, its completeness, and what went wrong."""
     reasons: dict[str, str | None] = {}
     completeness: dict[str, float] = {}
     failures: dict[str, list[str]] = {}  # methods that went wrong, by the reason
-    for name, method in METHODS.items():
+    for name in names:
+        method = METHODS[name]
         try:
             scores = method(trace(model, inputs, target, reads=method.reads))
             reasons[name] = None

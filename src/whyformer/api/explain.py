@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from torch import Tensor, nn
 
 from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, default_for, first_that_applies
+from whyformer.api.audit import origin_of
 from whyformer.api.batches import (
     PICTURES,
     MemoryLimit,
@@ -24,9 +26,12 @@ from whyformer.api.batches import (
     padding_that_pays,
     texts_at_once,
 )
+from whyformer.api.options import processed_options
+from whyformer.api.predictions import Predict, explain_predictions
+from whyformer.api.progress import track
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
-from whyformer.inputs.collate import black, model_inputs
+from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.methods.registry import check_options
 from whyformer.models.answering import keeps_its_answer
@@ -64,6 +69,8 @@ def explain(
     readout: str | int | Tensor | None = None,
     truncate: bool = False,
     backward: Backward | None = None,
+    predict: Predict | None = None,
+    labels: Sequence[str] | None = None,
     **options: Any,
 ) -> Explanation:
     """Why a model answered as it did on one example.
@@ -79,8 +86,8 @@ def explain(
             module of your own.
         target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
             `at(…)`, `Pixel(…)`, `Region(…)`, or any function of the model's output that gives one number per example;
-            docs/models.md and docs/heads.md have those of each head.
-        method: The name of a method (`whyformer methods`). Without one it is what docs/results.md found best: bi_token,
+            docs/guides/models.md and docs/guides/heads.md have those of each head.
+        method: The name of a method (`whyformer methods`). Without one it is what docs/results found best: bi_token,
             with gradients by LibraGrad's rules (of models that write about pictures generic_attention by them), or
             where that does not apply to the model the best that does, which a note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
@@ -89,6 +96,10 @@ def explain(
             in overlapping chunks, a token's score being the mean over the chunks that see it.
         backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, under any method that
             reads gradients.
+        predict: In the place of a model, a function that takes a list of examples, strings or PIL images, and gives an
+            array [example, label]: a served model or an API. It is explained by a method that removes words, patches or
+            superpixels, kernel_shap unless one is named (docs/methods.md).
+        labels: The names of what `predict` gives.
         **options: The options of the method.
 
     Returns:
@@ -114,6 +125,8 @@ def explain(
         readout=readout,
         truncate=truncate,
         backward=backward,
+        predict=predict,
+        labels=labels,
         **options,
     )
     return explanation
@@ -131,6 +144,8 @@ def explain_batch(
     batch_size: int | None = None,
     progress: bool = False,
     backward: Backward | None = None,
+    predict: Predict | None = None,
+    labels: Sequence[str] | None = None,
     **options: Any,
 ) -> list[Explanation]:
     """Why a model answered as it did on each of many examples, computed in batches.
@@ -147,6 +162,8 @@ def explain_batch(
             like length as pay.
         progress: Show a progress bar.
         backward: As in `explain`.
+        predict: As in `explain`; `batch_size` says how many examples it is given at once, 32 unless given.
+        labels: As in `explain`.
         **options: The options of the method.
 
     Returns:
@@ -163,6 +180,11 @@ def explain_batch(
     """
     if isinstance(examples, (str, Path)):
         raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
+    if predict is not None:
+        answering: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
+        return explain_predictions(list(examples), predict, labels, target, method, **answering, **options)
+    if labels is not None:
+        raise WhyformerError("labels are the names of what predict gives; a model has its own.")
     if method is not None:
         check_options(choose_method(method, backward)[0], options)
     loaded_model = resolve_model(model, processor)
@@ -172,8 +194,15 @@ def explain_batch(
         targets = head_targets(loaded_model, examples, target, truncate=truncate)
         explanations = explain_encoded(loaded_model, [one.encoded for one in targets], targets, method, **settings)
         by_example = {one.encoded.example: one for one in targets}
-        return [_with_name(one, by_example[number]) for number, one in enumerate(explanations)]
-    return explain_encoded(loaded_model, encode(loaded_model, examples, truncate=truncate), target, method, **settings)
+        explanations = [_with_name(one, by_example[number]) for number, one in enumerate(explanations)]
+    else:
+        encoded = encode(loaded_model, examples, truncate=truncate)
+        explanations = explain_encoded(loaded_model, encoded, target, method, **settings)
+    origins = [
+        origin_of(loaded_model, example, each, readout, truncate)
+        for example, each in zip(examples, one_each(target, len(examples)), strict=True)
+    ]
+    return [replace(one, audit=origin) for one, origin in zip(explanations, origins, strict=True)]
 
 
 def _with_name(explanation: Explanation, target: HeadTarget) -> Explanation:
@@ -211,9 +240,12 @@ def explain_encoded(
 
         def answer(batch: Sequence[tuple[EncodedExample, Any]], checkpoint: bool | None) -> list[Answer]:
             own = [target for _, target in batch] if isinstance(targets, list) else targets
-            return _answers(loaded_model, [one for one, _ in batch], own, choice, readout, checkpoint)
+            steps = partial(track, description=doing, progress=progress and reads.subsets)
+            return _answers(loaded_model, [one for one, _ in batch], own, choice, readout, checkpoint, steps)
 
-        for one, each_answer in zip(encoded, in_batches(items, answer, batches, doing, progress=progress), strict=True):
+        # What asks the model hundreds of times shows how far it is with each batch.
+        results = in_batches(items, answer, batches, doing, progress=progress and not reads.subsets)
+        for one, each_answer in zip(encoded, results, strict=True):
             by_example[one.example].append(each_answer)
         way = {} if choice.backward == "gradient" else {"backward": choice.backward}
         explanations = [
@@ -231,12 +263,13 @@ def _answers(
     choice: Choice,
     readout: str | int | Tensor | None,
     checkpoint: bool | None,
+    steps: Callable[[Sequence[int]], Iterable[int]],
 ) -> list[Answer]:
     """What the method of the choice gives of a batch."""
-    task = loaded_model.task
+    task, inputs = loaded_model.task, model_inputs(loaded_model, batch)
     trace = build.trace(
         loaded_model.model,
-        model_inputs(loaded_model, batch),
+        inputs,
         score_of(target) if _is_definite(target) else target,
         reads=choice.method.reads_with(choice.options),
         readout=readout,
@@ -244,7 +277,8 @@ def _answers(
         labels=_labels(loaded_model),
         checkpoint=checkpoint,
     )
-    return list(answers(trace, choice.method, with_black_baseline(choice.options, loaded_model), batch, task))
+    options = processed_options(choice.method, choice.options, loaded_model, inputs, batch)
+    return list(answers(replace(trace, track=steps), choice.method, options, batch, task))
 
 
 def _labels(loaded_model: LoadedModel) -> Mapping[int, str] | None:
@@ -255,13 +289,6 @@ def _labels(loaded_model: LoadedModel) -> Mapping[int, str] | None:
         tokens = range(len(loaded_model.tokenizer))
         return dict(zip(tokens, loaded_model.tokenizer.convert_ids_to_tokens(list(tokens)), strict=True))
     return None
-
-
-def with_black_baseline(options: Mapping[str, Any], loaded_model: LoadedModel) -> dict[str, Any]:
-    """The options with a black baseline in the model's own colours, which only its processor knows."""
-    baseline = options.get("baseline")
-    is_black = isinstance(baseline, str) and baseline == "black" and loaded_model.task.sees_pictures
-    return {**options, "baseline": black(loaded_model.image_processor)} if is_black else dict(options)
 
 
 def _is_definite(target: Any) -> bool:

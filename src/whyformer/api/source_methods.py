@@ -16,7 +16,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.removal import ids_without
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span, spans_of
-from whyformer.methods.registry import Ablation, SourceMethod
+from whyformer.methods.registry import SourceAblation, SourceMethod
 from whyformer.models.loading import LoadedModel
 from whyformer.results.pooling import Aggregate
 from whyformer.results.response import Response
@@ -75,7 +75,7 @@ def response_ablation(
     *,
     batch_size: int | None = None,
     progress: bool = False,
-) -> Ablation:
+) -> SourceAblation:
     """The log-probabilities of a reply's spans as a function of which sources its prompt keeps."""
 
     if reply.exchange.pictured is not None or reply.exchange.hearing is not None:

@@ -17,16 +17,15 @@ import numpy as np
 import torch
 from huggingface_hub.errors import HFValidationError
 from PIL import Image
-from torch import nn
 
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.options import path_arguments
 from whyformer.data.registry import reader_named
+from whyformer.models.digests import WEIGHTS, module_digest
 from whyformer.models.loading import LoadedModel, load
 from whyformer.models.zoo import bundled, bundled_folder
 
 Digests = dict[str, str]  # of "weights", "processor" and "data"
-WEIGHTS = ".safetensors"
 SETTINGS = (".json", ".txt", ".model", ".jinja")  # configuration, tokenizer, processor
 SUITE_FILE = "suite.json"  # in the folder of a run
 CHUNK = 2**22  # bytes read at once
@@ -35,7 +34,7 @@ CHUNK = 2**22  # bytes read at once
 def model_digests(model: str | LoadedModel) -> Digests:
     """Digests of a model's weights and of all that is read with them: of its files, or of what is in memory."""
     if isinstance(model, LoadedModel):
-        return {"weights": _module_digest(model.model), "processor": _processor_digest(model.processor)}
+        return {"weights": module_digest(model.model), "processor": _processor_digest(model.processor)}
     folder = Path(bundled_folder(model) if model in bundled() else os.path.expanduser(model))
     if not folder.is_dir():
         return _hub_digests(model)
@@ -110,16 +109,6 @@ def _file_digest(paths: Iterable[Path]) -> str:
         with path.open("rb") as file:
             while content := file.read(CHUNK):
                 digest.update(content)
-    return digest.hexdigest()
-
-
-def _module_digest(model: nn.Module) -> str:
-    digest = hashlib.sha256()
-    tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
-    for name, tensor in tensors.items():
-        plain = tensor.detach().cpu().contiguous()
-        digest.update(f"{name}\0{plain.dtype}\0{tuple(plain.shape)}".encode())
-        digest.update(plain.flatten().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
 
 

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,7 @@ def evaluate(
     engine: Engine = "local",
     plugins: Sequence[str | Path] = (),
     progress: bool = False,
+    watch: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Measure how well methods explain a model on data.
 
@@ -133,6 +134,7 @@ def evaluate(
         engine: "local", this process, or "ray", a Ray cluster; a module and data in memory need "local".
         plugins: Python files that register methods, readers or protocols; workers run them, too.
         progress: Whether it is shown how far it is.
+        watch: Is told after each shard how many are done, and how many there are; what it raises ends the run.
 
     Returns:
         The figures: `to_pandas()`, `report()`, `str()`.
@@ -153,24 +155,24 @@ def evaluate(
     plugin_files = [Path(path) for path in plugins]
     load_plugins(plugin_files)
     place = Path(data_folder).resolve()
-    source, choice = _source(model, data, processor)
+    source, choice = source_of(model, data, processor)
     suite = Suite(
         model=source.loaded_model.name if source.loaded_model is not None else str(model),
         data=choice,
-        methods=check_methods(_entries(methods, "method")),
-        protocols=check_protocols(_entries(protocols, "protocol")),
+        methods=check_methods(choices_of(methods, "method")),
+        protocols=check_protocols(choices_of(protocols, "protocol")),
         labels=labels or {},
-        seed=_natural("seed", seed, 0),
-        samples=None if samples is None else _natural("samples", samples, 1),
-        shard=_natural("shard_size", shard_size, 1),
-        batch=_natural("batch_size", batch_size, 1),
+        seed=natural("seed", seed, 0),
+        samples=None if samples is None else natural("samples", samples, 1),
+        shard=natural("shard_size", shard_size, 1),
+        batch=natural("batch_size", batch_size, 1),
     )
     if not suite.protocols:
         raise WhyformerError("No protocol is named: name one at least, as ['text_perturbation'].")
     folder = Path(tempfile.mkdtemp(prefix="whyformer-") if out is None else out)
     try:
         plan = make_plan(suite, place, source, with_digests=out is not None)
-        run_plan(plan, folder, place, engine=engine, plugins=plugin_files, quiet=not progress)
+        run_plan(plan, folder, place, engine=engine, plugins=plugin_files, quiet=not progress, watch=watch)
         results = json.loads(json.dumps(make_figures(read_run(folder))))
     except BaseException:
         if out is None:
@@ -182,7 +184,7 @@ def evaluate(
     return evaluation
 
 
-def _source(model: Any, data: Any, processor: Any) -> tuple[Source, Choice]:
+def source_of(model: Any, data: Any, processor: Any) -> tuple[Source, Choice]:
     """The model and the data that are given as they are, and what the suite calls the data."""
     is_loaded = isinstance(model, (nn.Module, LoadedModel)) or processor is not None
     loaded_model = resolve_model(model, processor) if is_loaded else None
@@ -196,7 +198,7 @@ def _source(model: Any, data: Any, processor: Any) -> tuple[Source, Choice]:
     return Source(loaded_model, examples, data), Choice(MEMORY)
 
 
-def _entries(named: Named | Iterable[Named], kind: str) -> list[str | Choice]:
+def choices_of(named: Named | Iterable[Named], kind: str) -> list[str | Choice]:
     """Methods or protocols in any of the ways they are named."""
     is_one = isinstance(named, (str, Mapping)) or _is_pair(named)
     if not is_one and not isinstance(named, Iterable):
@@ -218,7 +220,7 @@ def _is_pair(entry: Any) -> bool:
     return isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], Mapping)
 
 
-def _natural(name: str, value: Any, least: int) -> int:
+def natural(name: str, value: Any, least: int) -> int:
     if type(value) is not int or value < least:
         raise WhyformerError(f"{name}={value!r}: a whole number, {least} or more.")
     return value

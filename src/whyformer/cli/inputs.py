@@ -100,6 +100,10 @@ def example_of(
     if model.task.hears:
         return _sound(source, model)
     first = _picture_or_text(source, model)
+    if has_two_senses and not (model.task.compares or model.task.detects):
+        if len(texts) > 1:
+            raise WhyformerError(f"{model.name} answers one text at a time: give --text once.")
+        return first, texts[0]
     if has_two_senses:
         return first, list(texts)
     if pair is None and model.task.answer in _PAIRS:
@@ -205,7 +209,7 @@ def _regions(source: Input, model: LoadedModel) -> Any:
     if not source.argument.lower().endswith(".npz"):
         raise WhyformerError(
             f"{source.argument!r} is no .npz file: {model.name} sees regions of a picture, with a box and features "
-            "each, not the picture. docs/models.md shows how to save them."
+            "each, not the picture. docs/guides/models.md shows how to save them."
         )
     return Path(source.argument)
 

@@ -15,7 +15,7 @@ from whyformer.plugins import load_plugins
 
 
 def evaluate(
-    suite: Annotated[Path, typer.Argument(metavar="SUITE.toml", help="What is measured: see docs/evaluation.md.")],
+    suite: Annotated[Path, typer.Argument(metavar="SUITE.toml", help="What is measured: docs/guides/evaluation.md.")],
     out: Annotated[Path, typer.Option(help="The folder of the tables; one that was begun is gone on with.")],
     data: Annotated[Path, typer.Option(help="The folder that the suite's paths are relative to.")] = Path(),
     plugin: options.Plugins = None,

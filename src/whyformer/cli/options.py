@@ -31,6 +31,7 @@ DEFAULT = "default (bi_token with --backward libra, the best we measured)"
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 Format = Literal["html", "png", "json", "npz"]
+ExplanationFormat = Literal["html", "png", "json", "npz", "audit.json"]
 UnitsName = Literal["word", "token"]
 
 ModelName = Annotated[str, typer.Option(help="A bundled model (`whyformer models`), a folder, or a Hugging Face id.")]
@@ -125,12 +126,13 @@ OutFile = Annotated[Path | None, typer.Option(help="A .html, .png, .json or .npz
 OutPlace = Annotated[
     Path | None,
     typer.Option(
-        help="A .html, .png, .json or .npz file; for several inputs an .html report, or a folder with a file each.",
+        help="A .html, .png, .json, .npz or .audit.json file (which `whyformer verify` reads); for several inputs an "
+        ".html report, or a folder with a file each.",
         rich_help_panel=OUTPUT,
     ),
 ]
 FormatName = Annotated[
-    Format | None, typer.Option(help="Of the files in a folder; html if not given.", rich_help_panel=OUTPUT)
+    ExplanationFormat | None, typer.Option(help="Of the files in a folder; html if not given.", rich_help_panel=OUTPUT)
 ]
 Quiet = Annotated[
     bool, typer.Option("--quiet", "-q", help="Print nothing but errors and --json.", rich_help_panel=OUTPUT)

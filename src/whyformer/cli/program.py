@@ -12,13 +12,16 @@ import typer
 from typer.core import TyperGroup
 
 from whyformer.cli import INTERRUPTED
+from whyformer.cli.audit import verify
 from whyformer.cli.compare import compare
 from whyformer.cli.explain import continue_, explain
 from whyformer.cli.listings import doctor, methods, models
 from whyformer.cli.measure import demo, evaluate, report, schema
 from whyformer.cli.options import examples
+from whyformer.cli.recommend import recommend
 from whyformer.cli.response import response_
 from whyformer.cli.screen import complain
+from whyformer.cli.web_page import web_page
 from whyformer.errors import WhyformerError
 
 UNUSABLE = 2
@@ -116,6 +119,13 @@ app.command(
         'whyformer compare "A dull film." --model mini-bert --backward libra --option steps=4 --json',
     )
 )(compare)
+app.command(
+    epilog=examples(
+        "whyformer explain photo.jpg --out photo.audit.json",
+        "whyformer verify photo.audit.json",
+        "whyformer verify photo.audit.json --input elsewhere/photo.jpg",
+    )
+)(verify)
 app.command(epilog=examples("whyformer methods", "whyformer methods --plugin my_methods.py --json"))(methods)
 app.command(epilog=examples("whyformer models", "whyformer models --json"))(models)
 app.command(
@@ -127,6 +137,17 @@ app.command(
         "whyformer evaluate my_suite.toml --out results --plugin my_methods.py --engine ray",
     )
 )(evaluate)
+app.command(
+    epilog=examples(
+        "whyformer recommend mini-vit --data photos --out advice.html",
+        "whyformer recommend mini-bert --data reviews.csv --minutes 5",
+        "whyformer recommend mini-visualbert --reader scenes --reader-option count=64 --minutes 2",
+    )
+)(recommend)
 app.command(epilog=examples("whyformer schema > suite.schema.json"))(schema)
 app.command(epilog=examples("whyformer report results", "whyformer report results --against other-results"))(report)
 app.command(epilog=examples("whyformer demo --out demo"))(demo)
+app.command(
+    "app",
+    epilog=examples("whyformer app", "whyformer app --model ./my-model --port 8000", "whyformer app --any-model"),
+)(web_page)

@@ -44,7 +44,11 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
     chunks = [one.chunk for one in encoded if one.chunk is not None]
     if chunks:
         encodings = [chunk.encoding for chunk in chunks]
-        inputs |= _padded(encodings, loaded_model.tokenizer, _fixed_length(loaded_model.model))
+        length = _fixed_length(loaded_model.model)
+        if length is None:
+            inputs |= _padded(encodings, loaded_model.tokenizer)
+        else:
+            inputs |= _filled_up(encodings, loaded_model, length)
         if loaded_model.task.answer == "choice":  # [example, choice, token]: one choice is read at a time
             inputs = {name: value[:, None] for name, value in inputs.items()}
     pictures = [_shortened(one.picture.image, loaded_model.image_processor) for one in encoded if one.picture]
@@ -52,6 +56,7 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
         batch = loaded_model.image_processor(images=pictures, return_tensors="pt")
         takes = inspect.signature(loaded_model.model.forward).parameters
         inputs |= {name: batch[name] for name in ("pixel_values", "pixel_mask") if name in batch and name in takes}
+    inputs |= _prompt_inputs(encoded, inputs)
     pictured = [one.pictured for one in encoded if one.pictured is not None]
     if pictured:
         inputs |= picture_inputs(pictured)
@@ -68,6 +73,22 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
     return inputs
 
 
+def _prompt_inputs(encoded: Sequence[EncodedExample], inputs: Inputs) -> Inputs:
+    """Points, or boxes, in the pixels that a picture is made into: it lies at the top left of a square."""
+    places: list[list[float]] = []
+    for one in encoded:
+        if one.prompt is not None and one.picture is not None:
+            scale = inputs["pixel_values"].shape[-1] / max(one.picture.image.size)
+            sides = [int(side * scale + 0.5) for side in one.picture.image.size]
+            places.append([share * side for share, side in zip(one.prompt, sides * 2, strict=False)])
+    if len({len(place) for place in places}) > 1:
+        raise WhyformerError("Points and boxes cannot be explained together: give those of one kind, or batch_size=1.")
+    if not places:
+        return {}
+    prompts = torch.tensor(places)[:, None]
+    return {"input_boxes": prompts} if prompts.shape[-1] == 4 else {"input_points": prompts[:, None]}
+
+
 def _fixed_length(model: nn.Module) -> int | None:
     """The length that every text is padded to, where the model's family says so."""
     config = config_of(model)
@@ -75,11 +96,16 @@ def _fixed_length(model: nn.Module) -> int | None:
     return config.text_config.max_position_embeddings if row is not None and row.pads_to_limit else None
 
 
-def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any, length: int | None = None) -> Inputs:
-    """Texts padded on the right, where padding moves no class token; to one length without a mask, if it is given."""
-    if length is not None:
-        ids = [chunk["input_ids"] + [tokenizer.pad_token_id] * (length - len(chunk["input_ids"])) for chunk in chunks]
-        return {"input_ids": torch.tensor(ids)}
+def _filled_up(chunks: list[dict[str, list[int]]], loaded_model: LoadedModel, length: int) -> Inputs:
+    """Texts padded on the right to one length, with the mask that the family's row names, if any."""
+    rows, padding = [chunk["input_ids"] for chunk in chunks], loaded_model.tokenizer.pad_token_id
+    ids = {"input_ids": torch.tensor([row + [padding] * (length - len(row)) for row in rows])}
+    masks = {s.mask for s in FAMILIES[config_of(loaded_model.model).model_type].streams if s.name == "text" and s.mask}
+    return ids | {mask: torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]) for mask in masks}
+
+
+def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any) -> Inputs:
+    """Texts padded on the right, where padding moves no class token."""
     if len({len(chunk["input_ids"]) for chunk in chunks}) == 1:
         return {name: torch.tensor([chunk[name] for chunk in chunks]) for name in chunks[0]}
     if tokenizer.pad_token is None:

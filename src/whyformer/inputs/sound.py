@@ -62,8 +62,8 @@ def is_sound(example: Any) -> bool:
     return not (isinstance(example, (tuple, list)) and len(example) == 2 and isinstance(example[1], str))
 
 
-def sound_of(example: Any, rate: int) -> Sound:
-    """The example as a sound at this rate: a file, (array, rate), an array with its sampling_rate, or a Sound."""
+def sound_of(example: Any, rate: int | None) -> Sound:
+    """The example as a sound at this rate, or its own: a file, (array, rate), an array with its rate, or a Sound."""
     if isinstance(example, Sound):
         return resampled(example, rate)
     if isinstance(example, (str, Path)):
@@ -74,15 +74,15 @@ def sound_of(example: Any, rate: int) -> Sound:
     if isinstance(example, (tuple, list)) and len(example) == 2 and hasattr(example[1], "__index__"):
         return resampled(Sound(np.asarray(example[0]), example[1]), rate)
     if hasattr(example, "__array__"):
-        raise WhyformerError(f"At what rate is this sound? Give (array, rate), such as (array, {rate}).")
+        raise WhyformerError(f"At what rate is this sound? Give (array, rate), such as (array, {rate or 16_000}).")
     raise WhyformerError(
         f"A sound is a file, (array, rate) or a whyformer.Sound, not {with_article(type(example).__name__)}."
     )
 
 
-def resampled(sound: Sound, rate: int) -> Sound:
-    """The sound at another rate, by a polyphase filter."""
-    if sound.rate == rate:
+def resampled(sound: Sound, rate: int | None) -> Sound:
+    """The sound at another rate, if one is asked for, by a polyphase filter."""
+    if rate is None or sound.rate == rate:
         return sound
     if importlib.util.find_spec("scipy") is None:
         raise WhyformerError(

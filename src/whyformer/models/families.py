@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from whyformer.axes import Inputs
-from whyformer.models.joined import Operation, Place, Transfer
+from whyformer.errors import UnsupportedModel
+from whyformer.models.family import JOINT, NOTHING, Family, Readout, Stream
+from whyformer.models.modalities import SOUND_INPUTS
 from whyformer.models.pictures import (
     Sight,
     packed_pictures,
@@ -19,81 +21,11 @@ from whyformer.models.pictures import (
     tiled_pictures,
     whole_pictures,
 )
+from whyformer.models.queries import gated_detector, late_queries, masked_queries, prompted_masks
+from whyformer.models.structure import base_model, main_input
+from whyformer.models.videos import divided_space_time
 from whyformer.models.vision_language import arrange_pictures
-from whyformer.models.windows import mask_units, pyramid, shifted_windows
-
-NOTHING = ""  # scales nothing: the stream is no input, such as a detector's object queries
-JOINT = "joint"  # a stream of words and patches, which are inputs of their own
-
-Readout = str | Callable[[nn.Module], str] | None
-Arrange = Callable[[nn.Module, Inputs, Sequence[Operation]], Iterable[Place | Transfer]]
-
-
-@dataclass(frozen=True)
-class Stream:
-    """A sequence of tokens inside a model.
-
-    Args:
-        name: What it is called in scores: "text", "image", "source", "target", "audio", "queries".
-        readout: Where the answer is read in it, by the kinds of `readout.KINDS`; None is found from the gradient.
-        scaled: The module of the base model whose output the path of integrated gradients scales; None for the pixels
-            themselves, NOTHING for a stream that is no input.
-        is_read: Whether the answer is read in it.
-        mask: The input that says which of its tokens are real; None where padding shows in the attention alone.
-
-    Example:
-        >>> whyformer.Stream("image", scaled="encoder.visn_fc", mask="visual_attention_mask").name
-        'image'
-    """
-
-    name: str
-    readout: Readout = None
-    scaled: str | None = None
-    is_read: bool = False
-    mask: str | None = None
-
-
-@dataclass(frozen=True)
-class Family:
-    """What the package must know of an architecture that its forward pass does not show.
-
-    Args:
-        stream: The stream the answer is read from, with its `readout`, `scaled` and `mask` as in `Stream`.
-        others: The other streams.
-        attention: For a part of an attention's path (* is anything between), the streams of its queries and of its
-            keys; the first row that fits counts. Rows for the same part are taken in turn, and are one step: they read
-            the same state.
-        pads_to_limit: Whether every text is padded to the model's limit, without a mask (SigLIP reads its last
-            position, padding or not).
-        arrange: For streams that are cut up or joined, such as windows or merged patches: the place of each attention
-            operation, in the order they ran, and between them what makes one stream of another; None where map b is
-            that of example b, and query i that of token i.
-        sight: For a decoder with pictures among its words: which patches its placeholder tokens stand for.
-
-    Example:
-        >>> whyformer.FAMILIES["my_bert"] = whyformer.Family("text", readout="first", scaled="embeddings")
-        >>> del whyformer.FAMILIES["my_bert"]
-    """
-
-    stream: str
-    readout: Readout = None
-    scaled: str | None = None
-    others: tuple[Stream, ...] = ()
-    attention: tuple[tuple[str, str, str], ...] = ()
-    mask: str | None = "attention_mask"
-    pads_to_limit: bool = False
-    arrange: Arrange | None = None
-    sight: Sight | None = None
-
-    @property
-    def is_one_stack(self) -> bool:
-        """Whether it is one stream whose tokens keep their places."""
-        return not self.attention and self.arrange is None
-
-    @property
-    def streams(self) -> tuple[Stream, ...]:
-        """All its streams, the one that is read from first."""
-        return Stream(self.stream, self.readout, self.scaled, is_read=True, mask=self.mask), *self.others
+from whyformer.models.windows import mask_units, pyramid, shifted_windows, shrinking, unfolded
 
 
 def _pooling(attribute: str, mean: Any) -> Callable[[nn.Module], str]:
@@ -104,7 +36,7 @@ def _class_tokens(model: nn.Module) -> str:
     return "both class tokens" if type(model).__name__.endswith("WithTeacher") else "first"
 
 
-def image_encoder(readout: Readout) -> Family:
+def _image_encoder(readout: Readout) -> Family:
     return Family("image", readout, mask=None)
 
 
@@ -138,12 +70,15 @@ def _clip_with(embeddings: str) -> Family:
     return Family("image", mask=None, others=(text,), attention=_TOWERS)
 
 
+_MASKED_QUERIES = Family("queries", scaled=NOTHING, mask=None, others=(Stream("image"),), arrange=masked_queries)
+# A mask is what its token makes of the patches' own states, so that it is read in both.
+_SAM = replace(_MASKED_QUERIES, others=(Stream("image", is_read=True),), arrange=prompted_masks)
 _WINDOWS = Family("image", mask=None, arrange=shifted_windows)
 _PYRAMID = Family("image", mask=None, arrange=pyramid)
 _CLASS_TOKEN_TEXT = Family("text", "first", "embeddings")
-_CLASS_TOKEN_IMAGE = image_encoder("first")
+_CLASS_TOKEN_IMAGE = _image_encoder("first")
 _TOWERS = (("vision_model", "image", "image"), ("text_model", "text", "text"))
-_TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True, mask="attention_mask")
+_TEXT_TOWER = Stream("text", scaled="text_model.embeddings.token_embedding", is_read=True)
 _DETECTOR = Family(
     "queries",
     scaled=NOTHING,
@@ -174,6 +109,13 @@ _SIGLIP = Family(
     attention=(("vision_model.head", "pool", "image"), *_TOWERS),
     pads_to_limit=True,
 )
+_OPEN_TEXT = Stream("text", scaled="token_embedding", is_read=True, mask="attention_mask")
+_OPEN_TOWERS = (("visual.", "image", "image"), ("transformer", "text", "text"))
+_OPEN_CLIP_POOLED = replace(
+    _SIGLIP,
+    others=(Stream("image"), replace(_OPEN_TEXT, mask=None)),
+    attention=(("attn_pool", "pool", "image"), ("attnpool", "pool", "image"), *_OPEN_TOWERS),
+)
 
 _LIKE_BART = ("bart", "marian", "mbart", "m2m_100", "pegasus", "blenderbot", "blenderbot-small", "plbart", "mvp")
 _SOUND_ENCODER = Family("audio", "mean", mask=None)
@@ -188,10 +130,10 @@ FAMILIES: dict[str, Family] = {
     "modernbert": Family("text", _pooling("classifier_pooling", "mean"), "embeddings"),
     "roberta": _CLASS_TOKEN_TEXT,
     "xlm-roberta": _CLASS_TOKEN_TEXT,
-    "beit": image_encoder(_pooling("use_mean_pooling", True)),
-    "deit": image_encoder(_class_tokens),
-    "dinov2": image_encoder("first+mean"),
-    "dinov2_with_registers": image_encoder("first+mean"),
+    "beit": _image_encoder(_pooling("use_mean_pooling", True)),
+    "deit": _image_encoder(_class_tokens),
+    "dinov2": _image_encoder("first+mean"),
+    "dinov2_with_registers": _image_encoder("first+mean"),
     "vit": _CLASS_TOKEN_IMAGE,
     "vit_msn": _CLASS_TOKEN_IMAGE,
     "blip": Family(
@@ -221,6 +163,8 @@ FAMILIES: dict[str, Family] = {
     "owlv2": _CLIP,
     "siglip": _SIGLIP,
     "siglip2": _SIGLIP,
+    "open_clip": Family("image", mask=None, others=(_OPEN_TEXT,), attention=_OPEN_TOWERS, pads_to_limit=True),
+    "open_clip, pooled": _OPEN_CLIP_POOLED,
     "swin": _WINDOWS,
     "swinv2": _WINDOWS,
     "donut-swin": _WINDOWS,
@@ -228,6 +172,7 @@ FAMILIES: dict[str, Family] = {
     "pvt": _PYRAMID,
     "pvt_v2": _PYRAMID,
     "glpn": _PYRAMID,
+    "cvt": _PYRAMID,
     "hiera": Family("image", mask=None, arrange=mask_units),
     # Its boxes are read in a stream of their own, which has the same maps and never comes back to the words.
     "lilt": Family(
@@ -237,6 +182,11 @@ FAMILIES: dict[str, Family] = {
         others=(Stream("layout", scaled=NOTHING, mask="attention_mask"),),
         attention=(("layout_output", "layout", "layout"), ("encoder.layer.", "text", "text")),
     ),
+    "levit": Family("image", mask=None, arrange=shrinking),
+    "mobilevit": Family("image", mask=None, arrange=unfolded),
+    "eomt": Family("image", mask=None, arrange=late_queries),
+    "eomt_dinov3": Family("image", mask=None, arrange=late_queries),
+    "timesformer": Family("image", mask=None, arrange=divided_space_time),
     "lxmert": Family(
         "text",
         scaled="embeddings",
@@ -287,7 +237,14 @@ FAMILIES: dict[str, Family] = {
     "conditional_detr": _DETECTOR,
     "deformable_detr": _DETECTOR,
     "rt_detr": _FEATURE_DETECTOR,
+    "rt_detr_v2": _FEATURE_DETECTOR,
+    "d_fine": replace(_DETECTOR, attention=(), arrange=gated_detector),
+    "dab-detr": replace(_DETECTOR, attention=(("cross_attn", "queries", "image"), *_DETECTOR.attention[1:])),
     "table-transformer": _DETECTOR,
+    "maskformer": _MASKED_QUERIES,
+    "mask2former": _MASKED_QUERIES,
+    "sam": _SAM,
+    "sam_hq": _SAM,
     **dict.fromkeys(_LIKE_BART, _encoder_decoder("source", "encoder_attn")),
     **dict.fromkeys(("t5", "mt5", "umt5", "switch_transformers"), _encoder_decoder("source", "EncDecAttention")),
     "nllb-moe": _encoder_decoder("source", "cross_attention"),
@@ -303,9 +260,59 @@ FAMILIES: dict[str, Family] = {
 }
 
 
-STOCK = dict(FAMILIES)  # as they are, whatever rows a user puts among them
+_STOCK = dict(FAMILIES)
+_STOCK_HEADS = (
+    *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher"),
+    "ForAudioClassification",
+)
 
 ROW_TO_WRITE = (
     "Write its row: whyformer.FAMILIES[model.config.model_type] = "
     'whyformer.Family(stream="text", readout="first", scaled="path.of.a.module").'
 )
+
+
+def family_of(model: nn.Module, inputs: Inputs) -> Family:
+    """The model's row. A model outside the table is taken by its structure: one stream, read-out from the gradient.
+
+    The table's own rows are for the stock heads alone: another head on the same encoder may read elsewhere. Those of
+    several streams, or of streams cut up, leave that to the gradient, and are for every model that has all of them.
+    """
+    kind = getattr(getattr(model, "config", None), "model_type", "")
+    kind = type(model).__name__ if type(model).__name__ in FAMILIES else kind  # a class may have a row of its own
+    row = FAMILIES.get(kind)
+    is_stock = type(model).__module__.startswith("transformers.") and type(model).__name__.endswith(_STOCK_HEADS)
+    is_one_stream = row is not None and row.is_one_stack and not row.others
+    if row is not None and (row is not _STOCK.get(kind) or (is_stock if is_one_stream else _has_all(model, row))):
+        return row
+    name, _ = main_input(inputs)
+    if name == "input_ids":
+        return Family("text", None, _embedding_path(base_model(model)))
+    return Family("audio", mask=None) if name in SOUND_INPUTS else _image_encoder(None)
+
+
+def scaled_module(model: nn.Module, path: str) -> nn.Module:
+    """The module of the base model whose output the path scales."""
+    modules: dict[str, nn.Module] = dict(base_model(model).named_modules(remove_duplicate=False))
+    inside = (module for name, module in modules.items() if name.endswith(f".{path}"))
+    target = modules.get(path) or next(inside, None)  # a wrapper such as PEFT's puts it further in
+    if target is None:
+        raise UnsupportedModel(f"{type(model).__name__} has no module {path!r} to scale. {ROW_TO_WRITE}")
+    return target
+
+
+def _has_all(model: nn.Module, row: Family) -> bool:
+    """Whether the model has every module that the row scales: the image tower alone has no text."""
+    names = [name for name, _ in base_model(model).named_modules(remove_duplicate=False)]
+    paths = [stream.scaled for stream in row.streams if stream.scaled]
+    return all(any(f".{name}".endswith(f".{path}") for name in names) for path in paths)
+
+
+def _embedding_path(model: nn.Module) -> str:
+    """The embedding module as a whole, or where there is none the table of word pieces."""
+    modules = list(model.named_modules())
+    whole: list[str] = [name for name, _ in modules if name.split(".")[-1] == "embeddings"]
+    tables: list[str] = [name for name, module in modules if isinstance(module, nn.Embedding)]
+    if not whole + tables:
+        raise UnsupportedModel(f"{type(model).__name__} shows no embedding module to scale. {ROW_TO_WRITE}")
+    return min(whole, key=len) if whole else tables[0]

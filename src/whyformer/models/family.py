@@ -1,63 +1,85 @@
-"""The row of a model, by its class or its architecture, and the modules that a row speaks of."""
+"""The form of a row that says what a forward pass does not show of an architecture."""
 
 from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 from torch import nn
 
 from whyformer.axes import Inputs
-from whyformer.errors import UnsupportedModel
-from whyformer.models.families import FAMILIES, ROW_TO_WRITE, STOCK, Family, image_encoder
-from whyformer.models.modalities import SOUND_INPUTS
-from whyformer.models.structure import base_model, main_input
+from whyformer.models.joined import Operation, Place, Transfer
+from whyformer.models.pictures import Sight
 
-_STOCK_HEADS = (
-    *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher"),
-    "ForAudioClassification",
-)
+NOTHING = ""  # scales nothing: the stream is no input, such as a detector's object queries
+JOINT = "joint"  # a stream of words and patches, which are inputs of their own
+
+Readout = str | Callable[[nn.Module], str] | None
+Arrange = Callable[[nn.Module, Inputs, Sequence[Operation]], Iterable[Place | Transfer]]
 
 
-def family_of(model: nn.Module, inputs: Inputs) -> Family:
-    """The model's row. A model outside the table is taken by its structure: one stream, read-out from the gradient.
+@dataclass(frozen=True)
+class Stream:
+    """A sequence of tokens inside a model.
 
-    The table's own rows are for the stock heads alone: another head on the same encoder may read elsewhere. Those of
-    several streams, or of streams cut up, leave that to the gradient, and are for every model that has all of them. A
-    class with a row of its own goes before its architecture.
+    Args:
+        name: What it is called in scores: "text", "image", "source", "target", "audio", "queries".
+        readout: Where the answer is read in it, by the kinds of `readout.KINDS`; None is found from the gradient.
+        scaled: The module of the base model whose output the path of integrated gradients scales; None for the pixels
+            themselves, NOTHING for a stream that is no input.
+        is_read: Whether the answer is read in it.
+        mask: The input that says which of its tokens are real; None where padding shows in the attention alone.
+
+    Example:
+        >>> whyformer.Stream("image", scaled="encoder.visn_fc", mask="visual_attention_mask").name
+        'image'
     """
-    kind = getattr(getattr(model, "config", None), "model_type", "")
-    kind = type(model).__name__ if type(model).__name__ in FAMILIES else kind
-    row = FAMILIES.get(kind)
-    is_stock = type(model).__module__.startswith("transformers.") and type(model).__name__.endswith(_STOCK_HEADS)
-    is_one_stream = row is not None and row.is_one_stack and not row.others
-    if row is not None and (row is not STOCK.get(kind) or (is_stock if is_one_stream else _has_all(model, row))):
-        return row
-    name, _ = main_input(inputs)
-    if name == "input_ids":
-        return Family("text", None, _embedding_path(base_model(model)))
-    return Family("audio", mask=None) if name in SOUND_INPUTS else image_encoder(None)
+
+    name: str
+    readout: Readout = None
+    scaled: str | None = None
+    is_read: bool = False
+    mask: str | None = None
 
 
-def scaled_module(model: nn.Module, path: str) -> nn.Module:
-    """The module of the base model whose output the path scales."""
-    modules: dict[str, nn.Module] = dict(base_model(model).named_modules(remove_duplicate=False))
-    inside = (module for name, module in modules.items() if name.endswith(f".{path}"))
-    target = modules.get(path) or next(inside, None)  # a wrapper such as PEFT's puts it further in
-    if target is None:
-        raise UnsupportedModel(f"{type(model).__name__} has no module {path!r} to scale. {ROW_TO_WRITE}")
-    return target
+@dataclass(frozen=True)
+class Family:
+    """What the package must know of an architecture that its forward pass does not show.
 
+    Args:
+        stream: The stream the answer is read from, with its `readout`, `scaled` and `mask` as in `Stream`.
+        others: The other streams.
+        attention: For a part of an attention's path (* is anything between), the streams of its queries and of its
+            keys; the first row that fits counts. Rows for the same part are taken in turn, and are one step: they read
+            the same state.
+        pads_to_limit: Whether every text is padded to the model's limit, with the mask its row names; without one, all
+            of it is read (SigLIP).
+        arrange: For streams that are cut up or joined, such as windows or merged patches: the place of each attention
+            operation, in the order they ran, and between them what makes one stream of another; None where map b is
+            that of example b, and query i that of token i.
+        sight: For a decoder with pictures among its words: which patches its placeholder tokens stand for.
 
-def _has_all(model: nn.Module, row: Family) -> bool:
-    """Whether the model has every module that the row scales: the image tower alone has no text."""
-    names = [name for name, _ in base_model(model).named_modules(remove_duplicate=False)]
-    paths = [stream.scaled for stream in row.streams if stream.scaled]
-    return all(any(f".{name}".endswith(f".{path}") for name in names) for path in paths)
+    Example:
+        >>> whyformer.FAMILIES["my_bert"] = whyformer.Family("text", readout="first", scaled="embeddings")
+        >>> del whyformer.FAMILIES["my_bert"]
+    """
 
+    stream: str
+    readout: Readout = None
+    scaled: str | None = None
+    others: tuple[Stream, ...] = ()
+    attention: tuple[tuple[str, str, str], ...] = ()
+    mask: str | None = "attention_mask"
+    pads_to_limit: bool = False
+    arrange: Arrange | None = None
+    sight: Sight | None = None
 
-def _embedding_path(model: nn.Module) -> str:
-    """The embedding module as a whole, or where there is none the table of word pieces."""
-    modules = list(model.named_modules())
-    whole: list[str] = [name for name, _ in modules if name.split(".")[-1] == "embeddings"]
-    tables: list[str] = [name for name, module in modules if isinstance(module, nn.Embedding)]
-    if not whole + tables:
-        raise UnsupportedModel(f"{type(model).__name__} shows no embedding module to scale. {ROW_TO_WRITE}")
-    return min(whole, key=len) if whole else tables[0]
+    @property
+    def is_one_stack(self) -> bool:
+        """Whether it is one stream whose tokens keep their places."""
+        return not self.attention and self.arrange is None
+
+    @property
+    def streams(self) -> tuple[Stream, ...]:
+        """All its streams, the one that is read from first."""
+        return Stream(self.stream, self.readout, self.scaled, is_read=True, mask=self.mask), *self.others

@@ -21,11 +21,12 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 from torch import nn
 
 from whyformer.errors import WhyformerError, nearest, with_article
+from whyformer.models.compat import misfit, weight_names
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
 from whyformer.models.processors import check_processor, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, answer_of_class, task_of
-from whyformer.models.third_party import TIMM, load_timm
+from whyformer.models.third_party import THIRD_PARTY, load_third_party
 from whyformer.models.zoo import bundled, bundled_folder
 
 _SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
@@ -40,6 +41,7 @@ class LoadedModel:
         model: The module, on its device and in evaluation mode.
         processor: Its tokenizer, image processor or feature extractor, or two in one.
         name: What results call it.
+        place: Where `load` found it: the name, folder or id that it was given; None for a module of your own.
 
     Example:
         >>> whyformer.load("mini-bert").task.answer
@@ -49,6 +51,7 @@ class LoadedModel:
     model: nn.Module
     processor: Any
     name: str
+    place: str | None = None
 
     @property
     def image_processor(self) -> Any:
@@ -104,7 +107,8 @@ def load(
 
     Args:
         name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, or
-            where timm is installed `timm:` and one of its names (with `?random` behind it, without trained weights).
+            where timm or open_clip is installed `timm:` or `open_clip:` and one of its names, behind which `?random`
+            asks for random weights, and of open_clip `/` and a name for one of its checkpoints.
         device: Where it is to compute; a GPU where there is one, unless given.
         dtype: What it is to compute in: a torch dtype or its name, or "auto" for what the checkpoint is meant to be
             computed in. Unless given, "auto" on a GPU and float32 on a CPU.
@@ -123,11 +127,11 @@ def load(
         'mini-vit'
     """
     text, placement = str(name), placement_of(device, dtype, device_map)
-    if text.startswith(TIMM):
-        classifier, processor = load_timm(text)
+    if text.startswith(THIRD_PARTY):
+        own, processor = load_third_party(text)
         dtypes = placement.arguments.get("dtype")
         kind = dtypes if isinstance(dtypes, torch.dtype) else None
-        return LoadedModel(classifier.to(device=placement.device, dtype=kind), processor, text)
+        return LoadedModel(own.to(device=placement.device, dtype=kind), processor, text, text)
     with quiet():
         source = _source(text)
         with _reading("configuration", text):
@@ -139,7 +143,7 @@ def load(
     if placement.device is not None:
         model = model.to(placement.device)
     is_folder = os.path.isdir(source.place)
-    return LoadedModel(model.eval(), processor, Path(source.place).resolve().name if is_folder else text)
+    return LoadedModel(model.eval(), processor, Path(source.place).resolve().name if is_folder else text, text)
 
 
 def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> LoadedModel:
@@ -275,12 +279,13 @@ def _model(source: _Source, config: Any, name: str, placement: Placement) -> nn.
             output_loading_info=True,
             **placement.arguments,
             **source.how,
+            **weight_names(model_class),
         )
-    if report["mismatched_keys"]:
-        key, in_file, in_model = min(report["mismatched_keys"])
+    unfit = misfit(report)
+    if unfit is not None:
         raise WhyformerError(
-            f"The weights of {name!r} do not fit its config.json: {key} is {list(in_file)} in the file and "
-            f"{list(in_model)} in the model{_and_more(report['mismatched_keys'])}."
+            f"The weights of {name!r} do not fit its config.json: {unfit[0]} {unfit[1]}"
+            f"{_and_more(report['mismatched_keys'])}."
         )
     is_headless = answer_of_class(model_class.__name__) == "embedding"  # whose pooler nobody reads
     missing = [key for key in report["missing_keys"] if not (is_headless and key.startswith("pooler."))]

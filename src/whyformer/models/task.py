@@ -19,6 +19,7 @@ Answer = Literal[
     "value",
     "detection",
     "labels of pixels",
+    "mask",
     "character",
     "similarity",
     "next token",
@@ -60,8 +61,13 @@ HEADS: dict[Answer, Head] = {
     ),
     "labels of pixels": Head(
         "a label for each pixel",
-        "a label's name or index, Pixel(x, y, label), Region(label, box)",
+        "a label's name or index, Pixel(x, y, label), Region(label, box), of queries detection(query, label)",
         ("ForSemanticSegmentation", "ForUniversalSegmentation", "ForInstanceSegmentation"),
+    ),
+    "mask": Head(
+        "a mask for a point or a box of a picture",
+        "Pixel(x, y), Region(box=…), or none for all of it",
+        ("SamModel", "SamHQModel"),
     ),
     "character": Head(
         "a character at each moment of a sound",
@@ -144,6 +150,11 @@ class Task:
         return self.answer == "detection"
 
     @property
+    def cuts_out(self) -> bool:
+        """Whether its answer is a mask of what a point or a box of a picture shows."""
+        return self.answer == "mask"
+
+    @property
     def spells(self) -> bool:
         """Whether its answer is a character at each moment of a sound (CTC)."""
         return self.answer == "character"
@@ -202,7 +213,9 @@ def _answer(model: nn.Module, sees: str | None) -> Answer:
     answer = answer_of_class(type(unwrapped(model)).__name__) if is_from_transformers else "label"
     if sees == "picture" and hasattr(model, "logit_scale"):
         return "similarity"
-    if answer is None or (sees is not None and answer not in _OF_PICTURES):  # a question about a picture has labels
+    if answer is None or (
+        sees is not None and answer not in (*_OF_PICTURES, "mask")
+    ):  # a question about a picture has labels
         answer = "label"
     config = config_of(model)
     if answer != "label" or config is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,7 +17,18 @@ from whyformer.render import html, image, terminal
 from whyformer.render.plot import plot_part
 from whyformer.render.show import Where, show
 from whyformer.render.text import Units, visible
-from whyformer.results.part import Aggregate, By, Part, TopItem, Word, check_count, strongest_items, units_of
+from whyformer.results.part import (
+    Aggregate,
+    By,
+    Part,
+    TopItem,
+    Word,
+    check_count,
+    part_names,
+    several_parts,
+    strongest_items,
+    units_of,
+)
 
 
 @dataclass(frozen=True)
@@ -35,6 +46,7 @@ class Explanation:
         options: The method's options.
         notes: What a reader must know, in sentences.
         completeness: How far the scores are from adding up to the answer's, for methods whose scores should; else None.
+        audit: What gives the content of its audit file; None for an explanation that was read from a file.
 
     Raises:
         WhyformerError: If there are no parts, or the probability is not finite.
@@ -54,6 +66,7 @@ class Explanation:
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
     completeness: float | None = None
+    audit: Callable[[Explanation], dict[str, Any]] | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
         if not self.parts:
@@ -109,9 +122,9 @@ class Explanation:
         """
         texts = {name: part for name, part in self.parts.items() if isinstance(part.layout, WordPieces)}
         if not texts:
-            raise WhyformerError(f"Only text has words; the parts of this explanation are: {_names(self.parts)}.")
+            raise WhyformerError(f"Only text has words; the parts of this explanation are: {part_names(self.parts)}.")
         if len(texts) > 1:
-            raise WhyformerError(_several(texts, "words()"))
+            raise WhyformerError(several_parts(texts, "words()"))
         (part,) = texts.values()
         return part.words(aggregate)
 
@@ -164,7 +177,7 @@ class Explanation:
             return self._part_named(part).heatmap()
         pictures = {name: one for name, one in self.parts.items() if isinstance(one.layout, (Patches, Boxes))}
         if len(pictures) > 1:
-            raise WhyformerError(_several(pictures, "heatmap()"))
+            raise WhyformerError(several_parts(pictures, "heatmap()"))
         (one,) = (pictures or dict([next(iter(self.parts.items()))])).values()
         return one.heatmap()
 
@@ -272,10 +285,10 @@ class Explanation:
         return explanation_frame(self)
 
     def save(self, path: str | Path, *, units: Units = "word") -> None:
-        """Write to a .html, .png, .json or .npz file; an error leaves the folder as it was.
+        """Write to a .html, .png, .json, .npz or .audit.json file; an error leaves the folder as it was.
 
         Args:
-            path: The file; its suffix says the format. `load` reads .json and .npz back.
+            path: The file; its suffix says the format. `load` reads .json and .npz back, `verify` .audit.json.
             units: What is coloured in texts of .html and .png: "word", or "token" for the pieces that the model reads.
 
         Raises:
@@ -327,22 +340,11 @@ class Explanation:
 
     def _part_named(self, name: str) -> Part:
         if name not in self.parts:
-            raise WhyformerError(f"No part named {name!r}. Known: {_names(self.parts)}.")
+            raise WhyformerError(f"No part named {name!r}. Known: {part_names(self.parts)}.")
         return self.parts[name]
 
     def _only_part(self, attribute: str, call: str = "") -> Part:
         if len(self.parts) > 1:
-            raise WhyformerError(_several(self.parts, attribute, call))
+            raise WhyformerError(several_parts(self.parts, attribute, call))
         (part,) = self.parts.values()
         return part
-
-
-def _several(parts: Mapping[str, Part], attribute: str, call: str = "") -> str:
-    """That a part must be named, and how."""
-    first = next(iter(parts))
-    example = call.format(first) or f"parts[{first!r}].{attribute}"
-    return f"Several parts have {attribute}: {_names(parts)}. Name one: explanation.{example}."
-
-
-def _names(parts: Mapping[str, Part]) -> str:
-    return ", ".join(map(visible, parts))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -13,7 +13,7 @@ from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.layouts import Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
 from whyformer.inputs.words import tokens_by_word
 from whyformer.render.heat import pixel_scores
-from whyformer.render.text import strongest, token_names
+from whyformer.render.text import strongest, token_names, visible
 
 Aggregate = Literal["max", "sum"]
 By = Literal["word", "token", "patch", "region", "frame"]
@@ -229,3 +229,15 @@ def check_count(k: Any) -> None:
     """Refuse a number of items that is none."""
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise WhyformerError(f"k={k!r}: a positive integer.")
+
+
+def several_parts(parts: Mapping[str, Part], attribute: str, call: str = "") -> str:
+    """That a part must be named, and how."""
+    first = next(iter(parts))
+    example = call.format(first) or f"parts[{first!r}].{attribute}"
+    return f"Several parts have {attribute}: {part_names(parts)}. Name one: explanation.{example}."
+
+
+def part_names(parts: Mapping[str, Part]) -> str:
+    """The names of the parts, in a line."""
+    return ", ".join(map(visible, parts))

@@ -31,6 +31,7 @@ from whyformer.results.schema import read_continuation, read_explanation
 VERSION = 2
 EXPLANATION, CONTINUATION, RESPONSE = "whyformer-explanation", "whyformer-continuation", "whyformer-response"
 FORMATS = (EXPLANATION, CONTINUATION, RESPONSE)
+AUDIT, AUDIT_FORMAT = ".audit.json", "whyformer-audit"
 SAVE_SUFFIXES, LOAD_SUFFIXES = (".html", ".json", ".npz", ".png"), (".json", ".npz")
 DTYPES = ("float16", "float32", "float64")
 Result = Explanation | Continuation | Response
@@ -47,7 +48,7 @@ def write(result: Result, path: Path, *, units: Units = "word") -> None:
     if not path.parent.is_dir():
         folder = _name(path.parent)
         raise FileNotFoundError(f"Cannot save to {_name(path)}: the folder {folder} does not exist. Make it first.")
-    content = _content(result, suffix, units)
+    content = _audit(result) if path.name.lower().endswith(AUDIT) else _content(result, suffix, units)
     with whole_file(path) as unfinished:
         unfinished.write_bytes(content)
 
@@ -99,6 +100,15 @@ def _content(result: Result, suffix: str, units: Units) -> bytes:
     if isinstance(result, Explanation):
         return html.page([result], units=units).encode()
     return continuation_page(result).encode()
+
+
+def _audit(result: Result) -> bytes:
+    if not isinstance(result, Explanation):
+        kind = type(result).__name__
+        raise WhyformerError(f"{with_article(kind).capitalize()} has no audit file: save it as .json or .npz.")
+    if result.audit is None:
+        raise WhyformerError("Only what explain gave has an audit file, not what was read from a file: explain again.")
+    return json.dumps(result.audit(result), allow_nan=False, indent=1).encode()
 
 
 def _npz(result: Result) -> bytes:
@@ -177,6 +187,8 @@ def _from_npz(content: bytes) -> Result:
 
 
 def _result(document: Any, unpack: Unpack) -> Result:
+    if isinstance(document, dict) and document.get("format") == AUDIT_FORMAT:
+        raise WhyformerError("it is an audit file: whyformer.verify reads it")
     if not isinstance(document, dict) or document.get("format") not in FORMATS:
         raise WhyformerError(f"it does not say that its format is {' or '.join(FORMATS)}")
     if document.get("version") not in (1, VERSION):

@@ -8,19 +8,23 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from whyformer.axes import ExampleScores
 from whyformer.errors import WhyformerError
-from whyformer.targets.scores import Contrast, Pixel, Region, Score, label_index, label_name, one_each
+from whyformer.targets.scores import Contrast, Detection, Pixel, Region, Score, label_index, label_name, one_each
 
 Named = tuple[Score, tuple[int, ...], tuple[str, ...]]
+
+
+_MASKS = ("masks_queries_logits", "pred_masks")
 
 
 def segments(output: Any) -> bool:
     """Whether the output has an answer for each pixel: logits [example, label, row, column], or masks of queries."""
     logits = getattr(output, "logits", None)
     has_logits = isinstance(logits, Tensor) and logits.dim() == 4
-    return has_logits or isinstance(getattr(output, "masks_queries_logits", None), Tensor)
+    return has_logits or any(isinstance(getattr(output, name, None), Tensor) for name in _MASKS)
 
 
 def pixel_logits(output: Any) -> Tensor:
@@ -38,10 +42,14 @@ def pixel_logits(output: Any) -> Tensor:
 
 
 def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> Named:
-    """The score of a pixel or a region, and the label of each example.
+    """The score of a pixel, a region or an instance, and the label of each example.
 
     A label by itself, or "predicted", is the region where the model sees it, "predicted" the label of the largest.
     """
+    if isinstance(getattr(output, "pred_masks", None), Tensor):
+        return _resolve_mask(target, output)
+    if isinstance(target, Detection):
+        return _resolve_instance(target, output, labels)
     logits = pixel_logits(output).detach()
     batch, count, *size = logits.shape
     if isinstance(target, Contrast):
@@ -64,6 +72,62 @@ def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> Named:
         chosen = torch.tensor(indices, device=seen.device)[:, None, None]
         inside = _within(target if isinstance(target, Region) else Region(), seen == chosen, indices, labels)
     return _mean_logit(torch.tensor(indices), inside), indices, tuple(label_name(index, labels) for index in indices)
+
+
+def _resolve_mask(target: Any, output: Any) -> Named:
+    """The mask that a model makes of a prompt, the best by its own judgement: all of it, a pixel of it, or a box."""
+    if not (target == "predicted" or isinstance(target, (Pixel, Region))):
+        raise WhyformerError("A mask has no labels: ask about a pixel or a box of it, or leave the target out.")
+    if output.pred_masks.shape[1] != 1:
+        raise WhyformerError(f"{output.pred_masks.shape[1]} prompts for a picture: give one for each picture.")
+    best = output.iou_scores[:, 0].argmax(dim=1)
+
+    def logits_of(output: Any) -> Tensor:
+        logits: Tensor = output.pred_masks[torch.arange(len(best)), 0, best]
+        return logits
+
+    seen = logits_of(output).detach() > 0
+    if isinstance(target, Pixel):
+        row, column = place_of(target, (seen.shape[1], seen.shape[2]))
+        inside = torch.zeros_like(seen)
+        inside[:, row, column] = True
+    else:
+        inside = _within(target if isinstance(target, Region) else Region(), seen, (0,) * len(seen), {0: "The mask"})
+
+    def score(output: Any) -> ExampleScores:
+        mean: ExampleScores = (logits_of(output) * inside).sum(dim=(1, 2)) / inside.sum(dim=(1, 2))
+        return mean
+
+    return score, (0,) * len(seen), ("mask",) * len(seen)
+
+
+def _resolve_instance(target: Detection, output: Any, labels: Mapping[int, str]) -> Named:
+    """What a query sees as one thing: its probability of the label times that of a pixel, over the pixels it takes."""
+    if not isinstance(getattr(output, "masks_queries_logits", None), Tensor):
+        raise WhyformerError("This model segments without queries: ask about a label, a pixel or a region of it.")
+    masks, shares = output.masks_queries_logits.detach(), output.class_queries_logits.detach()[..., :-1]
+    check_query(target.query, masks.shape[1])
+    inside = masks[:, target.query] > 0
+    if not bool(inside.flatten(1).any(dim=1).all()):
+        raise WhyformerError(f"Query {target.query} takes no pixel of this picture: ask about another one.")
+    best = shares[:, target.query].argmax(dim=1).tolist()
+    is_open = target.label == "predicted"
+    indices = tuple(one if is_open else label_index(target.label, labels, shares.shape[2]) for one in best)
+
+    def score(output: Any) -> ExampleScores:
+        names = output.class_queries_logits[:, target.query].log_softmax(dim=-1)
+        pixels = logsigmoid(output.masks_queries_logits[:, target.query])
+        share = (pixels * inside).sum(dim=(1, 2)) / inside.sum(dim=(1, 2))
+        together: ExampleScores = names[torch.arange(len(names)), list(indices)] + share
+        return together
+
+    return score, indices, tuple(f"{label_name(index, labels)} by query {target.query}" for index in indices)
+
+
+def check_query(query: int, count: int) -> None:
+    """Refuse an object query that the model does not have."""
+    if not 0 <= query < count:
+        raise WhyformerError(f"No object query {query}: this model has {count}, 0 to {count - 1}.")
 
 
 def place_of(pixel: Pixel, size: tuple[int, int]) -> tuple[int, int]:

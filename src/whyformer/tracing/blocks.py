@@ -6,7 +6,7 @@ which gradients come. Of a block only its own activations are ever there, for as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -16,17 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from whyformer.axes import AttentionMap, Positions, TokenMask
+from whyformer.axes import AttentionMap, Positions, TokenMask, TokenScores
 from whyformer.errors import UnsupportedModel
 from whyformer.models.structure import config_of, dtype_of, layers_of
 from whyformer.propagation.mode import Backward, PropagationMode
 from whyformer.propagation.rules import BACKWARD_RULES, MAP_SHARES, Rule
+from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.question import Question
 from whyformer.tracing.record import FoldedGradient
 from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.tags import Tap
+from whyformer.tracing.tap import Tap, state_times_gradient
 
 
 class NoStack(UnsupportedModel):
@@ -61,6 +62,25 @@ def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
     return next((tuple(stack) for stack in stacks if len(stack) == layers_of(model)), ())
 
 
+@contextmanager
+def other_forwards(blocks: Sequence[nn.Module], make: Callable[[nn.Module, Any], Any]) -> Iterator[None]:
+    """While inside, and in this thread, each block runs what is made of it and of its own forward function."""
+    before, thread = [vars(block).get("forward") for block in blocks], get_ident()
+
+    def guarded(block: nn.Module, original: Any) -> Any:
+        other = make(block, original)
+        return lambda *args, **kwargs: (other if get_ident() == thread else original)(*args, **kwargs)
+
+    try:
+        for block in blocks:
+            block.forward = guarded(block, block.forward)
+        yield
+    finally:
+        for block, own in zip(blocks, before, strict=True):
+            vars(block).pop("forward", None)  # the class's own again, or what accelerate has put in its place
+            vars(block).update({} if own is None else {"forward": own})
+
+
 @dataclass(frozen=True, eq=False)
 class BlockCall:
     """A block, what it was called with, its output as a leaf of what follows, and the attention operations in it."""
@@ -78,6 +98,7 @@ class BlockPass:
 
     question: Question
     blocks: Sequence[nn.Module]
+    biases: BiasTerms | None = None
     calls: list[BlockCall] = field(default_factory=list)
     without_rule: set[str] = field(default_factory=set)  # operations that a rule set has no rule for
     _way: WayBack = field(default_factory=WayBack)
@@ -85,6 +106,7 @@ class BlockPass:
     _place: int = 0
     _gradient: Tensor | None = None
     _taps: dict[int, tuple[Tap, Tensor | None]] = field(default_factory=dict)
+    _state_scores: dict[int, TokenScores] = field(default_factory=dict)  # by the number of the block
 
     def run(self, recorder: Recorder, mode: PropagationMode | None, inputs: dict[str, Any]) -> Any:
         """The model's output; `recorder` notes the shapes of maps, `mode` sees what comes before and after blocks."""
@@ -103,7 +125,7 @@ class BlockPass:
             )
         if self._end is None:
             raise HiddenGradient
-        self._way = way
+        self._way, self._state_scores = way, {}
         self._restart()
 
     def attention(self, operation: int) -> Attention:
@@ -121,6 +143,13 @@ class BlockPass:
             raise HiddenGradient
         return FoldedGradient(attention, of_mixed * self._way.map_share)
 
+    def state_scores(self, operation: int) -> TokenScores:
+        """The state that enters the block of an operation times its gradient, summed over channels."""
+        number = self._block_of(operation)
+        while number not in self._state_scores:
+            self._step_back()
+        return self._state_scores[number]
+
     def before(self, wanted: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
         """What comes back through all blocks, taken on to tensors that lie before them."""
         while self._place > 0:
@@ -136,11 +165,14 @@ class BlockPass:
     def _go_to(self, operation: int) -> None:
         if operation in self._taps:
             return
-        number = next(n for n, call in enumerate(self.calls) if operation in call.operations)
+        number = self._block_of(operation)
         if number >= self._place:
             self._restart()
         while self._place > number:
             self._step_back()
+
+    def _block_of(self, operation: int) -> int:
+        return next(n for n, call in enumerate(self.calls) if operation in call.operations)
 
     def _step_back(self) -> None:
         """Run one block again, with a graph, and take the gradient back through it."""
@@ -149,7 +181,9 @@ class BlockPass:
         call = self.calls[self._place]
         model, batch, way = self.question.model, self.question.batch, self._way
         mode = None if way.rules is None else PropagationMode(model, batch, precise=way.precise, rules=way.rules)
-        recorder = Recorder(batch, graph=True, mode=mode, fold=way.can_fold, keep_maps=not way.can_fold)
+        recorder = Recorder(
+            batch, graph=True, mode=mode, fold=way.can_fold, keep_maps=not way.can_fold, above=self.biases
+        )
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)
         if not way.precise:
@@ -162,6 +196,7 @@ class BlockPass:
             wanted = torch.autograd.grad(output, [state, *probes], start, allow_unused=True)
         self.without_rule |= set() if mode is None else mode.without_rule
         self._gradient = wanted[0]
+        self._state_scores[self._place] = state_times_gradient(state.detach(), self._gradient)
         self._taps = {n: (tap, x) for n, tap, x in zip(call.operations, recorder.taps, wanted[1:], strict=True)}
         for tap in recorder.taps:
             tap.probe = None  # which holds the graph
@@ -169,14 +204,9 @@ class BlockPass:
     @contextmanager
     def _intercepted(self, recorder: Recorder, mode: PropagationMode | None) -> Iterator[None]:
         """While inside, the blocks of the model run without a graph, and what they were called with is kept."""
-        originals = [block.forward for block in self.blocks]
-        before = [vars(block).get("forward") for block in self.blocks]
-        thread = get_ident()
 
         def make(block: nn.Module, original: Any) -> Any:
             def forward(*args: Any, **kwargs: Any) -> Any:
-                if get_ident() != thread:
-                    return original(*args, **kwargs)
                 first = recorder.seen
                 with torch.no_grad(), _paused(mode):
                     result = original(*args, **kwargs)
@@ -188,14 +218,8 @@ class BlockPass:
 
             return forward
 
-        try:
-            for block, original in zip(self.blocks, originals, strict=True):
-                block.forward = make(block, original)
+        with other_forwards(self.blocks, make):
             yield
-        finally:
-            for block, own in zip(self.blocks, before, strict=True):
-                del block.forward  # the class's own again, or what accelerate has put in its place
-                vars(block).update({} if own is None else {"forward": own})
 
     def _state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """The state that enters a block: what the block before it gave, or its first tensor."""

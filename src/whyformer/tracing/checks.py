@@ -7,7 +7,8 @@ from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
-from whyformer.models.families import FAMILIES, ROW_TO_WRITE, Family
+from whyformer.models.families import FAMILIES, ROW_TO_WRITE
+from whyformer.models.family import Family
 from whyformer.models.structure import config_of, is_detector, layers_of
 from whyformer.models.weights import hidden_layer, passes_gradients
 from whyformer.tracing.reads import Reads
@@ -49,7 +50,7 @@ def check_model(model: object, reads: Reads) -> None:
             "its tensors and has no relevance: generic_attention follows it, lrp goes on to the pixels."
         )
     row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
-    if getattr(config_of(model), "is_encoder_decoder", False) and not (row and row.attention):
+    if getattr(config_of(model), "is_encoder_decoder", False) and not (row and not row.is_one_stack):
         raise UnsupportedModel(f"{name} has an encoder and a decoder: whose attention is whose? {ROW_TO_WRITE}")
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):

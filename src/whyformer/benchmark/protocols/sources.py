@@ -23,7 +23,7 @@ from whyformer.inputs.opening import opening_of
 from whyformer.inputs.sources import Source, sources_of
 from whyformer.inputs.spans import spans_of
 from whyformer.methods.ablation import random_subsets
-from whyformer.methods.registry import SOURCE_METHODS, Ablation
+from whyformer.methods.registry import SOURCE_METHODS, SourceAblation
 from whyformer.metrics.sources import (
     HELD_OUT,
     TOP,
@@ -48,7 +48,7 @@ class Case:
     prompt: Any
     reply: Reply
     sources: tuple[Source, ...]
-    ablation: Ablation
+    ablation: SourceAblation
 
     @property
     def true_sources(self) -> list[np.ndarray]:

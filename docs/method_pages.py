@@ -1,0 +1,138 @@
+"""A page for each method: its formula and picture, what it costs, where it wins and loses, whom to cite."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from evaluations import cell, columns_of
+from evaluations import lines as table
+
+from whyformer.benchmark.reporting.charts import CONTROLS
+from whyformer.methods.registry import METHODS, PICTURE_METHODS, SOURCE_METHODS, Method, SourceMethod
+
+DOCS = Path(__file__).parent
+RESULTS = DOCS.parent / "benchmarks" / "results"
+EVERY_METHOD: dict[str, Method | SourceMethod] = {**METHODS, **PICTURE_METHODS, **SOURCE_METHODS}
+# Figures beside those of the short table, which have no responses and no written words.
+FURTHER = {
+    "mini-llm, sources of an answer": ("facts-llm", "AUPRC"),
+    "mini-vlm, objects of a word": ("scenes-vlm", "pointing game"),
+}
+NOTATION = (
+    "A is an attention map (a row is a query, a column a key), y the explained score, r the place where the answer is "
+    "read, 𝔼ₕ the mean over heads, (·)⁺ keeps what is positive, l counts blocks. [Every term](../concepts/glossary.md)."
+)
+
+
+def method_pages(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
+    """The page of every registered method, by its name."""
+    texts = tomllib.loads((DOCS / "method_pages.toml").read_text())
+    if missing := EVERY_METHOD.keys() - texts.keys():
+        raise SystemExit(f"docs/method_pages.toml says nothing of {', '.join(sorted(missing))}: formula, says, paper.")
+    return {name: page(name, method, texts[name], found) for name, method in EVERY_METHOD.items()}
+
+
+def page(name: str, method: Method | SourceMethod, text: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+    formulas = "\n\n".join(f"$$\n{formula}\n$$" for formula in text["formula"])
+    parts = [
+        f"# {name}",
+        method.summary,
+        f"![{_alternative(name)}](../pictures/method-{name}.png)",
+        text["says"],
+        "## Formula",
+        formulas,
+        NOTATION,
+        "## Use it",
+        f"```python\n{example(name)}\n```",
+        options(method),
+        "## Cost",
+        cost(name, method),
+        "## Where it wins and loses",
+        standing(name, found),
+        "## Citation",
+        text["paper"],
+    ]
+    return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def _alternative(name: str) -> str:
+    if name in SOURCE_METHODS:
+        return f"The two sentences that an answer comes from, by {name}"
+    if name in PICTURE_METHODS:
+        return f"Where a word about a scene is read off, by {name}"
+    return f"What speaks for cat in a photograph and for positive in a review, by {name}"
+
+
+def example(name: str) -> str:
+    if name in SOURCE_METHODS:
+        call = f'whyformer.explain_response("Where is the key?", " In Rome.", "mini-llm", "{name}", context=documents)'
+        documents = 'documents = ["Anna gave the key to Boris.", "Boris went to Rome."]'
+        return f"import whyformer\n\n{documents}\nprint({call})"
+    if name in PICTURE_METHODS:
+        return (
+            "import whyformer\nfrom whyformer.scenes import example\n\nscene = example(3)\n"
+            f'print(whyformer.explain((scene.image, scene.question), "mini-vlm", method="{name}"))'
+        )
+    return f'import whyformer\n\nprint(whyformer.explain("A wonderful film.", "mini-bert", method="{name}"))'
+
+
+def options(method: Method | SourceMethod) -> str:
+    rows = [[f"`{name}`", f"`{parameter.default!r}`"] for name, parameter in method.options.items()]
+    return table(["option", "default"], rows) if rows else "It has no options."
+
+
+def cost(name: str, method: Method | SourceMethod) -> str:
+    """What it reads, and what that was measured to cost."""
+    sentences = [f"Reads: {method.reads}."]
+    report, gpu = (json.loads((RESULTS / f"{file}.json").read_text()) for file in ("cost", "gpu"))
+    ratios = _of_method(name, report["batch"]["1"]["ratios"])
+    if ratios:
+        figures = ", ".join(f"{ratio:.1f}{label}" for label, ratio in ratios.items())
+        sentences.append(f"In forward passes of {report['model'].partition(',')[0]} on a CPU, one picture: {figures}.")
+    rates = {label: row["images_per_second"] for label, row in _of_method(name, gpu["throughput"]["bf16"]).items()}
+    if rates:
+        figures = ", ".join(f"{rate:,.0f}{label}" for label, rate in rates.items())
+        sentences.append(f"Pictures a second in bfloat16 on one {gpu['card']}: {figures}.")
+    if not ratios and not rates:
+        sentences.append("It was not timed by itself.")
+    return " ".join(sentences) + " How it was measured: [measurements](../results/measurements.md#cost)."
+
+
+def _of_method(name: str, figures: Mapping[str, Any]) -> dict[str, Any]:
+    """The figures of one method, under what is said of its settings."""
+    found = {}
+    for label, value in figures.items():
+        of, _, settings = label.partition(",")
+        if of == name:
+            found[f" ({settings.strip()})" if settings else ""] = value
+    return found
+
+
+def standing(name: str, found: Mapping[str, Any]) -> str:
+    """Its place among all methods and variants in every figure it has."""
+    columns = dict(columns_of(found))
+    for title, (run, wanted) in FURTHER.items():
+        figures = (figure for protocol in found[run]["protocols"] for figure in protocol["figures"])
+        columns[title] = next(figure for figure in figures if figure["figure"] == wanted)
+    rows = [row for title, figure in columns.items() for row in _rows(name, title, figure)]
+    if not rows:
+        return "It is in none of the published tables yet."
+    header = ["%", "variant", "value", "place", "best", "of the controls the best"]
+    note = "Places count every method and variant of the table; the interval is that of the value."
+    return f"{table(header, rows)}\n\n{note} All figures: [results](../results/index.md)."
+
+
+def _rows(name: str, title: str, figure: Mapping[str, Any]) -> list[list[str]]:
+    order = [row["method"] for row in figure["rows"] if row["method"] not in CONTROLS]
+    best = figure["rows"][0]["method"]
+    control = next((row["method"] for row in figure["rows"] if row["method"] in CONTROLS), None)
+    beside = f"{control} {cell(figure, control)}" if control else "–"
+    return [
+        [title, f"`{label}`", cell(figure, label), f"{place} of {len(order)}", f"{best} {cell(figure, best)}", beside]
+        for place, label in enumerate(order, 1)
+        if label.partition(" ")[0] == name and label in (name, f"{name} backward=libra")
+    ]

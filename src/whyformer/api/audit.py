@@ -1,0 +1,156 @@
+"""The audit file of an explanation: what was asked of which model, about what, computed how, and what came out."""
+
+from __future__ import annotations
+
+import json
+import platform
+import weakref
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from importlib.resources import files
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.api.doctor import checkup
+from whyformer.errors import WhyformerError, reason_of
+from whyformer.inputs.identity import identity
+from whyformer.methods.registry import method_named
+from whyformer.models.digests import revision_of, weight_digests
+from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import config_of, device_of, dtype_of
+from whyformer.results.explanation import Explanation
+from whyformer.results.storage import AUDIT_FORMAT
+from whyformer.targets.documents import target_document
+
+VERSION = 1
+RUN = ("suite", "data", "samples")  # what is said of a run of controls
+PACKAGES = ("whyformer", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pillow")
+# How far scores may differ when they are computed again, as a share of the largest: rounding, on another machine.
+TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.05}
+
+
+@dataclass(frozen=True)
+class Origin:
+    """How `explain` was asked. Called with the explanation that came of it, it gives the content of the audit file.
+
+    The model is held weakly: explanations that are kept must not keep it in memory.
+    """
+
+    module: weakref.ref[nn.Module]
+    processor: Any
+    name: str
+    place: str | None
+    example: Any
+    target: Any
+    readout: str | int | Tensor | None
+    truncate: bool
+    seed: int
+
+    def __call__(self, explanation: Explanation) -> dict[str, Any]:
+        module = self.module()
+        if module is None:
+            raise WhyformerError(f"{self.name} is no longer in memory: save the audit file while it is.")
+        model = LoadedModel(module, self.processor, self.name, self.place)
+        weights = weight_digests(module, self.place)
+        return {
+            "format": AUDIT_FORMAT,
+            "version": VERSION,
+            "created": datetime.now(UTC).isoformat(timespec="seconds"),
+            "model": {
+                "name": self.name,
+                "place": self.place or getattr(config_of(module), "_name_or_path", "") or None,
+                "revision": revision_of(module),
+                "architecture": type(module).__name__,
+                "weights": weights,
+            },
+            "input": identity(self.example),
+            "question": {
+                "target": target_document(self.target),
+                "readout": self.readout.tolist() if isinstance(self.readout, Tensor) else self.readout,
+                "truncate": self.truncate,
+            },
+            "computation": {**computation(module), "seed": self.seed},
+            "tolerance": TOLERANCES.get(str(dtype_of(module)).removeprefix("torch."), TOLERANCES["float32"]),
+            "doctor": _findings(model, explanation.method),
+            "controls": _controls(weights, explanation),
+            "explanation": _plain(explanation),
+        }
+
+    def __reduce__(self) -> tuple[type, tuple[()]]:
+        """A copy, or what another process is sent, has no model that could be audited."""
+        return type(None), ()
+
+
+def origin_of(loaded_model: LoadedModel, example: Any, target: Any, readout: Any, truncate: bool) -> Origin:
+    """How an explanation is asked for, now."""
+    module = weakref.ref(loaded_model.model)
+    about = loaded_model.processor, loaded_model.name, loaded_model.place
+    return Origin(module, *about, example, target, readout, truncate, torch.initial_seed())
+
+
+def computation(module: nn.Module) -> dict[str, Any]:
+    """What the model computes on and in, and with what."""
+    return {
+        "device": str(device_of(module)),
+        "dtype": str(dtype_of(module)).removeprefix("torch."),
+        "python": platform.python_version(),
+        "platform": f"{platform.system()} {platform.machine()}",
+        "versions": {name: _version(name) for name in PACKAGES},
+    }
+
+
+def _version(package: str) -> str | None:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def _findings(model: LoadedModel, method: str) -> dict[str, Any]:
+    """What the doctor finds, of the model and of this method on it."""
+    try:
+        result = checkup(model, names=[method])
+    except WhyformerError as error:
+        return {"is_healthy": False, "problems": [reason_of(error)], "notes": [], "method": None}
+    return {
+        "is_healthy": result.is_healthy,
+        "problems": list(result.problems),
+        "notes": list(result.notes),
+        "logit_difference": result.logit_difference,
+        "largest_logit": result.largest_logit,
+        "method": result.verdicts[method],
+    }
+
+
+def _controls(weights: Mapping[str, str], explanation: Explanation) -> dict[str, Any] | None:
+    """What the runs that come with the package found of this method on these weights; None without such a run."""
+    run = _runs().get(" ".join(weights.values()))
+    figures = None if run is None else run["methods"].get(_title(explanation))
+    return None if run is None or figures is None else {name: run[name] for name in RUN} | {"figures": figures}
+
+
+def _title(explanation: Explanation) -> str:
+    """The method with the options that are not its own, as a table of results calls it."""
+    own = {name: option.default for name, option in method_named(explanation.method).options.items()}
+    other = {name: value for name, value in explanation.options.items() if name not in own or own[name] != value}
+    return " ".join([explanation.method, *(f"{name}={value}" for name, value in other.items())])
+
+
+@cache
+def _runs() -> dict[str, Any]:
+    """The controls that come with the package, by the SHA-256 of the weights; docs/tables.py writes them."""
+    runs: dict[str, Any] = json.loads((files("whyformer") / "api" / "controls.json").read_text(encoding="utf-8"))
+    return runs
+
+
+def _plain(explanation: Explanation) -> dict[str, Any]:
+    try:
+        json.dumps(dict(explanation.options), allow_nan=False)
+    except (TypeError, ValueError) as error:
+        raise WhyformerError(f"An option is no plain value, and an audit file keeps no others: {error}.") from error
+    return explanation.to_dict()

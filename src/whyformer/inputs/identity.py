@@ -1,0 +1,142 @@
+"""What an example was, in plain data: enough to tell it from any other, and to find it again.
+
+Texts are kept as they are; files, pictures, sounds and regions by their SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+
+from whyformer.errors import WhyformerError, with_article
+from whyformer.files import file_digest
+from whyformer.inputs.candidates import Candidates
+from whyformer.inputs.read import Regions, check_file, image_of, regions_of
+from whyformer.inputs.sound import Sound, sound_of
+
+Identity = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class FoundExample:
+    """An example that was found again, and in what it is not the one that was kept."""
+
+    example: Any
+    differences: tuple[str, ...]
+
+
+def identity(example: Any) -> dict[str, Any]:
+    """What the example is: its kind, its digest, and where it is or what it says."""
+    match example:
+        case bool() | int() | float() | None:
+            return {"kind": "value", "value": example}
+        case Path() | str() if os.path.isfile(example):  # a string that names a file is no text
+            return {"kind": "file", "path": str(example), "sha256": file_digest(Path(example))}
+        case str():
+            return {"kind": "text", "text": example, "sha256": hashlib.sha256(example.encode()).hexdigest()}
+        case Candidates(labels=labels, template=template):
+            return {"kind": "candidates", "labels": list(labels), "template": template}
+        case Mapping():
+            return {"kind": "object", "items": {str(name): identity(value) for name, value in example.items()}}
+        case tuple() | list():
+            return {"kind": type(example).__name__, "items": [identity(value) for value in example]}
+    for name, of in _BY_DIGEST.items():
+        if isinstance(example, of.types):
+            return {"kind": name, "sha256": of.digest(example)}
+    raise WhyformerError(f"{with_article(type(example).__name__).capitalize()} cannot be kept in an audit file.")
+
+
+def find_again(kept: Any, given: Sequence[Any] = ()) -> FoundExample:
+    """The example that was kept; `given` stand for what is no text in it, in order."""
+    stock = iter(given)
+    differences: list[str] = []
+    example = _find(kept, stock, differences)
+    surplus = len(list(stock))
+    if surplus:
+        raise WhyformerError(f"{surplus} of {len(given)} inputs stand for nothing: texts are in the audit file itself.")
+    return FoundExample(example, tuple(differences))
+
+
+def _find(kept: Any, stock: Iterator[Any], differences: list[str]) -> Any:
+    match kept:
+        case {"kind": "value", "value": value}:
+            return value
+        case {"kind": "text", "text": str(text), "sha256": str(digest)}:
+            now = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+            _compare("the text in the audit file", digest, now, differences)
+            return text
+        case {"kind": "candidates", "labels": list(labels), "template": str(template)}:
+            return Candidates(tuple(labels), template)
+        case {"kind": "object", "items": dict(items)}:
+            return {name: _find(value, stock, differences) for name, value in items.items()}
+        case {"kind": "tuple" | "list" as kind, "items": list(items)}:
+            values = [_find(value, stock, differences) for value in items]
+            return tuple(values) if kind == "tuple" else values
+        case {"kind": "file", "path": str(path), "sha256": str(digest)}:
+            return _find_file(Path(next(stock, path)), digest, differences)
+        case {"kind": str(kind), "sha256": str(digest)} if kind in _BY_DIGEST:
+            example = next(stock, None)
+            if example is None:
+                raise WhyformerError(
+                    f"The {kind} is in the audit file by its digest alone: give it by --input (inputs=[…])."
+                )
+            _compare(f"the {kind} given", digest, _BY_DIGEST[kind].digest(example), differences)
+            return example
+    raise WhyformerError(f"its input is {kept!r:.60}, which is no kind of example")
+
+
+def _find_file(path: Path, digest: str, differences: list[str]) -> Path:
+    if not path.exists():
+        raise WhyformerError(f"No file {str(path)!r}, which was explained: give it by --input (inputs=[…]).")
+    check_file(path)
+    _compare(f"the file {str(path)!r}", digest, file_digest(path), differences)
+    return path
+
+
+def _compare(what: str, kept: str, now: str, differences: list[str]) -> None:
+    if kept != now:
+        differences.append(f"{what} has SHA-256 {now[:12]}…, kept was {kept[:12]}…")
+
+
+@dataclass(frozen=True)
+class _ByDigest:
+    """Examples that are kept by their digest alone: their types, and the digest, also of a file of one."""
+
+    types: tuple[type, ...]
+    digest: Callable[[Any], str]
+
+
+def _array_digest(*arrays: Any) -> str:
+    digest = hashlib.sha256()
+    for array in map(np.ascontiguousarray, arrays):
+        digest.update(f"{array.dtype.name} {array.shape}\n".encode() + array.tobytes())
+    return digest.hexdigest()
+
+
+def _picture_digest(picture: Any) -> str:
+    return _array_digest(image_of(picture))
+
+
+def _sound_digest(sound: Any) -> str:
+    heard = sound if isinstance(sound, Sound) else sound_of(sound, None)
+    return _array_digest(heard.samples, [heard.rate])
+
+
+def _regions_digest(regions: Any) -> str:
+    found = regions_of(regions)
+    return _array_digest(found.image, found.boxes, found.features)
+
+
+_BY_DIGEST = {
+    "picture": _ByDigest((Image.Image,), _picture_digest),
+    "sound": _ByDigest((Sound,), _sound_digest),
+    "regions": _ByDigest((Regions,), _regions_digest),
+    "array": _ByDigest((np.ndarray,), _array_digest),
+}

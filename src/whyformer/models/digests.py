@@ -1,0 +1,60 @@
+"""Which weights a model has, in short: the SHA-256 of its files, or of what is in memory."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import torch
+from huggingface_hub.errors import HFValidationError
+from torch import nn
+
+from whyformer.files import file_digest
+from whyformer.models.structure import config_of
+from whyformer.models.zoo import bundled, bundled_folder
+
+WEIGHTS = ".safetensors"
+MEMORY = "memory"  # in the place of a file's name
+
+
+def weight_digests(model: nn.Module, place: str | None) -> dict[str, str]:
+    """SHA-256 by the name of each file of weights in the place a model was loaded from; without one, of its tensors."""
+    folder = None if place is None else weight_folder(place, revision_of(model))
+    files = sorted(folder.glob(f"*{WEIGHTS}")) if folder is not None else []
+    if not files:
+        return {MEMORY: module_digest(model)}
+    return {file.name: file_digest(file) for file in files}
+
+
+def revision_of(model: nn.Module) -> str | None:
+    """The commit of the Hugging Face Hub that a model was loaded from."""
+    revision: Any = getattr(config_of(model), "_commit_hash", None)
+    return revision if isinstance(revision, str) else None
+
+
+def weight_folder(place: str, revision: str | None = None) -> Path | None:
+    """Where the files of a bundled model, a folder or a Hugging Face id in the cache are."""
+    if place in bundled():
+        return bundled_folder(place)
+    folder = Path(os.path.expanduser(place))
+    if folder.is_dir():
+        return folder
+    try:
+        config = huggingface_hub.try_to_load_from_cache(place, "config.json", revision=revision)
+    except HFValidationError:  # no id: `timm:` and a name of its own
+        return None
+    return Path(config).parent if isinstance(config, str) else None
+
+
+def module_digest(model: nn.Module) -> str:
+    """SHA-256 of the names, types, shapes and values of a model's tensors, one after the other."""
+    digest = hashlib.sha256()
+    tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
+    for name, tensor in tensors.items():
+        plain = tensor.detach().cpu().contiguous()
+        digest.update(f"{name}\0{plain.dtype}\0{tuple(plain.shape)}".encode())
+        digest.update(plain.flatten().view(torch.uint8).numpy().data)
+    return digest.hexdigest()

@@ -1,0 +1,116 @@
+"""Models that segment or detect by queries: what these read of a picture, and what that is made of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import zip_longest
+
+import torch
+from torch import Tensor, nn
+
+from whyformer.axes import KEY, QUERY, Inputs
+from whyformer.models.joined import NO_TOKEN, Leaving, MapTokens, Operation, Place, Transfer, mean_of
+from whyformer.models.structure import main_input
+from whyformer.models.windows import IMAGE, flat_windows, shifted_windows
+
+QUERIES, FEATURES = "queries", "features"
+_BACKBONE, _ENCODER = "pixel_level_module.encoder", "pixel_level_module.decoder"
+_CROSS = ("cross_attn", "encoder_attn")
+
+
+def masked_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """MaskFormer's and Mask2Former's: queries read feature maps, of several sizes in turn where an encoder mixes them.
+
+    A backbone of windows is followed down to its patches; of another one the feature maps are the picture. What a mask
+    takes from its pixels' own features, which convolutions make, is not followed.
+    """
+    backbone, encoder, decoder = (
+        [one for one in operations if _BACKBONE in one.path],
+        [one for one in operations if _ENCODER in one.path],
+        [one for one in operations if _BACKBONE not in one.path and _ENCODER not in one.path],
+    )
+    _, pixels = main_input(inputs)
+    crossings = [one.shape[KEY] for one in decoder if _reads_features(one)]
+    sizes = crossings[:3] if encoder else crossings[:1]  # coarsest first, as they follow each other
+    features = FEATURES if backbone else IMAGE
+    yield from _levels(list(shifted_windows(model, inputs, backbone)), sizes, pixels)
+    for block, _ in enumerate(encoder):
+        yield Place(block, features, features)
+    block, crossed = -1, 0
+    for operation in decoder:
+        block += operation.path.partition(".layers.")[2].split(".")[0] != str(block)
+        if not _reads_features(operation):
+            yield Place(block, QUERIES, QUERIES)
+            continue
+        tokens = _tokens_of(crossed % len(sizes), sizes, operation.shape[QUERY], pixels) if len(sizes) > 1 else None
+        yield Place(block, QUERIES, features, tokens=tokens)
+        crossed += 1
+
+
+def _reads_features(operation: Operation) -> bool:
+    return any(part in operation.path for part in _CROSS)
+
+
+def _tokens_of(level: int, sizes: Sequence[int], queries: int, pixels: Tensor) -> MapTokens:
+    """All queries, and the tokens of one of the feature maps."""
+    batch, whole = len(pixels), sum(sizes)
+    example = torch.arange(batch, device=pixels.device)[:, None]
+    own = torch.arange(queries, device=pixels.device) + example * queries
+    keys = sum(sizes[:level]) + torch.arange(sizes[level], device=pixels.device) + example * whole
+    return MapTokens(own, keys, (queries, whole), batch)
+
+
+def _levels(stages: list[Place | Transfer], sizes: Sequence[int], pixels: Tensor) -> Iterator[Place | Transfer]:
+    """The windows of a backbone, and after each stage that a feature map is made of what makes it: token by token."""
+    streams = dict.fromkeys(place.query_stream for place in stages if isinstance(place, Place))
+    levels = dict(zip(reversed(list(streams)), enumerate(sizes), strict=False))
+    for place, following in zip_longest(stages, stages[1:]):
+        yield place
+        is_last = isinstance(place, Place) and not isinstance(following, Place)
+        if is_last and isinstance(place, Place) and place.query_stream in levels:
+            level, size = levels[place.query_stream]
+            own = torch.arange(size, device=pixels.device).expand(len(pixels), -1)
+            leaving: Leaving = "all" if level == len(sizes) - 1 else "carried"
+            lengths, positions = (sum(sizes), size), sum(sizes[:level]) + own
+            yield mean_of(FEATURES, place.query_stream, own[..., None], lengths, positions=positions, leaving=leaving)
+
+
+def prompted_masks(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """SAM's: an encoder of patches; then the tokens of a prompt and of its masks, and the patches, read each other."""
+    encoder = [one for one in operations if one.path.startswith("vision_encoder.")]
+    yield from flat_windows(model, inputs, encoder)
+    layers: dict[str, int] = {}
+    for operation in operations[len(encoder) :]:
+        layer, _, attention = operation.path.removesuffix(".out_proj").rpartition(".")
+        block = layers.setdefault(layer, len(layers))
+        if attention == "cross_attn_image_to_token":
+            yield Place(len(encoder) + block, IMAGE, QUERIES)
+        else:
+            yield Place(block, QUERIES, QUERIES if attention == "self_attn" else IMAGE)
+
+
+def gated_detector(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """D-FINE's: queries read feature maps that convolutions have mixed, by gates instead of output projections."""
+    block = 0
+    for number, operation in enumerate(operations):
+        if "encoder" in operation.path:
+            yield Place(number, FEATURES, FEATURES)
+        elif operation.path:
+            yield Place(block, QUERIES, QUERIES)
+        else:
+            yield Place(block, QUERIES, IMAGE)
+            block += 1
+
+
+def late_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """EoMT's: an encoder of patches, which queries join before its last blocks, ahead of them all."""
+    _, pixels = main_input(inputs)
+    stream, count = IMAGE, operations[0].shape[QUERY]
+    for block, operation in enumerate(operations):
+        added = operation.shape[QUERY] - count
+        if added:
+            stream, own = f"{IMAGE} with {QUERIES}", torch.arange(count, device=pixels.device)
+            parts = torch.cat([torch.full((added,), NO_TOKEN, device=pixels.device), own])
+            yield mean_of(stream, IMAGE, parts[None, :, None].expand(len(pixels), -1, -1), (added + count, count))
+            count += added
+        yield Place(block, stream, stream)
