@@ -249,8 +249,8 @@ def about_pictures() -> Inputs:
     return {"input_ids": word_pieces(mask, 3), "attention_mask": mask, **pixels}
 
 
-def blip(head: str = "ForImageTextRetrieval") -> nn.Module:
-    text = SMALL | {"encoder_hidden_size": 24, "bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 2}
+def blip(head: str = "ForImageTextRetrieval", **extra: Any) -> nn.Module:
+    text = SMALL | {"encoder_hidden_size": 24, "bos_token_id": 1, "eos_token_id": 2, "sep_token_id": 2} | extra
     image = TOWER | {"image_size": 32, "patch_size": 8}
     sizes = {"projection_dim": 8, "image_text_hidden_size": 8}
     return built(f"Blip{head}", "BlipConfig", text_config=text, vision_config=image, **sizes)

@@ -23,6 +23,7 @@ from whyformer.inputs.hearing import sound_layout
 from whyformer.inputs.read import Regions
 from whyformer.inputs.sound import Sound
 from whyformer.methods.registry import METHODS
+from whyformer.models.answering import run_model
 from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import config_of, labels_of, layers_of, main_input, patch_grid, prefix_length
@@ -72,7 +73,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
     inputs = model_inputs(loaded_model, [one])
     probe = trace(model, inputs, target, reads=Reads(maps="last"))
     with torch.no_grad():
-        plain = _answer(model(**inputs))
+        plain = _answer(run_model(model, **inputs))
     recorder = Recorder(1)
     recorded = _answer(recorder.run(model, **inputs))
     content = _content(one, probe)

@@ -34,6 +34,7 @@ from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.methods.registry import check_options
+from whyformer.models.answering import keeps_its_answer
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of
 from whyformer.propagation.mode import Backward
@@ -335,8 +336,10 @@ def _batches(
     device = device_of(loaded_model.model).type
     lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
     is_text = not any(one.picture or one.regions or one.hearing for one in encoded)
-    if any(one.hearing for one in encoded):  # of equal length: some models hear the padding of a shorter one
-        lengths = [len(one.hearing.sound.samples) if one.hearing else 0 for one in encoded]
+    # Of equal length, where padding is read: some models hear that of a shorter sound, BLIP answers that of a question.
+    if any(one.hearing for one in encoded) or keeps_its_answer(loaded_model.model):
+        sounds = [len(one.hearing.sound.samples) for one in encoded if one.hearing]
+        lengths = sounds or lengths
         most = batch_size or (PICTURES if device == "cpu" else BATCH_SIZE.get(device, PICTURES))
         return like_lengths(lengths, lambda _: most, padding=0)
     if batch_size is None and device == "cpu":

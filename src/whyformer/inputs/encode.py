@@ -85,9 +85,9 @@ def _encode_one(
         raise WhyformerError(f"{loaded_model.name} sees no pictures: give it a text.")
     elif loaded_model.task.sees_pictures and loaded_model.tokenizer is not None:
         picture, text = two_of(example, "a picture and a text: ('street.jpg', 'a red bus')")
-        yield EncodedExample(
-            number, picture_of(picture, loaded_model), chunk=whole_text(text, loaded_model, truncate=truncate)
-        )
+        chunk = whole_text(text, loaded_model, truncate=truncate)
+        written = written_of([], loaded_model) if loaded_model.task.has_decoder else None
+        yield EncodedExample(number, picture_of(picture, loaded_model), chunk=chunk, written=written)
     elif loaded_model.task.sees_pictures:
         yield EncodedExample(number, picture_of(example, loaded_model))
     elif loaded_model.task.has_decoder:
@@ -185,7 +185,8 @@ def written_of(ids: list[int], loaded_model: LoadedModel, beginning: Sequence[in
 
 def decoder_beginning(loaded_model: LoadedModel) -> list[int]:
     """The tokens that a decoder starts from and does not choose: its start and, for some, a language."""
-    settings = [getattr(loaded_model.model, "generation_config", None), loaded_model.model.config]
+    model = loaded_model.model
+    settings = [getattr(model, "generation_config", None), model.config, model]
     start, forced = (
         next((value for part in settings if (value := getattr(part, name, None)) is not None), None)
         for name in ("decoder_start_token_id", "forced_bos_token_id")

@@ -142,6 +142,19 @@ FAMILIES: dict[str, Family] = {
         others=(Stream("image"),),
         attention=(("crossattention", "text", "image"), ("text_encoder", "text", "text"), _TOWERS[0]),
     ),
+    "BlipForQuestionAnswering": Family(
+        "target",
+        scaled="text_decoder.bert.embeddings",
+        mask="decoder_attention_mask",
+        others=(Stream("text", scaled="text_encoder.embeddings", mask="attention_mask"), Stream("image")),
+        attention=(
+            ("text_decoder.*.crossattention", "target", "text"),
+            ("text_decoder", "target", "target"),
+            ("crossattention", "text", "image"),
+            ("text_encoder", "text", "text"),
+            _TOWERS[0],
+        ),
+    ),
     "clip": _CLIP,
     "metaclip_2": _CLIP,
     "chinese_clip": _clip_with("text_model.embeddings"),
@@ -266,6 +279,7 @@ def family_of(model: nn.Module, inputs: Inputs) -> Family:
     several streams, or of streams cut up, leave that to the gradient, and are for every model that has all of them.
     """
     kind = getattr(getattr(model, "config", None), "model_type", "")
+    kind = type(model).__name__ if type(model).__name__ in FAMILIES else kind  # a class may have a row of its own
     row = FAMILIES.get(kind)
     is_stock = type(model).__module__.startswith("transformers.") and type(model).__name__.endswith(_STOCK_HEADS)
     is_one_stream = row is not None and row.is_one_stack and not row.others

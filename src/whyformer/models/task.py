@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
+from whyformer.models.answering import keeps_its_answer
 from whyformer.models.families import FAMILIES
 from whyformer.models.modalities import REGION_INPUTS
 from whyformer.models.structure import config_of, unwrapped
@@ -193,7 +194,8 @@ def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any, feature_e
     can_generate = getattr(model, "can_generate", None)
     writes = bool(can_generate is not None and can_generate())
     answer: Answer = "next token" if writes else _answer(model, sees)
-    has_decoder = writes and bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    is_apart = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    has_decoder = writes and (is_apart or keeps_its_answer(model))
     row = FAMILIES.get(getattr(getattr(model, "config", None), "model_type", ""))
     in_text = writes and sees == "picture" and row is not None and row.sight is not None
     hears = feature_extractor is not None
