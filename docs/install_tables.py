@@ -26,7 +26,9 @@ def _verdict(row: dict[str, Any]) -> str:
 
 
 def newcomer(file: Path) -> str:
-    """The two ways in, command by command."""
+    """The two ways in, command by command, as far as they were measured."""
+    if not file.is_file():
+        return "Not measured yet."
     rows = []
     for name, way in json.loads(file.read_text())["ways"].items():
         for step in way["steps"]:
