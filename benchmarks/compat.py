@@ -1,4 +1,4 @@
-"""The wheel installed into fresh environments, by its own requirements alone: on which versions does it compute the same?
+"""The wheel in fresh environments, by its own requirements alone: on which versions does it compute the same?
 
     python benchmarks/compat.py --folder ENVIRONMENTS [--wheel WHEEL] [--pair 3.11,2.6.0,4.56.0 …]
 

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import architecture_tables
+import install_tables
 import leaderboard
 import yaml
 from cards import CARDS, card_rows, metrics
@@ -633,6 +634,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "third-party": third_party,
     "architectures": lambda: architecture_tables.summary(RESULTS / "architectures.json"),
     "architecture-grid": lambda: architecture_tables.grid(RESULTS / "architectures.json"),
+    "compat": lambda: install_tables.compat(RESULTS / "compat.json"),
+    "newcomer": lambda: install_tables.newcomer(RESULTS / "newcomer.json"),
     "bundled": bundled,
     "one-sense": one_sense,
     "scenes-speed": scenes_speed,

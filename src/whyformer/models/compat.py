@@ -33,3 +33,9 @@ def misfit(report: Mapping[str, Any]) -> tuple[str, str] | None:
 def pil_processor(name: str) -> Any:
     """The image processor of this name that works without torchvision: 5 calls it by a name of its own."""
     return getattr(transformers, f"{name}ImageProcessor" if IS_FOUR else f"{name}ImageProcessorPil")
+
+
+def has_part(processor: Any, name: str) -> bool:
+    """Whether a processor is made of several and this is one of them; 4 warns where others are asked for."""
+    parts = getattr(processor, "attributes", None) if IS_FOUR else None
+    return hasattr(processor, name) if parts is None else name in parts

@@ -21,7 +21,7 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 from torch import nn
 
 from whyformer.errors import WhyformerError, nearest, with_article
-from whyformer.models.compat import misfit, weight_names
+from whyformer.models.compat import has_part, misfit, weight_names
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
 from whyformer.models.processors import check_processor, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
@@ -62,7 +62,8 @@ class LoadedModel:
     @property
     def feature_extractor(self) -> Any:
         """What makes sounds into what the model hears; None for a model that hears none."""
-        part = getattr(self.processor, "feature_extractor", self.processor)
+        is_part = has_part(self.processor, "feature_extractor")
+        part = self.processor.feature_extractor if is_part else self.processor
         return part if hasattr(part, "sampling_rate") else None
 
     @property
