@@ -11,7 +11,7 @@ from whyformer.axes import StreamScores, TokenMask, TokenScores
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.beyond_intuition import product_of, token_perception
 from whyformer.methods.registry import method
-from whyformer.models.families import NOTHING
+from whyformer.models.family import NOTHING
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.feedback import gradient_feedback
 from whyformer.tracing.flow import records_of
