@@ -117,12 +117,12 @@ def downloads(page, folder):
     return files
 
 
-def code(page):
-    """The Python and the command of the tab that is open, as text without spaces."""
+def expect_code(page, python, command):
+    """Open the code of the tab that is open: its Python has the one, its command line the other."""
     button(page, "Code ▼").click()
     blocks = shown(page, ".code .cm-content")
-    expect(blocks).to_have_count(2)
-    return ["".join(blocks.nth(number).inner_text().split()) for number in (0, 1)]
+    expect(blocks.nth(0)).to_contain_text(python)
+    expect(blocks.nth(1)).to_contain_text(command)
 
 
 def test_a_picture_answers_by_itself_and_each_patch_can_be_read(opened):
@@ -147,20 +147,21 @@ def test_a_picture_answers_by_itself_and_each_patch_can_be_read(opened):
 
 def test_a_picture_is_sent_its_label_chosen_and_the_result_taken_away(opened, tmp_path):
     with opened() as page:
+        expect(button(page, "↓ JSON")).to_be_enabled()
+        button(page, "Cat rather than dog").click()
+        expect(shown(page, ".result h2")).to_have_text("cat rather than dog")
+        expect(button(page, "↓ JSON")).to_be_enabled()
         button(page, "Clear").or_(page.get_by_label("Clear")).first.click()
         page.locator("input[type=file]").first.set_input_files(CAT)
         expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat \("))
+        expect(button(page, "↓ JSON")).to_be_enabled()
         label = page.get_by_label("Why this label").locator("visible=true")
         label.click()
         page.get_by_role("option", name=re.compile("^dog")).click()
         expect(shown(page, ".result h2")).to_have_text(re.compile(r"dog \("))
         explanation = Explanation.load(downloads(page, tmp_path)["json"])
         assert explanation.target == "dog"
-        python, command = code(page)
-        assert python.startswith(
-            "importwhyformerexplanation=whyformer.explain('cat.jpg',model='mini-vit',target='dog')"
-        )
-        assert command == "whyformerexplaincat.jpg--modelmini-vit--targetdog--outexplanation.html"
+        expect_code(page, "model='mini-vit', target='dog')", "whyformer explain cat.jpg --model mini-vit --target dog")
 
 
 def test_a_file_that_is_no_picture_gets_one_line(opened, tmp_path):
