@@ -8,7 +8,10 @@ from typing import Any
 from torch import nn
 
 from tiny_architectures import DECODER, ENCODER, ENDS, EXPERTS, WINDOWED, decoder, encoder
+from tiny_arranged import eomt, levit, mobilevit, timesformer
+from tiny_detectors import d_fine, rt_detr
 from tiny_models import IMAGE, TOWER, TRANSLATOR, built, detector, towers
+from tiny_segmenters import mask2former, maskformer, segment_anything
 
 Build = Callable[[], nn.Module]
 
@@ -201,27 +204,8 @@ IMAGE_ENCODERS: dict[str, Build] = {
         "CLIPForImageClassification", "CLIPConfig", vision_config=TOWER | {"image_size": 32, "patch_size": 8}, **CLASSES
     ),
     "data2vec of pictures": lambda: built("Data2VecVisionForImageClassification", "Data2VecVisionConfig", **IMAGE),
-    "LeViT": lambda: built(
-        "LevitForImageClassification",
-        "LevitConfig",
-        image_size=32,
-        hidden_sizes=[16, 24, 32],
-        num_attention_heads=[2, 2, 2],
-        depths=[1, 1, 1],
-        key_dim=[8, 8, 8],
-        mlp_ratio=[2, 2, 2],
-        attention_ratio=[2, 2, 2],
-        **CLASSES,
-    ),
-    "MobileViT": lambda: built(
-        "MobileViTForImageClassification",
-        "MobileViTConfig",
-        hidden_sizes=[16, 20, 24],
-        neck_hidden_sizes=[8, 8, 12, 12, 12, 12, 16],
-        num_attention_heads=2,
-        image_size=64,
-        **CLASSES,
-    ),
+    "LeViT": levit,
+    "MobileViT": mobilevit,
     "CvT": lambda: built(
         "CvtForImageClassification",
         "CvtConfig",
@@ -266,13 +250,26 @@ VIDEO: dict[str, Build] = {
         "VideoMAEForVideoClassification", "VideoMAEConfig", **IMAGE, num_frames=4, tubelet_size=2
     ),
     "ViViT": lambda: built("VivitForVideoClassification", "VivitConfig", **IMAGE, num_frames=4, tubelet_size=[2, 8, 8]),
-    "TimeSformer": lambda: built("TimesformerForVideoClassification", "TimesformerConfig", **IMAGE, num_frames=4),
+    "TimeSformer": timesformer,
 }
 
-LARGE = {"MobileViT", "CvT", "PoolFormer", "ConvNeXt", "SwiftFormer"}  # which halve a picture five times
+LARGE = {"LeViT", "MobileViT", "CvT", "PoolFormer", "ConvNeXt", "SwiftFormer"}  # which halve a picture five times
 
 DETECTORS: dict[str, Build] = {
     "Table Transformer": lambda: detector("TableTransformer"),
+    "DAB-DETR": lambda: detector("DabDetr", hidden_size=32),
+    "RT-DETR": rt_detr,
+    "RT-DETR v2": lambda: rt_detr("RTDetrV2"),
+    "D-FINE": d_fine,
+}
+
+SEGMENTERS: dict[str, Build] = {
+    "MaskFormer": lambda: maskformer("swin"),
+    "MaskFormer on convolutions": lambda: maskformer("resnet"),
+    "Mask2Former": lambda: mask2former("swin"),
+    "Mask2Former on convolutions": lambda: mask2former("resnet"),
+    "EoMT": eomt,
+    "SAM": segment_anything,
 }
 
 TOWERS: dict[str, Build] = {

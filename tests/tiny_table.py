@@ -29,7 +29,7 @@ from tiny_sounds import WAVE_FAMILIES, ast
 from tiny_vlms import TINY_VLMS
 from tiny_windows import WINDOWED
 from whyformer.axes import Inputs
-from whyformer.targets.scores import Target
+from whyformer.targets.scores import Pixel, Target
 
 # Which inputs a mask is about. A detector's pixels are not here: its convolutions see the padding.
 CUT_BY = {
@@ -156,11 +156,24 @@ def _more() -> dict[str, Architecture]:
         name: Architecture("compares pictures and texts", build, lambda _: _captions(), "predicted")
         for name, build in more.TOWERS.items()
     }
-    return texts | decoders | translators | pictures | videos | detectors | towers
+    segmenters = {
+        name: Architecture(
+            "segments pictures",
+            build,
+            {"SAM": _prompted, "EoMT": _pictures}.get(name, _large_pictures),
+            Pixel(0.5, 0.5),
+        )
+        for name, build in more.SEGMENTERS.items()
+    }
+    return texts | decoders | translators | pictures | videos | detectors | segmenters | towers
 
 
 def _large_pictures(model: nn.Module) -> Inputs:
     return {"pixel_values": noise(2, 3, 64, 64)}
+
+
+def _prompted(model: nn.Module) -> Inputs:
+    return _large_pictures(model) | {"input_points": torch.tensor([[[[20.0, 40.0]]], [[[50.0, 9.0]]]])}
 
 
 def _videos(model: nn.Module) -> Inputs:

@@ -83,6 +83,14 @@ def test_patches_read_their_own_place_in_time_and_then_their_frame():
     expect(model, inputs, 1, torch.cat([first[None] - 1, patches.flatten()]))
 
 
+def test_the_pixels_of_a_video_have_a_score_each_in_every_frame():
+    model, pixels = model_of(timesformer), noise(1, 4, 3, 32, 32).double().requires_grad_()
+    (gradient,) = torch.autograd.grad(model(pixel_values=pixels).logits[0, 1], pixels)
+    expected = (gradient * pixels).sum(dim=2).flatten(1).detach()
+    scores = attribute(model, {"pixel_values": pixels.detach()}, 1, "input_x_gradient")
+    torch.testing.assert_close(scores["pixels"], expected)
+
+
 def test_frames_that_are_looked_at_one_by_one_are_refused():
     model = timesformer()
     model.config.attention_type = "space_only"

@@ -7,7 +7,7 @@ import re
 import pytest
 import torch
 
-from tiny_models import LANGUAGE, SMALL, built, image_inputs, text_inputs
+from tiny_models import LANGUAGE, SMALL, built, text_inputs
 from tiny_more import DECODERS, IMAGE_ENCODERS, TEXT_ENCODERS
 from tiny_table import ARCHITECTURES
 from whyformer import UnsupportedModel, attribute
@@ -50,7 +50,7 @@ def test_embeddings_that_are_scaled_in_place_have_a_gradient():
 
 def test_one_picture_through_batch_norm_has_the_gradient_of_its_score():
     model = IMAGE_ENCODERS["LeViT"]().double()
-    pixels = image_inputs(1)["pixel_values"].double()
+    pixels = inputs_of("LeViT", model)["pixel_values"][:1].double()
     scores = attribute(model, {"pixel_values": pixels}, 1, "input_x_gradient")["pixels"]
     with torch.no_grad():
         above, below = (model(pixel_values=pixels * factor).logits[0, 1] for factor in (1 + 1e-4, 1 - 1e-4))

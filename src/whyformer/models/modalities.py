@@ -28,7 +28,7 @@ _SAMPLES = Modality("samples", "attention_mask", channels=None)
 _SPECTROGRAM = Modality("spectrogram", channels=None)
 
 MODALITIES: dict[str, Modality] = {
-    "pixel_values": Modality("pixels", "pixel_mask", channels=1),
+    "pixel_values": Modality("pixels", "pixel_mask", channels=-3),
     "input_ids": _WORDS,
     "inputs_embeds": _WORDS,
     "input_features": Modality("frames", channels=1),
@@ -52,7 +52,7 @@ INPUT_STREAMS = frozenset(_CHANNELS)
 
 
 def channel_axis(stream: str) -> int | None:
-    """The axis of an input's channels: the second of pixels and frames, the last of embeddings, none of samples."""
+    """The axis of an input's channels: before rows and columns of pixels, the second of frames, none of samples."""
     return _CHANNELS.get(stream, -1)
 
 
@@ -60,6 +60,6 @@ def input_stream(name: str, values: Tensor, tokens: str) -> str:
     """What scores of an input itself are called: pixels, parts of a sound, or `tokens`, the stream it is already."""
     if name == "input_values":
         return (_SAMPLES if values.dim() == 2 else _SPECTROGRAM).stream
-    if values.dim() == 4:
+    if values.dim() in (4, 5):  # pictures, or the frames of videos
         return "pixels"
     return MODALITIES[name].stream if name in MODALITIES and MODALITIES[name].channels == 1 else tokens
