@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 
 import torch
 
@@ -33,7 +34,7 @@ def explanation_costs(
     targeted = shard.questions.targeted(shard.logits.argmax(dim=1))
     costs = {}
     for choice in methods:
-        seconds = _seconds(lambda label=choice.label: compute_maps(shard, worker.loaded_model, targeted, label))
+        seconds = _seconds(partial(compute_maps, shard, worker.loaded_model, targeted, choice.label))
         costs[choice.label] = (seconds / forward, seconds / len(samples))
     return costs
 

@@ -190,7 +190,8 @@ def compete(
     planned = looks(plan.count)
     correction = Correction(len(known.alive), len(planned), plan.suite.seed)
     controls = [one for one in plan.suite.methods if one.name in CONTROLS]
-    done, seconds_each, costs, console = 0, 0.0, {}, Console(stderr=True, quiet=not progress)
+    costs: dict[str, tuple[float, float]] = {}
+    done, seconds_each, console = 0, 0.0, Console(stderr=True, quiet=not progress)
     for number, shard in enumerate(plan.shards):
         methods = (*known.alive, *controls)
         piece_start = time.perf_counter()
