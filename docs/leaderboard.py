@@ -89,7 +89,10 @@ def entries(found: Mapping[str, Mapping[str, Any]]) -> Iterator[Entry]:
 
 
 def scores(cells: Sequence[Entry], costs: Mapping[str, float]) -> list[Score]:
-    """A line for each method, those first that are best or not told from it in the largest share of their cells."""
+    """A line for each method, those first that are best or not told from it in the largest share of their cells.
+
+    What is in few cells, as variants are, comes after what is in many.
+    """
     by_method: dict[str, list[Entry]] = {}
     for entry in cells:
         if entry.standing != "control":
@@ -100,7 +103,10 @@ def scores(cells: Sequence[Entry], costs: Mapping[str, float]) -> list[Score]:
         counts = [standings.count(name) for name in ("best", "tie", "behind")]
         mean_rank = sum(entry.rank or 0 for entry in own) / len(own)
         found.append(Score(method, *counts, mean_rank, costs.get(COSTS.get(method, method))))
-    return sorted(found, key=lambda one: (-(one.best + one.ties) / one.cells, one.mean_rank, one.method))
+    many = max((one.cells for one in found), default=0) / 2
+    return sorted(
+        found, key=lambda one: (one.cells < many, -(one.best + one.ties) / one.cells, one.mean_rank, one.method)
+    )
 
 
 def costs_of(path: Path) -> dict[str, float]:

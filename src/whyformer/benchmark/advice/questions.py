@@ -22,7 +22,6 @@ CONTENDERS = (
     Choice("attention_gradient"),
     Choice("input_x_gradient"),
     Choice("input_x_gradient", {"backward": "libra"}),
-    Choice("integrated_gradients"),
     Choice("grad_cam"),
     Choice("rollout"),
 )

@@ -94,7 +94,7 @@ def recommend(
         model: A module or `LoadedModel`, a folder, a Hugging Face id, or the name of a bundled model.
         data: As `evaluate` takes it: a list of texts, pictures, or pairs of one with its label; rows; a data set; or a
             reader with its options, `("image_folder", {"folder": "photos"})`.
-        methods: Those that compete, names or `(name, options)`; if None, eleven of every kind.
+        methods: Those that compete, names or `(name, options)`; if None, ten of every kind.
         minutes: How long it may take, loading the model included; the samples that are begun are finished.
         processor: What makes examples into the inputs of a module, where it is not found beside it.
         labels: What the model calls the labels of the data, where they differ; of a dual encoder the text for each.
@@ -190,8 +190,8 @@ def compete(
     planned = looks(plan.count)
     correction = Correction(len(known.alive), len(planned), plan.suite.seed)
     controls = [one for one in plan.suite.methods if one.name in CONTROLS]
-    done, seconds_each, console = 0, 0.0, Console(stderr=True, quiet=not progress)
     costs: dict[str, tuple[float, float]] = {}
+    done, seconds_each, console = 0, 0.0, Console(stderr=True, quiet=not progress)
     for number, shard in enumerate(plan.shards):
         methods = (*known.alive, *controls)
         piece_start = time.perf_counter()

@@ -207,7 +207,12 @@ def _next(advice: Recommendation) -> str:
     if len(ties) > 1:
         text += f" Nor are {', '.join(one.label for one in ties[1:])}." if ties[0] is second else ""
     cheaper = min((one for one in ties if one.cost is not None), key=lambda one: one.cost or 0, default=None)
-    if cheaper is not None and advice.best.cost is not None and (cheaper.cost or 0) < 0.8 * advice.best.cost:
+    if (
+        advice.is_enough
+        and cheaper is not None
+        and advice.best.cost is not None
+        and (cheaper.cost or 0) < 0.8 * advice.best.cost
+    ):
         text += f" The cheapest of these is {cheaper.label}, {cheaper.cost:.1f} forward passes."
     return text
 
