@@ -1,6 +1,6 @@
 """Which methods work on which architectures of transformers: tiny random models in float64, every method.
 
-    python benchmarks/architectures.py [--out benchmarks/results/architectures.json] [--only NAME …]
+    python benchmarks/architectures.py [--out benchmarks/results/architectures.json] [--only NAME …] [--missing]
 
 For each architecture and method: scores are finite and the same every time, a batch is explained like its examples one
 by one, and the model is left as it was; or else the sentence that refuses it.
@@ -208,17 +208,21 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=RESULTS)
     parser.add_argument("--only", nargs="+", metavar="NAME", help="make these rows anew, and keep the others")
+    parser.add_argument("--missing", action="store_true", help="keep the cells that are there, and make the others")
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     transformers.logging.set_verbosity_error()
     warnings.simplefilter("ignore")
     versions = {"torch": torch.__version__, "transformers": transformers.__version__}
     names = arguments.only or list(ARCHITECTURES)
-    known = json.loads(arguments.out.read_text())["architectures"] if arguments.only and arguments.out.exists() else []
+    keeps = (arguments.only or arguments.missing) and arguments.out.exists()
+    known = json.loads(arguments.out.read_text())["architectures"] if keeps else []
     rows = {row["architecture"]: row for row in known}
     for number, name in enumerate(names, 1):
         start = time.perf_counter()
-        rows[name] = row_of(name)
+        cells = rows[name]["methods"] if arguments.missing and name in rows else {}
+        row = row_of(name, [column for column in COLUMNS if column not in cells])
+        rows[name] = row | {"methods": {column: (cells | row["methods"])[column] for column in COLUMNS}}
         lines = ",\n".join(json.dumps(rows[name], ensure_ascii=False) for name in ARCHITECTURES if name in rows)
         arguments.out.write_text(f'{{"versions": {json.dumps(versions)},\n"architectures": [\n{lines}\n]}}\n')
         print(f"[{number}/{len(names)}] {summary(rows[name])} ({time.perf_counter() - start:.1f} s)", flush=True)

@@ -4,6 +4,7 @@
     python benchmarks/choose.py RUN_DIR… --options   # options of each method: benchmarks/results/options.json
     python benchmarks/choose.py RUN_DIR --responses  # the method of responses: benchmarks/results/response_default.json
     python benchmarks/choose.py RUN_DIR --pictures   # of words about pictures: benchmarks/results/picture_default.json
+    python benchmarks/choose.py RUN_DIR… --candidates   # by candidates.toml: benchmarks/results/confirmation.json
 
 Only models whose attention nobody supervised have a say, each by two figures: the difference of the negative and
 positive area of probability under perturbation, and agreement with what people marked, mIoU or token F1. Every figure
@@ -20,6 +21,8 @@ the highest score is on the object that a word is read off, and the average prec
 
 An option serves better than its default where, on the first half, paired tests have it better by two figures at least
 (one of eight may be chance) and worse by none.
+
+With --candidates the rule is that of candidates.toml, by confirmation.py.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from confirmation import confirmation
 from publish import advantage, rounded, unfinished, write
 from whyformer.benchmark.figures import Half, Run, compare, interval_of, read_run, sample_values, value_of
 from whyformer.benchmark.protocols import Figure
@@ -190,13 +194,17 @@ def main() -> None:
     parser.add_argument("--options", action="store_true", help="of each method, instead of the method")
     parser.add_argument("--responses", action="store_true", help="the method that explains responses")
     parser.add_argument("--pictures", action="store_true", help="the method that explains words about pictures")
+    parser.add_argument("--candidates", action="store_true", help="by the rule that candidates.toml fixed beforehand")
     parser.add_argument("--out", type=Path, help="a .json file, if not that in benchmarks/results")
     parser.add_argument("--unfinished", action="store_true", help="also runs that are not finished, for trials")
     options = parser.parse_args()
     runs = [read_run(folder) for folder in options.runs]
     if not options.unfinished and any(unfinished(run) for run in runs):
         parser.error(", ".join(run.suite["model"] for run in runs if unfinished(run)) + ": the run is not finished.")
-    if options.options:
+    if options.candidates:
+        by_name = dict(zip((folder.name for folder in options.runs), runs, strict=True))
+        write(confirmation(by_name), options.out or RESULTS / "confirmation.json")
+    elif options.options:
         write(chosen_options(runs), options.out or RESULTS / "options.json")
     elif options.responses:
         write(

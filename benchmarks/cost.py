@@ -34,6 +34,9 @@ ROWS: list[tuple[str, str, dict[str, object], float | None, float | None]] = [
     ("transformer_attribution", "transformer_attribution", {}, 7, 11.8),
     ("bi_token, 8 steps", "bi_token", {}, 13, None),
     ("the same by libra, the default", "bi_token", {"backward": "libra"}, 13, None),
+    ("bi_token by libra, feedback by one gradient", "bi_token", {"backward": "libra", "feedback": "gradient"}, 3, None),
+    ("state_x_gradient by attn_lrp", "state_x_gradient", {"backward": "attn_lrp"}, 3, None),
+    ("evidence", "evidence", {}, 3, None),
     ("bi_token, 20 steps", "bi_token", {"steps": 20}, 25, 52.9),
     ("bi_head, 8 steps", "bi_head", {}, 15, None),
     ("bi_head, 20 steps", "bi_head", {"steps": 20}, 27, 56.6),
@@ -118,10 +121,10 @@ def main() -> None:
     arguments.out.parent.mkdir(parents=True, exist_ok=True)
     arguments.out.write_text(json.dumps(report, indent=1) + "\n")
     columns = "".join(f"{'batch ' + batch:>10}" for batch in results)
-    print(f"{'forwards':<22}{columns}{'at most':>10}{'authors':>10}")
+    print(f"{'forwards':<46}{columns}{'at most':>10}{'authors':>10}")
     for label, _, _, bound, authors in ROWS:
         cells = "".join(f"{result['ratios'][label]:>10.2f}" for result in results.values())
-        print(f"{label:<22}{cells}{bound or '':>10}{authors or '':>10}")
+        print(f"{label:<46}{cells}{bound or '':>10}{authors or '':>10}")
     print(f"an image among {arguments.many}, in the cost of one alone: {many}")
     print(f"Written to {arguments.out}.")
 

@@ -12,11 +12,18 @@ from evaluations import cell, columns_of
 from evaluations import lines as table
 
 from whyformer.benchmark.reporting.charts import CONTROLS
-from whyformer.methods.registry import METHODS, PICTURE_METHODS, SOURCE_METHODS, Method, SourceMethod
+from whyformer.methods.registry import (
+    ABLATION_METHODS,
+    METHODS,
+    PICTURE_METHODS,
+    SOURCE_METHODS,
+    Method,
+    SourceMethod,
+)
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
-EVERY_METHOD: dict[str, Method | SourceMethod] = {**METHODS, **PICTURE_METHODS, **SOURCE_METHODS}
+EVERY_METHOD: dict[str, Method | SourceMethod] = {**METHODS, **ABLATION_METHODS, **PICTURE_METHODS, **SOURCE_METHODS}
 # Figures beside those of the short table, which have no responses and no written words.
 FURTHER = {
     "mini-llm, sources of an answer": ("facts-llm", "AUPRC"),

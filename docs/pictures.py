@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 import whyformer
-from whyformer.methods.registry import METHODS, PICTURE_METHODS, SOURCE_METHODS
+from whyformer.methods.registry import ABLATION_METHODS, METHODS, PICTURE_METHODS, SOURCE_METHODS
 from whyformer.models.zoo import ZOO
 from whyformer.render import canvas
 from whyformer.render.colour import rgb, score_scale
@@ -38,6 +38,7 @@ DOCUMENTS = [
 ]
 SCENE = 3  # the seed of a plain scene with a plain question
 PANEL, GAP = 312, 28
+FORWARDS = 96
 
 
 def text_picture(part: Part, width: int, size: int) -> Image.Image:
@@ -133,6 +134,10 @@ def response() -> Image.Image:
     return explained_response(None).image()
 
 
+def response_picture() -> Image.Image:
+    return whyformer.explain_response((example(SCENE).image, "Describe the scene."), model="mini-vlm").image()
+
+
 def method_picture(name: str) -> Image.Image:
     """What a method shows on a photograph and in a review; in a prompt or a scene where it is for nothing else."""
     if name in SOURCE_METHODS:
@@ -142,7 +147,9 @@ def method_picture(name: str) -> Image.Image:
         scene = example(SCENE)
         word = whyformer.explain((scene.image, scene.question), "mini-vlm", scene.answer, name)
         return canvas.on_sheet(overlay(word.parts["image"], longest_side=260), width=740, margin=8)
-    photograph = overlay(whyformer.explain(CAT, vit(), method=name).parts["image"], longest_side=300)
+    # Methods that ask the model again are given a budget with which pictures are made in seconds.
+    budget = {"forwards": FORWARDS} if name in ABLATION_METHODS and name != "occlusion" else {}
+    photograph = overlay(whyformer.explain(CAT, vit(), method=name, **budget).parts["image"], longest_side=300)
     review = text_picture(whyformer.explain(REVIEW, bert(), method=name).parts["text"], 400, 22)
     return canvas.on_sheet(canvas.side_by_side([photograph, review], gap=32), width=740, margin=8)
 
@@ -161,7 +168,11 @@ MADE: dict[str, Callable[[], Image.Image]] = {
     "strip": strip,
     "cat": cat,
     "response": response,
-    **{f"method-{name}": partial(method_picture, name) for name in METHODS | PICTURE_METHODS | SOURCE_METHODS},
+    "response_picture": response_picture,
+    **{
+        f"method-{name}": partial(method_picture, name)
+        for name in METHODS | ABLATION_METHODS | PICTURE_METHODS | SOURCE_METHODS
+    },
 }
 
 

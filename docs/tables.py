@@ -92,6 +92,28 @@ def cost() -> str:
     return table(["forwards, CPU", *(f"batch {batch}" for batch in batches), "the papers' code, batch 1"], rows)
 
 
+def vlm_cost() -> str:
+    """What a model that writes about pictures costs to explain, beside its decoder alone."""
+    report = result("vlm_cost")
+    rows = [
+        [label, *(f"{row[name]:.2f}" for name in ("decoder", "whole", "times"))]
+        for label, row in report["figures"].items()
+    ]
+    return table(["forwards of the same model, CPU", "decoder alone", "with its pictures", "times"], rows)
+
+
+def vlm_cost_bound() -> str:
+    """Which methods cost more on a whole model than they may."""
+    report = result("vlm_cost")
+    over = [f"`{label}`" for label, row in report["figures"].items() if row["times"] > report["bound"]]
+    others = max(row["times"] for row in report["figures"].values() if row["times"] <= report["bound"])
+    exception = f", except {', '.join(over)}" if over else ""
+    return (
+        f"At most {report['bound']} times the decoder's own figure was asked for. All methods are within "
+        f"{others:.2f} times{exception}."
+    )
+
+
 def responses() -> str:
     """What a response costs to explain, in forward + backward passes."""
     report = result("responses")
@@ -556,7 +578,12 @@ API = {
 def api(*folders: str) -> str:
     """The public names of these folders, which the site replaces by their docstrings."""
     homes = {name: whyformer._HOMES[name].partition(".")[0] for name in whyformer.__all__}
-    return "\n\n".join(f"::: whyformer.{name}" for name in sorted(homes, key=str.lower) if homes[name] in folders)
+    return "\n\n".join(f"::: whyformer.{name}" for name in sorted(homes, key=_place_of) if homes[name] in folders)
+
+
+def _place_of(name: str) -> tuple[bool, bool, str]:
+    """Functions before classes, and those that explain before the others."""
+    return name[0].isupper(), not name.startswith("explain"), name
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
@@ -565,6 +592,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "rule-texts": rule_texts,
     "in-short": in_short,
     "cost": cost,
+    "vlm-cost": vlm_cost,
+    "vlm-cost-bound": vlm_cost_bound,
     "responses": responses,
     "peers": peers,
     "gpu": gpu,

@@ -14,6 +14,7 @@ from hypothesis import settings
 from PIL import Image
 from safetensors.torch import load_file, save_file
 
+import transformers4  # noqa: F401  # before any test asks for a name of transformers 5
 from tiny_models import IMAGE, TEXT, built
 from whyformer.models.loading import LoadedModel, load, quiet
 

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
+from PIL import Image
 
+from whyformer.inputs.layouts import Patches
 from whyformer.inputs.prompt import Document, Prompt
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
 from whyformer.inputs.tokens import Token
 from whyformer.results.response import Response
-from whyformer.results.response_parts import ResponseToken, Sinks
+from whyformer.results.response_parts import PartScores, ResponseToken, Sinks, part_sources
 
 DOCUMENTS = {
     "almanac": "Oslo is cold. It is big.",
@@ -62,3 +64,16 @@ def made_response(
         notes=("A note.",),
     )
     return replace(made, **changes)
+
+
+HEAT = [[0.0, 4.0, 1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 0.0, 0.0, 2.0]]  # of 2 rows and 3 columns of patches
+
+
+def made_pictured(**changes):
+    """The same response to a picture and the documents; a strip at its left and right is cut off."""
+    noise = np.random.default_rng(5).integers(0, 255, (40, 80, 3), dtype=np.uint8)
+    layout = Patches(Image.fromarray(noise), 2, 3, (10.0, 0.0, 70.0, 40.0))
+    parts = {"image": PartScores(layout, np.array(HEAT, dtype=np.float32))}
+    response = made_response(**changes)
+    scores = np.concatenate([np.sum(HEAT, axis=1, keepdims=True), response.scores], axis=1).astype(np.float32)
+    return replace(response, parts=parts, sources=(*part_sources(parts), *response.sources), scores=scores)

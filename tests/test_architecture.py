@@ -24,7 +24,7 @@ LAYERS = [
     {"data"},
     {"plugins"},
     {"benchmark"},
-    {"cli"},
+    {"cli", "app"},
     {"__init__", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

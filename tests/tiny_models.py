@@ -118,6 +118,8 @@ TEXT_FAMILIES: dict[str, Callable[[], nn.Module]] = {
     "mpnet (by structure)": text_model("MPNetForSequenceClassification", "MPNetConfig"),
 }
 FAMILIES = IMAGE_FAMILIES | TEXT_FAMILIES
+# Methods of models that are one stream of tokens; of others they refuse to speak.
+OF_ONE_STREAM = {"full_grad"}
 
 
 def image_inputs(batch: int = 2) -> Inputs:

@@ -25,8 +25,9 @@ if TYPE_CHECKING:
     from whyformer.inputs.candidates import Candidates
     from whyformer.inputs.read import Regions
     from whyformer.inputs.sound import Sound
-    from whyformer.methods.registry import METHODS, SOURCE_METHODS, Method, method
-    from whyformer.models.families import FAMILIES, Family, Stream
+    from whyformer.methods.registry import ABLATION_METHODS, METHODS, SOURCE_METHODS, Method, method
+    from whyformer.models.families import FAMILIES
+    from whyformer.models.family import Family, Stream
     from whyformer.models.loading import LoadedModel, load
     from whyformer.plugins import load_plugins
     from whyformer.results.continuation import Continuation
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
 # Where each public name is defined.
 _HOMES = {
     "FAMILIES": "models.families",
+    "ABLATION_METHODS": "methods.registry",
     "METHODS": "methods.registry",
     "SOURCE_METHODS": "methods.registry",
     "READERS": "data.registry",
@@ -62,7 +64,7 @@ _HOMES = {
     "Continuation": "results.continuation",
     "Evaluation": "benchmark.evaluation",
     "Explanation": "results.explanation",
-    "Family": "models.families",
+    "Family": "models.family",
     "LoadedModel": "models.loading",
     "Method": "methods.registry",
     "Part": "results.part",
@@ -72,7 +74,7 @@ _HOMES = {
     "Regions": "inputs.read",
     "Response": "results.response",
     "Sound": "inputs.sound",
-    "Stream": "models.families",
+    "Stream": "models.family",
     "Target": "targets.scores",
     "Trace": "tracing.trace",
     "UnsupportedModel": "errors",
@@ -108,6 +110,7 @@ _HOMES = {
 
 __all__ = [
     "FAMILIES",
+    "ABLATION_METHODS",
     "METHODS",
     "READERS",
     "SOURCE_METHODS",

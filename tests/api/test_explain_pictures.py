@@ -12,7 +12,7 @@ from torch import nn
 
 from tiny_processors import idefics_processor, llava_next_processor, llava_processor, paligemma_processor
 from tiny_vlms import TINY_VLMS, llava, text_config, vision_config
-from whyformer import WhyformerError, continuation, explain, explain_batch, explain_response
+from whyformer import WhyformerError, continuation, explain, explain_batch
 from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.models.loading import LoadedModel
 
@@ -189,8 +189,3 @@ def test_each_word_that_is_written_is_explained_by_the_words_and_the_pictures(me
     last = written.explanations[-1]
     assert last.parts["image"].scores.shape == (16,)
     assert len(last.parts["text"].tokens) == len(QUESTION.split()) + 2
-
-
-def test_a_response_to_a_picture_is_refused_with_the_way_out():
-    with pytest.raises(WhyformerError, match="continuation explains each token that it writes"):
-        explain_response("what is the star ?", " red", model=model_of("LLaVA"))

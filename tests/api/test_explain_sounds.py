@@ -212,3 +212,49 @@ def test_models_that_hear_are_loaded_from_their_folders(tmp_path):
         explanation = explain(tone(0.4), str(tmp_path / folder), method="rollout")
         assert isinstance(explanation.parts["audio"].layout, kind)
         assert whyformer.doctor(str(tmp_path / folder)).problems == ()
+
+
+@pytest.mark.parametrize("method", ["rollout", "generic_attention"])
+def test_what_is_written_about_a_sound_is_explained_by_its_frames(method):
+    loaded_model, sound = whisper(), tone(0.5)
+    found = whyformer.explain_response(sound, None, loaded_model, method, units="token", tokens=3)
+    written = whyformer.continuation(sound, loaded_model, method, tokens=3)
+    assert found.text.strip() == written.text.strip()
+    part = found.parts["audio"]
+    assert isinstance(part.layout, Frames)
+    inputs = model_inputs(loaded_model, encode(loaded_model, [sound]))
+    begun = inputs["decoder_input_ids"][0].tolist()
+    written_ids = [token.id for token in found.tokens]
+    for number, token in enumerate(written_ids):
+        ids = torch.tensor([[*begun, *written_ids[:number]]])
+        now = inputs | {"decoder_input_ids": ids, "decoder_attention_mask": torch.ones_like(ids)}
+
+        def score(output, token=token):
+            return output.logits[:, -1].log_softmax(dim=-1)[:, token]
+
+        raw = attribute(loaded_model.model, now, score, method, readout="last")["audio"][0].numpy()
+        expected = raw[: part.layout.count]
+        np.testing.assert_allclose(part.scores[number], expected, atol=2e-5 * np.abs(expected).max())
+    assert [source.kind for source in found.sources] == ["sound"]
+    assert found.share.tolist() == [[1.0]] * 3
+    assert "audio, most at 0." in str(found)
+
+
+@pytest.mark.parametrize("suffix", ["json", "npz"])
+def test_a_response_to_a_sound_is_read_back_and_drawn(suffix, tmp_path):
+    found = whyformer.explain_response(tone(0.5), [6, 7], whisper(), "rollout")
+    found.save(tmp_path / f"a.{suffix}")
+    assert whyformer.Response.load(tmp_path / f"a.{suffix}") == found
+    found.save(tmp_path / "a.html")
+    assert (tmp_path / "a.html").read_text().count("data:image/jpeg") == 1
+    assert found.image().width > 1000
+
+
+def test_what_a_sound_cannot_be_asked_is_said():
+    for settings, reason in (
+        ({"context": ["a"]}, "context goes with a question, and whisper hears a sound: leave it out"),
+        ({"seed": 3}, "seed=3: about a sound whisper writes the likeliest words, leave it out"),
+        ({"method": "leave_one_out", "response": [6]}, "this prompt has more than words in it"),
+    ):
+        with pytest.raises(WhyformerError, match=reason):
+            whyformer.explain_response(tone(0.5), model=whisper(), **settings)

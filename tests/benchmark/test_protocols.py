@@ -25,19 +25,12 @@ from whyformer.benchmark.tokens import readout_tokens
 from whyformer.benchmark.truth import pixel_truths
 from whyformer.data import Instances, Photo, eraser, oxford_pets
 from whyformer.data.generated import scenes
+from whyformer.inputs.fills import deleted, erased
 from whyformer.methods.registry import METHODS as ALL_METHODS
 from whyformer.methods.registry import Method
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.detection import object_masks
-from whyformer.metrics.perturbation import (
-    FRACTIONS,
-    TEXT_INPUTS,
-    VQA_FRACTIONS,
-    curves,
-    deleted,
-    erased,
-    step_logits,
-)
+from whyformer.metrics.perturbation import FRACTIONS, TEXT_INPUTS, VQA_FRACTIONS, curves, step_logits
 from whyformer.metrics.rationale import (
     auprc,
     mean_drop,

@@ -26,8 +26,9 @@ from whyformer.benchmark import NoUsableSample, make_suite, read_suite, run_suit
 from whyformer.benchmark.batch_size import BatchSize
 from whyformer.benchmark.tables import TABLES, read_records
 from whyformer.inputs.encode import encode
+from whyformer.inputs.fills import blank, blanked
 from whyformer.metrics.maps import upsampled
-from whyformer.metrics.perturbation import FRACTIONS, area, blank, blanked, curves, step_logits
+from whyformer.metrics.perturbation import FRACTIONS, area, curves, step_logits
 from whyformer.metrics.priors import centre_prior
 from whyformer.metrics.removal import removed_pixels
 from whyformer.metrics.segmentation import foreground, overlap

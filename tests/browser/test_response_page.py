@@ -11,10 +11,11 @@ import numpy as np
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from made_responses import SCORES, made_response
+from made_responses import SCORES, made_pictured, made_response
 from whyformer import continuation
 from whyformer.render.colour import RAMPS, rgb
 from whyformer.render.source_view import RANKED
+from whyformer.scenes import example
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium to click pages")
@@ -225,3 +226,40 @@ def test_several_results_in_one_notebook_do_not_disturb_each_other(browser, resp
     assert levels(first, "source") == expected_levels(SCORES[0])
     assert levels(second, "source") == expected_levels(SCORES[1])
     page.close()
+
+
+def visible_heat(page):
+    return [int(layer.get_attribute("data-heat")) for layer in page.locator("[data-heat]:visible").all()]
+
+
+def test_a_click_on_a_part_of_the_response_shows_where_on_the_picture_it_lies(opened):
+    with opened(made_pictured()) as page:
+        assert visible_heat(page) == [0]
+        page.locator(".text [data-row='1']").first.click()
+        assert visible_heat(page) == [1]
+        assert listed(page)[:2] == [("", "image", "36%"), ("review", "The music was great.", "36%")]
+        page.locator("[data-source='0']").click()
+        assert page.locator(".heading").text_content().split() == ["What", "rests", "on", "image"]
+        assert visible_heat(page) == [2]  # both rows together
+        assert levels(page, "row") == [100, 100]
+        page.keyboard.press("Escape")
+        assert visible_heat(page) == [2]
+
+
+def test_a_picture_keeps_its_shape_at_any_width_and_is_seen_without_scripts(opened):
+    for width, scripts in ((1280, True), (400, True), (1280, False)):
+        with opened(made_pictured(), width=width, scripts=scripts) as page:
+            for box in [one.bounding_box() for one in page.locator(".shown > i").all()]:
+                assert box["width"] / box["height"] == pytest.approx(2.0, rel=0.02)
+                assert box["width"] > 100
+            assert visible_heat(page) == [0]
+
+
+def test_each_word_written_about_a_picture_is_shown_on_it(opened):
+    scene = example(3)
+    written = continuation((scene.image, "What colour is the star?"), "mini-vlm", "rollout", tokens=4)
+    with opened(written) as page:
+        assert page.content().count("data:image/jpeg") == 1
+        page.locator(".text [data-row='3']").click()
+        assert visible_heat(page) == [3]
+        assert page.locator(".beside small").all_text_contents() == ["the", "star", "is", "cyan"]

@@ -15,6 +15,7 @@ from commands import COMMAND, invoke, process, refusal, run
 from conftest import CHAT_TEMPLATE
 from whyformer import Response, explain_response
 from whyformer.models.loading import quiet
+from whyformer.scenes import example
 
 FAST = ["--method", "rollout"]
 ANSWER = " The music was great. The film was dull."
@@ -98,7 +99,10 @@ def test_messages_are_read_from_a_file(chat, files):
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "Give a PROMPT (a text or a file), or --messages CHAT.json: one of the two, or --batch."),
+        ([], "Give a PROMPT (a text or a file), or --messages CHAT.json, or --sound FILE: one of them, or --batch."),
+        (["--image", "a.png", "--sound", "a.wav"], "--image goes with a PROMPT: a message has its pictures in it"),
+        (["which?", "--image", "a.png"], "A pair is pictures and a text, and mini-llm reads texts alone"),
+        (["which?", "--image", "a.png", "--model", "mini-vlm"], "No file 'a.png'"),
         (["a", "--messages", "answer.txt"], "Give a PROMPT (a text or a file), or --messages CHAT.json"),
         (["--messages", "answer.txt"], "--messages 'answer.txt' is not JSON (line 1: Expecting value)."),
         (["--messages", "three.json"], '--messages \'three.json\': a list of {"role": …, "content": …}, not 3.'),
@@ -157,7 +161,7 @@ def test_a_bad_line_is_named_and_the_others_go_on(files):
         "line 2: not JSON (Expecting value, column 1).",
         "line 3: an object with a prompt is needed, not '[\"a\"]'.",
         "line 4: unknown field 'responce'. Did you mean 'response'?",
-        'line 5: either "prompt" or "messages" is needed.',
+        'line 5: one of "prompt", "messages" and "sound" is needed.',
         "line 6: The prompt is empty",
     ]
     for shown, reason in zip(result.stderr.splitlines(), reasons, strict=True):
@@ -224,3 +228,22 @@ def test_progress_says_what_is_left(files, monkeypatch):
     result = invoke(*COMMAND_OF_BATCH)
     assert result.stderr.splitlines()[-1] == "3 of 3 lines, about 0 s left"
     assert result.stderr.startswith("1 of 3 lines, about ")
+
+
+def test_pictures_are_named_on_the_command_line_and_in_the_lines_of_a_batch(files):
+    scene = example(3)
+    scene.image.save("scene.png")
+    question, answer = "What colour is the star?", " the star is cyan"
+    command = ["response", question, "--image", "scene.png", "--model", "mini-vlm", "--units", "word", *FAST]
+    printed = run(*command, "--tokens", "8", "--out", "page.npz")
+    assert printed.startswith("␣the star is cyan by rollout on mini-vlm")
+    settings = {"model": "mini-vlm", "method": "rollout", "units": "word"}
+    library = explain_response((scene.image, question), **settings)
+    assert_same(Response.load("page.npz"), library)
+    write_lines(files / "pictures.jsonl", [{"prompt": question, "images": ["scene.png"], "response": answer}])
+    run("response", "--batch", "pictures.jsonl", "--out", "d", "--format", "npz", *command[4:])
+    assert_same(Response.load("d/000001.npz"), explain_response((scene.image, question), answer, **settings))
+    write_lines(files / "bad.jsonl", [{"prompt": "x", "images": "scene.png"}, {"messages": [], "images": ["a"]}])
+    result = invoke("response", "--batch", "bad.jsonl", "--out", "e", *command[4:])
+    assert "line 1: \"images\" is a list of files, not 'scene.png'." in result.output
+    assert 'line 2: "images" goes with "prompt"' in result.output

@@ -59,8 +59,12 @@ def scores_of(family: str, model: nn.Module, inputs: Inputs, method: str | None)
     return scores
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-@pytest.mark.parametrize("method", [*METHODS, None])
+# WavLM's biases are in nn.MultiheadAttention, SEW's tokens are not those that its answer is read from.
+REFUSED = {("full_grad", "wavlm"), ("full_grad", "sew")}
+CASES = [(method, family) for method in [*METHODS, None] for family in FAMILIES if (method, family) not in REFUSED]
+
+
+@pytest.mark.parametrize(("method", "family"), CASES)
 class TestEveryMethodOnEverySound:
     def test_scores_are_finite_one_per_token_and_the_same_every_time(self, method, family):
         model, inputs = model_of(family), inputs_of(family)

@@ -13,16 +13,16 @@ from hypothesis.extra import numpy as arrays
 from whyformer import attribute
 from whyformer.errors import WhyformerError
 from whyformer.methods.ablation import all_and_all_but_one, context_ablation, random_subsets, sequence_logits
-from whyformer.methods.registry import SOURCE_METHODS, Ablation, SourceMethod, check_options
+from whyformer.methods.registry import SOURCE_METHODS, SourceAblation, SourceMethod, check_options
 
 METHODS = ["context_ablation", "leave_one_out"]
 weights = arrays.arrays(np.float64, (2, 5), elements=st.floats(-3, 3))
 
 
-def additive(effects: np.ndarray, tokens: tuple[int, ...] | None = None, base: float = -30.0) -> Ablation:
+def additive(effects: np.ndarray, tokens: tuple[int, ...] | None = None, base: float = -30.0) -> SourceAblation:
     """Every source of a row adds its effect to the log-probability."""
     rows, sources = effects.shape
-    return Ablation(sources, tokens or (4,) * rows, lambda masks: base + masks @ effects.T)
+    return SourceAblation(sources, tokens or (4,) * rows, lambda masks: base + masks @ effects.T)
 
 
 def naive_lasso(x: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:
@@ -55,7 +55,7 @@ def test_leave_one_out_gives_the_effects_of_what_adds_up(effects):
 
 def test_leave_one_out_is_a_difference_made_by_hand():
     table = {(True, True): -1.0, (False, True): -4.0, (True, False): -1.5}
-    asked = Ablation(2, (3,), lambda masks: np.array([[table[tuple(map(bool, mask))]] for mask in masks]))
+    asked = SourceAblation(2, (3,), lambda masks: np.array([[table[tuple(map(bool, mask))]] for mask in masks]))
     np.testing.assert_allclose(SOURCE_METHODS["leave_one_out"](asked), [[3.0, 0.5]])
 
 
@@ -70,7 +70,7 @@ def test_context_ablation_is_lasso_on_the_logit_of_each_token():
         p = np.exp(asked.log_probabilities(masks)[:, row].clip(max=-1e-9))
         found = naive_lasso(standard, np.log(p / (1 - p)) / tokens, alpha=0.01)
         expected.append(found / spread * tokens)
-    asked = Ablation(
+    asked = SourceAblation(
         6, asked.tokens, lambda masks: additive(effects, base=-2.0).log_probabilities(masks).clip(max=-1e-9)
     )
     scores = context_ablation(asked, subsets=48, seed=5)

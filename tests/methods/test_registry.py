@@ -105,6 +105,9 @@ def test_the_words_for_what_methods_read():
         "partial_lrp": "last relevance",
         "transformer_attribution": "relevances",
         "flow_routes": "maps, states",
+        "state_x_gradient": "state gradients",
+        "full_grad": "state gradients",
+        "evidence": "gradients, states",
     }
 
 

@@ -15,25 +15,20 @@ from cases import GOLDEN
 from conftest import tokenizer
 from tiny_models import IMAGE, STREAM_FAMILIES, TEXT, built
 from whyformer import WhyformerError
+from whyformer.inputs.fills import blank, blanked, deleted, erased, filler_id
 from whyformer.metrics.answers import answer_scores, answer_table, plain_answer
 from whyformer.metrics.perturbation import (
     DOMAINS,
     FRACTIONS,
-    TEXT_INPUTS,
     VQA_FRACTIONS,
     area,
-    blank,
-    blanked,
     curves,
-    deleted,
-    erased,
     explained_class,
-    filler_id,
     soft_accuracy,
     step_logits,
 )
 from whyformer.metrics.removal import class_token_least, groups, removable_tokens, removed, removed_pixels
-from whyformer.models.modalities import REGION_INPUTS
+from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
 from whyformer.targets.scores import logits_of
 
 EVALUATION = GOLDEN / "evaluation"

@@ -16,10 +16,10 @@ from scipy.stats import spearmanr
 
 from tiny_models import FAMILIES, STREAM_FAMILIES, inputs_of
 from whyformer import UnsupportedModel, WhyformerError, attribute, extras
+from whyformer.inputs.road import imputed
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.perturbation import curves, step_logits
 from whyformer.metrics.removal import groups, removed_pixels
-from whyformer.metrics.road import imputed
 from whyformer.metrics.sanity import (
     other_class,
     randomised,
@@ -27,7 +27,7 @@ from whyformer.metrics.sanity import (
     saco,
     stages,
 )
-from whyformer.metrics.statistics import Interval, OfTotals, comparison, interval
+from whyformer.metrics.statistics import Interval, OfTotals, comparison, holm, interval
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 
@@ -338,3 +338,11 @@ def test_few_examples_are_exchanged_in_all_ways(count):
         (first, second), lambda a, b: a.mean() - b.mean(), permutation_type="samples", vectorized=False
     )
     assert comparison(first, second).p == pytest.approx(exact.pvalue)
+
+
+@pytest.mark.parametrize(
+    ("p_values", "corrected"),
+    [([0.01, 0.04, 0.03], [0.03, 0.06, 0.06]), ([0.5, 0.9], [1.0, 1.0]), ([], []), ([0.2], [0.2])],
+)
+def test_holm_counts_the_smallest_of_m_tests_m_times(p_values, corrected):
+    assert holm(p_values) == pytest.approx(corrected)

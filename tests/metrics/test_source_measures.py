@@ -10,7 +10,7 @@ from hypothesis.extra import numpy as arrays
 from scipy.stats import spearmanr
 
 from whyformer.methods.ablation import context_ablation, random_subsets
-from whyformer.methods.registry import SOURCE_METHODS, Ablation
+from whyformer.methods.registry import SOURCE_METHODS, SourceAblation
 from whyformer.metrics.sources import (
     HELD_OUT,
     average_precision,
@@ -30,8 +30,8 @@ some_scores = arrays.arrays(np.float64, 6, elements=numbers)
 some_truth = arrays.arrays(bool, 6).filter(lambda truth: truth.any())
 
 
-def additive(effects: np.ndarray, base: float = -20.0) -> Ablation:
-    return Ablation(effects.shape[1], (4,) * len(effects), lambda masks: base + masks @ effects.T)
+def additive(effects: np.ndarray, base: float = -20.0) -> SourceAblation:
+    return SourceAblation(effects.shape[1], (4,) * len(effects), lambda masks: base + masks @ effects.T)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +122,7 @@ def test_held_out_subsets_are_not_those_a_method_was_shown():
 
 
 def test_context_ablation_predicts_what_adds_up_and_one_at_a_time_cannot_see_what_is_said_twice():
-    either = Ablation(6, (4,), lambda masks: -9.0 * ~(masks[:, :1] | masks[:, 1:2]))
+    either = SourceAblation(6, (4,), lambda masks: -9.0 * ~(masks[:, :1] | masks[:, 1:2]))
     fitted, single = context_ablation(either), SOURCE_METHODS["leave_one_out"](either)
     assert not single.any()
     assert set(np.argsort(-fitted[0])[:2]) == {0, 1}

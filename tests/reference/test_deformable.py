@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import math
 from functools import cache
+from itertools import product
 
+import numpy as np
 import pytest
 import torch
 import transformers
+from PIL import Image
 from torch import Tensor, nn
 
 from tiny_models import STREAM_FAMILIES, built, noise
-from whyformer import UnsupportedModel, attribute
+from whyformer import UnsupportedModel, attribute, doctor, explain, explain_batch
 from whyformer.axes import Inputs
 from whyformer.tracing.build import trace
 
@@ -134,3 +137,57 @@ def test_points_have_no_map_that_relevance_passes(method):
     model, inputs = case("deformable")
     with pytest.raises(UnsupportedModel, match=r"at a few points.*generic_attention follows it, lrp goes on"):
         attribute(model, inputs, 1, method)
+
+
+def on_the_finest(scores: Tensor, sizes: list[tuple[int, int]]) -> Tensor:
+    """Scores of all levels on the cells of the finest, cell by cell: the part of each token's box that lies in it."""
+    rows, columns = sizes[0]
+    total = torch.zeros(rows, columns, dtype=torch.float64)
+    for row, column in product(range(rows), range(columns)):
+        first = 0
+        for height, width in sizes:
+            for y, x in product(range(height), range(width)):
+                down = min((row + 1) / rows, (y + 1) / height) - max(row / rows, y / height)
+                across = min((column + 1) / columns, (x + 1) / width) - max(column / columns, x / width)
+                share = max(down, 0.0) * max(across, 0.0) * height * width
+                total[row, column] += share * scores[first + y * width + x]
+            first += height * width
+    return total
+
+
+@pytest.mark.parametrize("name", ["deformable", "rt"])
+@pytest.mark.parametrize("method", ["rollout", "generic_attention"])
+def test_levels_are_drawn_on_one_grid_over_the_picture(name, method):
+    model, _ = case(name)
+    # Of 40 by 72 pixels the coarsest level has cells that the finest does not divide.
+    size, pixels = ((64, 96), (40, 72))[name == "deformable"], 8
+    processor = transformers.DeformableDetrImageProcessorPil(size=dict(zip(("height", "width"), size, strict=True)))
+    picture = Image.fromarray(np.random.default_rng(0).integers(0, 256, (120, 200, 3), dtype=np.uint8))
+    explanation = explain(picture, model, 1, method, processor=processor)
+    inputs = {"pixel_values": processor(images=[picture], return_tensors="pt")["pixel_values"].double()}
+    sizes = [(-(-size[0] // step), -(-size[1] // step)) for step in (pixels, pixels * 2, pixels * 4)]
+    raw = attribute(model, inputs, 1, method)["image"][0]
+    expected, layout = on_the_finest(raw, sizes), explanation.parts["image"].layout
+    assert (layout.rows, layout.columns) == sizes[0]
+    assert layout.box == (0, 0, 200, 120)
+    assert explanation.scores.reshape(sizes[0]) == pytest.approx(expected.numpy(), rel=1e-5, abs=1e-9)
+    assert float(explanation.scores.sum()) == pytest.approx(float(raw.sum()), rel=1e-5)
+
+
+def test_two_pictures_of_several_levels_are_drawn_like_each_alone():
+    model, _ = case("deformable")
+    processor = transformers.DeformableDetrImageProcessorPil(size={"height": 64, "width": 64})
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 50, 80, 3), dtype=np.uint8)
+    pictures = [Image.fromarray(one) for one in pixels]
+    together = explain_batch(pictures, model, 1, "generic_attention", processor=processor, batch_size=2)
+    for picture, one in zip(pictures, together, strict=True):
+        alone = explain(picture, model, 1, "generic_attention", processor=processor)
+        assert one.scores == pytest.approx(alone.scores, rel=1e-5, abs=1e-9)
+        assert alone.parts["image"].layout == one.parts["image"].layout
+
+
+def test_the_doctor_names_the_finest_of_several_levels():
+    model, _ = case("deformable")
+    processor = transformers.DeformableDetrImageProcessorPil(size={"height": 64, "width": 64})
+    report = str(doctor(model, processor=processor))
+    assert "8×8" in report

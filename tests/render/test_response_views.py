@@ -14,13 +14,15 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from PIL import Image
 from test_render import NASTY, STRANGE, Page, Terminal
 
-from made_responses import SCORES, made_prompt, made_response
+from made_responses import HEAT, SCORES, made_pictured, made_prompt, made_response
 from whyformer.inputs.prompt import Message, Prompt
 from whyformer.inputs.spans import Span
 from whyformer.inputs.tokens import Token
 from whyformer.render.colour import RAMPS, rgb
+from whyformer.render.heat import display_layout, heat_layer, heat_picture
 from whyformer.render.response import response_fragment, response_page
 from whyformer.render.response_figure import response_figure
 from whyformer.render.response_text import response_text
@@ -211,3 +213,49 @@ def test_a_picture_colours_the_prompt_for_a_row_or_for_all_of_them():
         assert {rgb(RAMPS["light", "only"][level]) for level in levels if level} <= shown
     with pytest.raises(ValueError, match="row=2: the response has 2 rows, 0 to 1"):
         response.image(2)
+
+
+@pytest.mark.parametrize("draw", [response_page, response_fragment])
+def test_a_picture_stands_in_a_page_once_and_each_row_has_its_heat(draw):
+    page = Page(draw(made_pictured()))
+    styles = [value for _, name, value in page.attributes if name == "style" and "--picture" in value]
+    assert len(styles) == 1
+    addresses = re.findall(r"url\((data:image/(?:jpeg|png);base64,[^)]+)\)", styles[0])
+    assert len(set(addresses)) == len(addresses) == 1 + 3  # two rows, and both together
+    assert sum(value.count("data:") for _, name, value in page.attributes if name == "style") == 4
+    assert "--ratio: 2.0;" in styles[0]
+    layers = [value for _, name, value in page.attributes if name == "data-heat"]
+    assert layers == ["0", "1", "2"]
+    labels = [value for _, name, value in page.attributes if name == "aria-label"]
+    assert labels[1:] == [
+        f"Scores on image, strongest at row {place}" for place in ("1, column 2", "2, column 3", "1, column 2")
+    ]
+    entries = json.loads(next(value for _, name, value in page.attributes if name == "data-table"))["rows"]
+    assert entries[0][0] == [0, 100, 50]  # the picture has half of the first row
+
+
+def test_heat_over_the_grey_picture_looks_like_the_heated_picture():
+    part = made_pictured().parts["image"]
+    scores = np.array(HEAT[0]) - np.array(HEAT[1])  # with both signs
+    for values in (np.array(HEAT[0]), scores, np.zeros(6)):
+        layout = display_layout(part.layout, 240)
+        layer = np.asarray(heat_layer(part.layout, values, 240).convert("RGBA"), float) / 255
+        grey = 0.05 + 0.78 * (np.asarray(layout.image, float) / 255 @ np.array([0.2126, 0.7152, 0.0722]))
+        over = layer[..., 3:] * layer[..., :3] + (1 - layer[..., 3:]) * grey[..., None]
+        expected = np.asarray(heat_picture(layout, values), float) / 255
+        assert np.abs(over - expected).max() < 0.02
+        assert np.abs(over - expected).mean() < 0.004
+
+
+def test_a_terminal_says_where_on_a_picture_a_row_lies():
+    shown = response_text(made_pictured())
+    assert " 50%  ████████████████  image, most at row 1, column 2" in shown
+    assert "image, most at row 2, column 3" in shown
+
+
+def test_a_drawing_has_the_picture_beside_its_heat_for_a_row_or_for_all():
+    response = made_pictured()
+    assert response_figure(response).height > response_figure(made_response()).height
+    first, second = (np.asarray(response_figure(response, row)) for row in (0, 1))
+    assert isinstance(response.image(0), Image.Image)
+    assert (first[:300, 640:] != second[:300, 640:]).any()

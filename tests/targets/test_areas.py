@@ -146,5 +146,6 @@ def test_a_pyramid_whose_keys_are_reduced_is_explained_by_its_maps(method):
 def test_the_doctor_says_that_a_model_segments_and_what_its_targets_are():
     checkup = doctor(LoadedModel(model_of("dpt"), image_processor(), "dpt"))
     assert checkup.answers == "a label for each pixel"
-    assert checkup.targets == "a label's name or index, Pixel(x, y, label), Region(label, box)"
+    own = "a label's name or index, Pixel(x, y, label), Region(label, box), of queries detection(query, label)"
+    assert checkup.targets == own
     assert checkup.labels == tuple(PLACES.values())

@@ -28,6 +28,9 @@ WAYS = [
     ("lrp", {"rules": "attn_lrp", "precision": "fast"}),
     ("lrp", {"rules": "z_plus"}),
     ("lrp", {"rules": "dtd"}),
+    ("state_x_gradient", {}),
+    ("state_x_gradient", {"blocks": "weighted", "backward": "attn_lrp"}),
+    ("evidence", {}),
 ]
 
 

@@ -16,7 +16,7 @@ from transformers.cache_utils import DynamicLayer
 
 from whyformer.api.batches import check_batch_size, consecutive, in_batches
 from whyformer.axes import SourceMasks, SubsetScores
-from whyformer.methods.registry import Ablation
+from whyformer.methods.registry import SourceAblation
 from whyformer.models.structure import device_of
 
 Ids = Sequence[int]
@@ -56,7 +56,7 @@ def ablation_of(
     *,
     batch_size: int | None = None,
     progress: bool = False,
-) -> Ablation:
+) -> SourceAblation:
     """The log-probabilities of a response's rows as a function of which sources its prompt keeps.
 
     `prompt_without` gives the tokens of the prompt that keeps the sources of a mask; a row is the numbers of its tokens
@@ -72,7 +72,7 @@ def ablation_of(
         of_tokens = np.stack([by_prompt[prompt] for prompt in prompts])
         return np.stack([of_tokens[:, list(row)].sum(axis=1) for row in rows], axis=1)
 
-    return Ablation(sources, tuple(len(row) for row in rows), log_probabilities)
+    return SourceAblation(sources, tuple(len(row) for row in rows), log_probabilities)
 
 
 def response_log_probabilities(

@@ -15,12 +15,12 @@ from whyformer.axes import StreamScores
 from whyformer.inputs.encode import EncodedExample, Picture
 from whyformer.inputs.hearing import in_frames, sound_layout
 from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
-from whyformer.inputs.parts import PartPlace, part_places, real_grid
+from whyformer.inputs.parts import PartPlace, on_one_level, part_places, real_grid
 from whyformer.inputs.pictured import PicturedPrompt
 from whyformer.inputs.views import ScoredGrid, on_one_grid
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import Bridge
-from whyformer.models.families import JOINT
+from whyformer.models.family import JOINT
 from whyformer.models.loading import LoadedModel
 from whyformer.models.task import Task
 from whyformer.results.explanation import Explanation
@@ -54,6 +54,7 @@ def answers(
     scores = nothing | attribution.scores  # first_block may leave a stream without any
     if "samples" in scores and "audio" in scores:  # a sample by itself says nothing to a reader
         scores["audio"] = in_frames(scores.pop("samples"), trace.question.model, scores["audio"].shape[1])
+    scores = on_one_level(trace.question.model, trace.question.inputs, scores)
     if not task.is_read_at_words:
         scores = _without_own_entry(scores, trace)
     target = trace.target

@@ -21,9 +21,8 @@ from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import NoMaps
 
 # What is computed where nobody names a method: the best of those measured (docs/results).
-DEFAULT_METHOD = "bi_token"
-DEFAULT_BACKWARD: Backward = "libra"
-DEFAULT: tuple[str, Backward] = (DEFAULT_METHOD, DEFAULT_BACKWARD)
+DEFAULT: tuple[str, Backward] = ("bi_token", "libra")
+DEFAULT_METHOD, DEFAULT_BACKWARD = DEFAULT
 # The same of a response, where the best was measured on sentences whose truth is known (docs/guides/responses.md).
 RESPONSE_DEFAULT: tuple[str, Backward] = ("generic_attention", "gradient")
 # The same of a model that writes about pictures, measured on words that are read off known objects (docs/results).
@@ -83,8 +82,8 @@ def attribute(
             example.
         method: The name of a method (`whyformer.METHODS`). Without one it is what docs/results found best, bi_token
             with backward="libra" (of models that write about pictures generic_attention by libra), or where that does
-            not apply to the model the best that does, which a remark says; a method that is named is its paper's, with
-            backward="gradient".
+            not apply to the model the best that does, which a remark says; a method that is named is its paper's, which
+            mostly means backward="gradient".
         readout: Where the answer is read if the model's family does not say: "first", "mean", "first+mean", "last", a
             position (negative ones count from the last real token), or a weight per position.
         inputs_at_once: Bounds how many inputs a method that repeats the batch runs at once; the batch itself is never
@@ -182,7 +181,7 @@ def choose_method(
     """The method, and how its gradients are taken."""
     method = method_named(default[0] if name is None else name)
     if backward is None:
-        return method, default[1] if name is None else "gradient"
+        return method, default[1] if name is None else method.backward
     check_choice("backward", backward, Backward)
     if backward != "gradient" and not method.reads.takes_gradients:
         raise WhyformerError(f"{method.name} reads no gradient: backward={backward!r} has nothing to do there.")

@@ -126,7 +126,7 @@ def _explanation(
         name: Part(chunk.layout, scores[list(chunk.positions)])
         for name, (chunk, scores) in streams.items()
         if chunk is not None and chunk.layout.size
-    } | dict(row.pictures)
+    } | dict(row.parts)
     answer = Answer(
         encoded,
         parts,

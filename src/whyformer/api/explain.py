@@ -25,9 +25,10 @@ from whyformer.api.batches import (
     padding_that_pays,
     texts_at_once,
 )
+from whyformer.api.options import processed_options
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
-from whyformer.inputs.collate import black, model_inputs
+from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.methods.registry import check_options
 from whyformer.models.loading import LoadedModel, resolve_model
@@ -240,10 +241,10 @@ def _answers(
     checkpoint: bool | None,
 ) -> list[Answer]:
     """What the method of the choice gives of a batch."""
-    task = loaded_model.task
+    task, inputs = loaded_model.task, model_inputs(loaded_model, batch)
     trace = build.trace(
         loaded_model.model,
-        model_inputs(loaded_model, batch),
+        inputs,
         score_of(target) if _is_definite(target) else target,
         reads=choice.method.reads_with(choice.options),
         readout=readout,
@@ -251,7 +252,8 @@ def _answers(
         labels=_labels(loaded_model),
         checkpoint=checkpoint,
     )
-    return list(answers(trace, choice.method, with_black_baseline(choice.options, loaded_model), batch, task))
+    options = processed_options(choice.method, choice.options, loaded_model, inputs, batch)
+    return list(answers(trace, choice.method, options, batch, task))
 
 
 def _labels(loaded_model: LoadedModel) -> Mapping[int, str] | None:
@@ -262,13 +264,6 @@ def _labels(loaded_model: LoadedModel) -> Mapping[int, str] | None:
         tokens = range(len(loaded_model.tokenizer))
         return dict(zip(tokens, loaded_model.tokenizer.convert_ids_to_tokens(list(tokens)), strict=True))
     return None
-
-
-def with_black_baseline(options: Mapping[str, Any], loaded_model: LoadedModel) -> dict[str, Any]:
-    """The options with a black baseline in the model's own colours, which only its processor knows."""
-    baseline = options.get("baseline")
-    is_black = isinstance(baseline, str) and baseline == "black" and loaded_model.task.sees_pictures
-    return {**options, "baseline": black(loaded_model.image_processor)} if is_black else dict(options)
 
 
 def _is_definite(target: Any) -> bool:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from itertools import takewhile
 from typing import Any, cast
@@ -35,6 +35,30 @@ def generate(loaded_model: LoadedModel, inputs: Inputs, tokens: int, *, seed: in
     if not ids:
         raise WhyformerError(f"{loaded_model.name} writes nothing after this: it ends at once.")
     return ids
+
+
+@torch.no_grad()
+def transcribe(loaded_model: LoadedModel, inputs: Inputs, tokens: int) -> list[int]:
+    """What the model writes about a sound: the likeliest tokens that it may write, one by one, up to its end."""
+    model = cast(Any, loaded_model.model)
+    ids = inputs["decoder_input_ids"]
+    inputs = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
+    first, ends, written = ids.shape[1], end_ids(loaded_model), list[int]()
+    settings = getattr(model, "generation_config", None)
+    banned: Sequence[int] = getattr(settings, "suppress_tokens", None) or ()
+    never_first: Sequence[int] = getattr(settings, "begin_suppress_tokens", None) or ()
+    limit = getattr(model.config, "max_target_positions", None)
+    while len(written) < tokens and (limit is None or ids.shape[1] < limit):
+        logits = model(**inputs, decoder_input_ids=ids, use_cache=False).logits[0, -1].float()
+        logits[[*banned, *(never_first if ids.shape[1] == first else ())]] = -torch.inf
+        token = int(logits.argmax())
+        if token in ends:
+            break
+        written.append(token)
+        ids = torch.cat([ids, ids.new_tensor([[token]])], dim=1)
+    if not written:
+        raise WhyformerError(f"{loaded_model.name} writes nothing after this: it ends at once.")
+    return written
 
 
 def end_ids(loaded_model: LoadedModel) -> set[int]:

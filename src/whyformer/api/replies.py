@@ -8,11 +8,12 @@ from typing import Any
 
 import torch
 
-from whyformer.api.generation import check_written, end_ids, generate
+from whyformer.api.generation import check_written, end_ids, generate, transcribe
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import length_limit
-from whyformer.inputs.encode import decoder_beginning
+from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.exchange import Exchange
+from whyformer.inputs.opening import Opening
 from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.tokens import Token, id_tokens, text_tokens
 from whyformer.models.loading import LoadedModel
@@ -32,37 +33,50 @@ class Reply:
 
 
 def reply_of(
-    loaded_model: LoadedModel, prompt: Prompt, response: Any, *, tokens: int = 1, seed: int | None = None
+    loaded_model: LoadedModel, opening: Opening, response: Any, *, tokens: int = 1, seed: int | None = None
 ) -> Reply:
     """The reply that a text or token ids are, or if it is None the one that the model writes."""
     if not loaded_model.task.writes:
         raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
     takes = getattr(loaded_model.model, "main_input_name", "input_ids")
-    if takes != "input_ids" or loaded_model.task.sees is not None:
-        explains_tokens = loaded_model.task.sees_pictures_in_text or loaded_model.task.hears
-        way_out = " continuation explains each token that it writes." if explains_tokens else ""
+    if opening.encoded is None and (takes != "input_ids" or loaded_model.task.sees is not None):
         raise WhyformerError(
-            f"{loaded_model.name} does not read texts alone: only responses to texts are explained.{way_out}"
+            f"{loaded_model.name} does not read texts alone: only responses to texts are explained, and with their "
+            "processor those of models that have pictures among their words, or hear a sound."
         )
-    beginning = tuple(decoder_beginning(loaded_model)) if loaded_model.task.has_decoder else None
-    ids = tuple(prompt.ids)
+    prompt, beginning = opening.prompt, opening.beginning
     notes: tuple[str, ...] = ()
     if response is None:
         check_written(tokens)
         room = _room(loaded_model, prompt, beginning)
         most = tokens if room is None else min(tokens, room)
-        written_ids = generate(loaded_model, _inputs(loaded_model, ids, beginning), most, seed=seed)
+        written_ids = _written(loaded_model, opening, most, seed)
         if len(written_ids) == most:
             why = "as many as asked for" if most == tokens else "as many as its context has room for"
             notes = (f"The response was stopped after {most} tokens, {why}.",)
-        text, reply_tokens = id_tokens(written_ids, loaded_model.tokenizer, ids[-1:] if beginning is None else ())
+        before = prompt.ids[-1:] if beginning is None else []
+        text, reply_tokens = id_tokens(written_ids, loaded_model.tokenizer, before)
     else:
         text, reply_tokens, seed = *_text_and_tokens(loaded_model, prompt, response), None
         _check_length(loaded_model, prompt, beginning, len(reply_tokens))
-        notes = () if beginning is not None or prompt.messages else tuple(_seam(prompt.text, text))
-    return Reply(
-        prompt, text, reply_tokens, Exchange(ids, tuple(token.id for token in reply_tokens), beginning), seed, notes
-    )
+        goes_on = beginning is None and not prompt.messages and prompt.rendered.endswith(prompt.text)
+        notes = tuple(_seam(prompt.text, text)) if goes_on else ()
+    exchange = opening.exchange([token.id for token in reply_tokens])
+    return Reply(prompt, text, reply_tokens, exchange, seed, notes)
+
+
+def _written(loaded_model: LoadedModel, opening: Opening, most: int, seed: int | None) -> list[int]:
+    """What the model writes after an opening."""
+    if opening.encoded is None:
+        return generate(loaded_model, _inputs(loaded_model, opening.prompt.ids, opening.beginning), most, seed=seed)
+    inputs = model_inputs(loaded_model, [opening.encoded])
+    if opening.encoded.hearing is None:
+        return generate(loaded_model, inputs, most, seed=seed)
+    if seed is not None:
+        raise WhyformerError(
+            f"seed={seed}: about a sound {loaded_model.name} writes the likeliest words, leave it out."
+        )
+    return transcribe(loaded_model, inputs, most)
 
 
 def _text_and_tokens(loaded_model: LoadedModel, prompt: Prompt, response: Any) -> tuple[str, tuple[Token, ...]]:
@@ -102,19 +116,26 @@ def _text_reply(loaded_model: LoadedModel, prompt: Prompt, response: str) -> tup
     alone = text_tokens(response, tokenizer, add_special_tokens=False)
     if loaded_model.task.has_decoder:
         return alone
-    both = text_tokens(prompt.rendered + response, tokenizer, add_special_tokens=not prompt.messages)
-    start, first = len(prompt.rendered), len(prompt.tokens)
-    rest = both[first:]
-    if [token.id for token in both[:first]] != prompt.ids or not rest or any(token.start < start for token in rest):
+    # Both without what begins a text; between a prompt's words there may be placeholders for its pictures.
+    before, both = (
+        text_tokens(text, tokenizer, add_special_tokens=False) for text in (prompt.rendered, prompt.rendered + response)
+    )
+    start, rest = len(prompt.rendered), both[len(before) :]
+    is_continued = _ids(both[: len(before)]) == _ids(before) and _ids(before)[-1:] == prompt.ids[-1:]
+    if not is_continued or not rest or any(token.start < start for token in rest):
         return alone
     return tuple(
         Token(token.id, token.text, token.start - start, token.end - start, token.is_special) for token in rest
     )
 
 
-def _inputs(loaded_model: LoadedModel, ids: tuple[int, ...], beginning: tuple[int, ...] | None) -> dict[str, Any]:
+def _ids(tokens: Sequence[Token]) -> list[int]:
+    return [token.id for token in tokens]
+
+
+def _inputs(loaded_model: LoadedModel, ids: Sequence[int], beginning: tuple[int, ...] | None) -> dict[str, Any]:
     device = device_of(loaded_model.model)
-    prompt = torch.tensor([ids], device=device)
+    prompt = torch.tensor([list(ids)], device=device)
     inputs = {"input_ids": prompt, "attention_mask": torch.ones_like(prompt)}
     if beginning is not None:
         inputs["decoder_input_ids"] = torch.tensor([beginning], device=device)
@@ -132,14 +153,15 @@ def _written_limit(loaded_model: LoadedModel, beginning: tuple[int, ...] | None)
     """The most tokens that the stream of the response takes."""
     if beginning is None:
         return length_limit(loaded_model.model, loaded_model.tokenizer)
-    limit = getattr(config_of(loaded_model.model), "max_position_embeddings", None)
-    return limit if isinstance(limit, int) else None
+    config = config_of(loaded_model.model)
+    limits = (getattr(config, name, None) for name in ("max_position_embeddings", "max_target_positions"))
+    return next((limit for limit in limits if isinstance(limit, int)), None)
 
 
 def _check_length(loaded_model: LoadedModel, prompt: Prompt, beginning: tuple[int, ...] | None, response: int) -> None:
     """Refuse what is longer than the model's context."""
     name, length = loaded_model.name, len(prompt.tokens)
-    limit = length_limit(loaded_model.model, loaded_model.tokenizer)
+    limit = length_limit(loaded_model.model, loaded_model.tokenizer) if length else None
     if limit is not None and length > limit:
         raise WhyformerError(f"The prompt has {length} tokens, and {name} takes {limit}: shorten it, nothing is cut.")
     most = _written_limit(loaded_model, beginning)

@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 from torch import nn
 
-from whyformer.api.assemble import COARSE
-from whyformer.api.attribution import RESPONSE_DEFAULT, Choice, choose_method, first_that_applies
-from whyformer.api.replies import Reply, reply_of
-from whyformer.api.rows import Engine, ExchangeScores, RowScores
-from whyformer.api.source_methods import SourceQuestion, check_backward, response_tokens
-from whyformer.axes import SpanScores
+from whyformer.api.attribution import (
+    PICTURED_DEFAULT,
+    RESPONSE_DEFAULT,
+    Choice,
+    choose_method,
+    first_that_applies,
+)
+from whyformer.api.cases import Case, SinkChoice, response_of
+from whyformer.api.replies import reply_of
+from whyformer.api.rows import Engine
+from whyformer.api.source_methods import SourceQuestion, check_backward
 from whyformer.errors import WhyformerError, check_choice
-from whyformer.inputs.exchange import Row
-from whyformer.inputs.prompt import prompt_of
-from whyformer.inputs.sources import Source, Sources, sources_of
-from whyformer.inputs.spans import Span, Units, spans_of
+from whyformer.inputs.opening import opening_of
+from whyformer.inputs.sources import Sources, sources_of
+from whyformer.inputs.spans import Units, spans_of
 from whyformer.methods.registry import SOURCE_METHODS, Method, SourceMethod, check_options
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.propagation.mode import Backward
-from whyformer.results.pooling import Aggregate, source_scores
+from whyformer.results.pooling import Aggregate
 from whyformer.results.response import Response
-from whyformer.results.response_parts import Sinks
-
-SinkChoice = Literal["leave_out", "keep"]
 
 
 def explain_response(
@@ -59,13 +58,15 @@ def explain_response(
 
     Args:
         prompt: A text, a Path to one, or a list of chat messages {"role": …, "content": …}, which go through the
-            tokenizer's own chat template.
+            tokenizer's own chat template. For a model that writes about pictures (picture, text), ([pictures], text)
+            or messages with pictures in them; for one that hears a sound, or (sound, what was written so far). Each
+            picture is a source like any other, and so is the sound.
         response: The response: a text (character for character what follows the prompt), its token ids, or None to let
             the model write it. It need not be what the model would have written.
         model: The name of a bundled model that writes, a folder, a Hugging Face id, a LoadedModel, or a module.
         method: The name of a method, as in `explain`; or one that asks the model again without some of the sources:
             "context_ablation", "leave_one_out". If None, generic_attention, the best of one backward pass on responses
-            whose truth is known.
+            whose truth is known; about pictures by libra, the best on words that are read off known objects.
         context: Documents that the prompt asks about: texts, (name, text) or {"name": …, "text": …}.
         layout: How documents and question become a text, with {documents} and {question} in it; the documents first
             unless given.
@@ -192,13 +193,14 @@ def explain_responses(
     settings = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
     each = zip(all_prompts, *(_one_each(*item, len(all_prompts)) for item in settings.items()), strict=True)
     for prompt, response, context, contrast in each:
-        read_prompt = prompt_of(loaded_model, prompt, context, layout)
-        chosen = sources_of(read_prompt, sources)
-        reply = reply_of(loaded_model, read_prompt, response, tokens=tokens, seed=seed)
-        other = None if contrast is None else reply_of(loaded_model, read_prompt, contrast)
+        opening = opening_of(loaded_model, prompt, context, layout)
+        chosen = sources_of(opening.prompt, sources)
+        reply = reply_of(loaded_model, opening, response, tokens=tokens, seed=seed)
+        other = None if contrast is None else reply_of(loaded_model, opening, contrast)
         spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
-        cases.append(_Case(reply, spans, chosen, other))
+        cases.append(Case(reply, spans, chosen, other))
 
+    default = PICTURED_DEFAULT if loaded_model.task.sees_pictures_in_text else RESPONSE_DEFAULT
     if method in SOURCE_METHODS:
         ask = SourceQuestion(loaded_model, SOURCE_METHODS[method], options, aggregate, batch_size, progress)
         return [ask(case.reply, case.spans, case.sources, case.other) for case in cases]
@@ -209,11 +211,11 @@ def explain_responses(
         results = iter(engine.explain(rows_of))
         scores_of = [[next(results) for _ in case.rows] for case in cases]
         return [
-            _response(case, scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
+            response_of(case, scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
             for case, scores in zip(cases, scores_of, strict=True)
         ]
 
-    return first_that_applies(method, backward, options, run, RESPONSE_DEFAULT)
+    return first_that_applies(method, backward, options, run, default)
 
 
 def choose_response_method(name: str | None, backward: str | None) -> Method | SourceMethod:
@@ -232,24 +234,6 @@ def _checked_options(
     return with_seed
 
 
-@dataclass(frozen=True)
-class _Case:
-    """What is asked of one prompt: a reply to it, spans of that, sources, and another reply to set it against."""
-
-    reply: Reply
-    spans: tuple[Span, ...]
-    sources: tuple[Source, ...]
-    other: Reply | None
-
-    @property
-    def rows(self) -> list[tuple[Reply, list[Row]]]:
-        own = (self.reply, [Row(self.reply.exchange, span.tokens) for span in self.spans])
-        if self.other is None:
-            return [own]
-        (whole,) = spans_of(self.other.text, self.other.tokens, "response")
-        return [own, (self.other, [Row(self.other.exchange, whole.tokens)])]
-
-
 def _one_each(name: str, values: Iterable[Any] | None, count: int) -> list[Any]:
     if values is None:
         return [None] * count
@@ -257,76 +241,3 @@ def _one_each(name: str, values: Iterable[Any] | None, count: int) -> list[Any]:
     if len(each) != count:
         raise WhyformerError(f"{len(each)} {name} for {count} prompts: give one each, or None.")
     return each
-
-
-def _response(
-    case: _Case,
-    scores: Sequence[ExchangeScores],
-    loaded_model: LoadedModel,
-    choice: Choice,
-    *,
-    aggregate: Aggregate,
-    sinks: SinkChoice,
-) -> Response:
-    """The Response of one prompt, from the scores of its rows and of the reply that it is set against."""
-    reply, own = case.reply, scores[0]
-    token_scores = np.stack([row.prompt for row in own.rows])
-    options: dict[str, Any] = {name: parameter.default for name, parameter in choice.method.options.items()}
-    options |= dict(choice.options) | ({} if choice.backward == "gradient" else {"backward": choice.backward})
-    if case.other is not None:
-        token_scores = token_scores - scores[1].rows[0].prompt
-        options["contrast"] = case.other.text
-    shares = tuple(_sinks(row, reply) for row in own.rows)
-    # An encoder has no token that attention falls back on: every token of its text may see every other.
-    leaves_out = sinks == "leave_out" and not loaded_model.task.has_decoder
-    return Response(
-        prompt=reply.prompt,
-        text=reply.text,
-        tokens=response_tokens(reply, own.statistics),
-        rows=case.spans,
-        sources=case.sources,
-        scores=source_scores(token_scores, case.sources, aggregate, leave_out_first=leaves_out),
-        method=choice.method.name,
-        model=loaded_model.name,
-        token_scores=token_scores,
-        earlier=np.stack([row.response for row in own.rows]),
-        sinks=shares,
-        aggregate=aggregate,
-        leaves_out_sinks=leaves_out,
-        options=options,
-        notes=tuple(_notes(case, own, token_scores, shares if leaves_out else (), choice)),
-        seed=reply.seed,
-    )
-
-
-def _sinks(row: RowScores, reply: Reply) -> Sinks:
-    """The shares of tokens that say nothing, by the size of the row's scores."""
-    parts = [np.abs(part.astype(np.float64)) for part in (row.prompt, row.beginning, row.response)]
-    prompt, beginning, response = parts
-    total = float(sum(part.sum() for part in parts)) or 1.0
-    special = float(prompt[[token.is_special for token in reply.prompt.tokens]].sum() + beginning.sum())
-    stream = beginning if len(beginning) else prompt
-    is_special = bool(len(beginning)) or reply.prompt.tokens[0].is_special
-    first = float(stream[0])
-    return Sinks(first / total, (special - first * is_special) / total, float(response.sum()) / total)
-
-
-def _notes(
-    case: _Case, own: ExchangeScores, token_scores: SpanScores, left_out: Sequence[Sinks], choice: Choice
-) -> Iterator[str]:
-    yield from choice.remarks
-    yield from case.reply.notes
-    yield from dict.fromkeys(remark for row in own.rows for remark in row.remarks)
-    missing = max((row.completeness for row in own.rows if row.completeness is not None), default=0.0)
-    if missing > COARSE:
-        why = "more steps may help" if "steps" in choice.method.options else "biases have their share"
-        yield f"The scores miss what they should add up to by {missing:.0%}: {why}."
-    first = case.reply.prompt.tokens[0]
-    if left_out and not first.is_special:
-        share = max(row.first_token for row in left_out)
-        yield (
-            f"The first token, {first.text!r}, is one that attention rests on: its scores, up to {share:.0%} of a row, "
-            "are left out of its source; sinks='keep' counts them."
-        )
-    if not np.any(token_scores):
-        yield f"{choice.method.name} found nothing in the prompt: every score is zero."

@@ -29,6 +29,7 @@ from whyformer.api.batches import (
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
+from whyformer.inputs.hearing import sound_layout
 from whyformer.models.loading import LoadedModel
 from whyformer.models.readout import ReadOut
 from whyformer.models.structure import device_of, heads_of
@@ -55,7 +56,7 @@ class RowScores:
     response: np.ndarray
     completeness: float | None = None
     remarks: tuple[str, ...] = ()
-    pictures: Mapping[str, Part] = field(default_factory=dict)
+    parts: Mapping[str, Part] = field(default_factory=dict)  # pictures among the prompt's words, or a sound
 
 
 @dataclass(frozen=True)
@@ -281,7 +282,7 @@ def _row_scores(rows: Sequence[Row], attribution: Attribution, trace: Trace) -> 
             response=response,
             completeness=None if attribution.completeness is None else float(attribution.completeness[number]),
             remarks=attribution.remarks,
-            pictures=dict(_pictures(number, row, attribution, trace)),
+            parts=dict([*_pictures(number, row, attribution, trace), *_sounds(number, row, attribution, trace)]),
         )
 
 
@@ -294,6 +295,18 @@ def _pictures(number: int, row: Row, attribution: Attribution, trace: Trace) -> 
         if "image" in attribution:
             scores = attribution["image"][number].float().cpu().numpy()
         yield from picture_parts(pictured, example, bridge, scores)
+
+
+def _sounds(number: int, row: Row, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
+    """The sound of a row with the scores of its frames."""
+    hearing, question = row.exchange.hearing, trace.question
+    if hearing is not None:
+        stream = next(name for name in trace.real_tokens if name != trace.readout.stream)
+        scores = np.zeros(trace.real_tokens[stream].shape[1], dtype=np.float32)
+        if stream in attribution:
+            scores = attribution[stream][number].float().cpu().numpy()
+        layout, positions = sound_layout(question.model, question.inputs, hearing, len(scores))
+        yield "audio", Part(layout, scores[positions.numpy()])
 
 
 def _statistics_of(row: Row, logits: Tensor, inputs: Inputs) -> list[TokenStatistics]:

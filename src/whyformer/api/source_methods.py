@@ -16,7 +16,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.removal import ids_without
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span, spans_of
-from whyformer.methods.registry import Ablation, SourceMethod
+from whyformer.methods.registry import SourceAblation, SourceMethod
 from whyformer.models.loading import LoadedModel
 from whyformer.results.pooling import Aggregate
 from whyformer.results.response import Response
@@ -75,8 +75,14 @@ def response_ablation(
     *,
     batch_size: int | None = None,
     progress: bool = False,
-) -> Ablation:
+) -> SourceAblation:
     """The log-probabilities of a reply's spans as a function of which sources its prompt keeps."""
+
+    if reply.exchange.pictured is not None or reply.exchange.hearing is not None:
+        raise WhyformerError(
+            "Methods that ask again take sources out of a text, and this prompt has more than words in it: choose a "
+            "method that reads the model, such as generic_attention."
+        )
 
     def prompt_without(mask: np.ndarray) -> list[int]:
         left_out = [source for source, is_kept in zip(sources, mask, strict=True) if not is_kept]

@@ -6,7 +6,7 @@ import json
 import shutil
 import tempfile
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -111,6 +111,7 @@ def evaluate(
     engine: Engine = "local",
     plugins: Sequence[str | Path] = (),
     progress: bool = False,
+    watch: Callable[[int, int], None] | None = None,
 ) -> Evaluation:
     """Measure how well methods explain a model on data.
 
@@ -133,6 +134,7 @@ def evaluate(
         engine: "local", this process, or "ray", a Ray cluster; a module and data in memory need "local".
         plugins: Python files that register methods, readers or protocols; workers run them, too.
         progress: Whether it is shown how far it is.
+        watch: Is told after each shard how many are done, and how many there are; what it raises ends the run.
 
     Returns:
         The figures: `to_pandas()`, `report()`, `str()`.
@@ -170,7 +172,7 @@ def evaluate(
     folder = Path(tempfile.mkdtemp(prefix="whyformer-") if out is None else out)
     try:
         plan = make_plan(suite, place, source, with_digests=out is not None)
-        run_plan(plan, folder, place, engine=engine, plugins=plugin_files, quiet=not progress)
+        run_plan(plan, folder, place, engine=engine, plugins=plugin_files, quiet=not progress, watch=watch)
         results = json.loads(json.dumps(make_figures(read_run(folder))))
     except BaseException:
         if out is None:

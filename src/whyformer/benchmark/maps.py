@@ -7,14 +7,14 @@ from collections.abc import Mapping
 import numpy as np
 import torch
 
-from whyformer.api.attribution import attribute
-from whyformer.api.explain import with_black_baseline
+from whyformer.api.attribution import attribute, choose_method
+from whyformer.api.options import processed_options
 from whyformer.axes import Inputs, Labels, TokenScores
 from whyformer.benchmark.batch import SAMPLE, model_arguments, slice_inputs
 from whyformer.benchmark.questions import TargetedInputs
 from whyformer.benchmark.shard import CONTROL, Maps, NotFinite, Shard, is_finite
 from whyformer.errors import UnsupportedModel
-from whyformer.inputs.parts import part_places
+from whyformer.inputs.parts import on_one_level, part_places
 from whyformer.inputs.read import Regions
 from whyformer.metrics.priors import PRIORS, REGION_PRIORS
 from whyformer.models.loading import LoadedModel
@@ -81,10 +81,15 @@ def method_maps(shard: Shard, targeted: TargetedInputs, name: str) -> Maps | Non
 def compute_maps(shard: Shard, loaded_model: LoadedModel, targeted: TargetedInputs, name: str) -> Maps:
     """The maps of these inputs by a method of the suite, of this model: the shard's own, or one that was changed."""
     choice, inputs = shard.methods[name], targeted.inputs
+    method, _ = choose_method(choice.name, choice.options.get("backward"))
 
     def scores(part: slice) -> Attribution:
-        options = {"inputs_at_once": shard.batch_size.size, **with_black_baseline(choice.options, loaded_model)}
         arguments = model_arguments(slice_inputs(inputs, part))
+        # Of a picture held against texts, the one asked about is not what its sample was encoded with.
+        rows = [] if loaded_model.task.compares else inputs[SAMPLE][part].tolist()
+        encodings = [shard.batch.encodings[row] for row in rows]
+        own = processed_options(method, choice.options, loaded_model, arguments, encodings)
+        options = {"inputs_at_once": shard.batch_size.size, **own}
         return attribute(loaded_model.model, arguments, targeted.target(part), choice.name, **options)
 
     parts = shard.batch_size.map_slices(len(inputs[SAMPLE]), scores)
@@ -95,6 +100,7 @@ def compute_maps(shard: Shard, loaded_model: LoadedModel, targeted: TargetedInpu
 def split_streams(loaded_model: LoadedModel, streams: Mapping[str, TokenScores], inputs: Inputs) -> Maps:
     """Scores of streams as those of the parts of an example: a picture, its regions, a text."""
     maps: Maps = {}
+    streams = on_one_level(loaded_model.model, inputs, dict(streams))
     lengths = {stream: scores.shape[1] for stream, scores in streams.items()}
     for place in part_places(loaded_model.model, inputs, lengths):
         scores = streams[place.stream][:, place.first : place.first + place.count].float()

@@ -88,15 +88,25 @@ def run_suite(
 
 
 def run_plan(
-    plan: Plan, folder: Path, data: Path, *, engine: Engine, plugins: Sequence[Path] = (), quiet: bool = False
+    plan: Plan,
+    folder: Path,
+    data: Path,
+    *,
+    engine: Engine,
+    plugins: Sequence[Path] = (),
+    quiet: bool = False,
+    watch: Callable[[int, int], None] | None = None,
 ) -> Path:
-    """Do the shards of a plan that are not done yet."""
+    """Do the shards of a plan that are not done yet; `watch` is told how many are done, and how many there are."""
     claim_folder(folder, plan)
     todo = [number for number in range(len(plan.shards)) if not is_done(folder, number)]
     with _progress(plan, len(todo), quiet=quiet) as note_shard:
-        for number, tables in ENGINES[engine](plan, data, todo, plugins) if todo else ():
+        shards = ENGINES[engine](plan, data, todo, plugins) if todo else ()
+        for done, (number, tables) in enumerate(shards, start=len(plan.shards) - len(todo) + 1):
             write_shard(folder, number, tables)
             note_shard(number)
+            if watch is not None:
+                watch(done, len(plan.shards))
     check_usable(folder, plan)
     return folder
 

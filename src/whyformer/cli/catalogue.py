@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyformer.plugins import has_plugins, load_plugins
-from whyformer.tracing.reads import OF_SOURCES, Reads
+from whyformer.tracing.reads import OF_SOURCES, OF_SUBSETS, Reads
 
 if TYPE_CHECKING:
     from whyformer.methods.registry import Method, SourceMethod
@@ -25,10 +25,10 @@ def method_documents(plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
     """
     if not has_plugins(plugins):
         return [document for file in sorted(METHODS_FOLDER.glob("*.py")) for document in _methods_in(file)]
-    from whyformer.methods.registry import METHODS, SOURCE_METHODS
+    from whyformer.methods.registry import ABLATION_METHODS, METHODS, SOURCE_METHODS
 
     load_plugins(plugins)
-    methods: list[Method | SourceMethod] = [*SOURCE_METHODS.values(), *METHODS.values()]
+    methods: list[Method | SourceMethod] = [*SOURCE_METHODS.values(), *METHODS.values(), *ABLATION_METHODS.values()]
     return [method_document(method) for method in methods]
 
 
@@ -39,7 +39,7 @@ def method_document(method: Method | SourceMethod) -> dict[str, Any]:
 
 
 def _methods_in(file: Path) -> Iterator[dict[str, Any]]:
-    """The functions that `@method("name", reads=…)` decorates, and those of `@source_method("name")`."""
+    """The functions that `@method("name", reads=…)` decorates, and those of `@source_method` and `@ablation_method`."""
     for function in ast.parse(file.read_text(encoding="utf-8")).body:
         if not isinstance(function, ast.FunctionDef):
             continue
@@ -49,6 +49,8 @@ def _methods_in(file: Path) -> Iterator[dict[str, Any]]:
                     reads = _reads(next(keyword.value for keyword in keywords if keyword.arg == "reads"))
                 case ast.Call(func=ast.Name("source_method"), args=[ast.Constant(name)]):
                     reads = OF_SOURCES
+                case ast.Call(func=ast.Name("ablation_method"), args=[ast.Constant(name)]):
+                    reads = OF_SUBSETS
                 case _:
                     continue
             summary = (ast.get_docstring(function) or "").partition("\n")[0]

@@ -131,11 +131,16 @@ def print_explanations(
 def continue_(
     input: Annotated[
         str,
-        typer.Argument(metavar="INPUT", help="The text or text file that the model goes on from, or - for stdin."),
+        typer.Argument(
+            metavar="INPUT",
+            help="The text or text file that the model goes on from, or - for stdin; for a model that writes about "
+            "pictures the picture, with what it is told by --text.",
+        ),
     ],
     model: options.ModelName = "mini-gpt",
     tokens: Annotated[int, typer.Option(help="How many tokens it is to write at most.", rich_help_panel=QUESTION)] = 8,
     pair: options.PairText = None,
+    text: options.Texts = None,
     truncate: options.Truncate = False,
     method: options.MethodName = None,
     option: options.MethodOptions = None,
@@ -167,7 +172,7 @@ def continue_(
     settings: dict[str, Any] = {**call.arguments, "tokens": tokens, "truncate": truncate}
     if batch_size is not None:
         settings["batch_size"] = batch_size
-    result = continuation(example_of(source, pair, [], loaded_model), loaded_model, **settings)
+    result = continuation(example_of(source, pair, text or [], loaded_model), loaded_model, **settings)
     if out is not None:
         with writing(out):
             result.save(out, units=units)

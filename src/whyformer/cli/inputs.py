@@ -100,6 +100,10 @@ def example_of(
     if model.task.hears:
         return _sound(source, model)
     first = _picture_or_text(source, model)
+    if has_two_senses and not (model.task.compares or model.task.detects):
+        if len(texts) > 1:
+            raise WhyformerError(f"{model.name} answers one text at a time: give --text once.")
+        return first, texts[0]
     if has_two_senses:
         return first, list(texts)
     if pair is None and model.task.answer in _PAIRS:

@@ -20,6 +20,7 @@ from whyformer.cli.measure import demo, evaluate, report, schema
 from whyformer.cli.options import examples
 from whyformer.cli.response import response_
 from whyformer.cli.screen import complain
+from whyformer.cli.web_page import web_page
 from whyformer.errors import WhyformerError
 
 UNUSABLE = 2
@@ -138,3 +139,7 @@ app.command(
 app.command(epilog=examples("whyformer schema > suite.schema.json"))(schema)
 app.command(epilog=examples("whyformer report results", "whyformer report results --against other-results"))(report)
 app.command(epilog=examples("whyformer demo --out demo"))(demo)
+app.command(
+    "app",
+    epilog=examples("whyformer app", "whyformer app --model ./my-model --port 8000", "whyformer app --any-model"),
+)(web_page)

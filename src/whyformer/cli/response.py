@@ -48,6 +48,22 @@ Messages = Annotated[
         rich_help_panel=QUESTION,
     ),
 ]
+Images = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="A picture that the prompt is about, for a model that writes about pictures; can be repeated.",
+        rich_help_panel=QUESTION,
+    ),
+]
+SoundFile = Annotated[
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Instead of a prompt: a sound, for a model that writes what it hears.",
+        rich_help_panel=QUESTION,
+    ),
+]
 Contrast = Annotated[
     str | None,
     typer.Option(metavar="FILE|TEXT", help="Another response: why the one rather than this.", rich_help_panel=QUESTION),
@@ -93,7 +109,8 @@ BatchFile = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE.jsonl",
-        help='Many instead of one: a line each, {"prompt" or "messages", "response", "context", "contrast", "id"}. '
+        help='Many instead of one: a line each, {"prompt", "messages" or "sound", "images", "response", "context", '
+        '"contrast", "id"}. '
         "--out is the folder of the results; stopped at any moment, it goes on where it was.",
         rich_help_panel=OUTPUT,
     ),
@@ -127,6 +144,8 @@ def response_(
     response: ResponseText = None,
     context: Documents = None,
     messages: Messages = None,
+    image: Images = None,
+    sound: SoundFile = None,
     contrast: Contrast = None,
     units: Units = None,
     sources: SourceKindName = None,
@@ -152,7 +171,7 @@ def response_(
     settings: dict[str, Any] = {"units": units, "sources": sources, "aggregate": aggregate, "sinks": sinks}
     settings |= {"tokens": tokens, "seed": seed, **response_method_call(method, option or [], backward).arguments}
     typed = {"PROMPT": prompt, "--messages": messages, "--response": response, "--context": context}
-    typed["--contrast"] = contrast
+    typed |= {"--image": image, "--sound": sound, "--contrast": contrast}
     engine = Engine(model, settings, device, dtype, batch_size, quiet)
     if batch is not None:
         _explain_lines(batch, _folder(typed, out), f".{format or 'html'}", engine, as_json=as_json)
@@ -187,10 +206,9 @@ class Engine:
         loaded_model = load_model(self.model, device=self.device, dtype=self.dtype, quiet=self.quiet)
 
         def explain(case: Mapping[str, Any]) -> Response:
-            prompt = case["prompt"] if case.get("messages") is None else case["messages"]
             extra: dict[str, Any] = {name: case.get(name) for name in ("context", "contrast")}
             extra |= {**self.settings, "batch_size": self.batch_size}
-            return explain_response(prompt, case.get("response"), loaded_model, **extra)
+            return explain_response(_prompt(case), case.get("response"), loaded_model, **extra)
 
         return explain
 
@@ -198,9 +216,13 @@ class Engine:
 def _explain_one(typed: Mapping[str, Any], out: Path | None, engine: Engine, *, as_json: bool) -> None:
     from whyformer.cli.output import ONE_FILE, check_file, writing
 
-    prompt, messages, response, context, contrast = typed.values()
-    if (prompt is None) == (messages is None):
-        raise WhyformerError("Give a PROMPT (a text or a file), or --messages CHAT.json: one of the two, or --batch.")
+    prompt, messages, response, context, images, sound, contrast = typed.values()
+    if sum(part is not None for part in (prompt, messages, sound)) != 1:
+        raise WhyformerError(
+            "Give a PROMPT (a text or a file), or --messages CHAT.json, or --sound FILE: one of them, or --batch."
+        )
+    if images is not None and prompt is None:
+        raise WhyformerError("--image goes with a PROMPT: a message has its pictures in it, and a sound has none.")
     if out is not None:
         check_file(out, ONE_FILE)
     case = {
@@ -209,6 +231,8 @@ def _explain_one(typed: Mapping[str, Any], out: Path | None, engine: Engine, *, 
         "response": None if response is None else typed_text(response, "--response"),
         "context": None if context is None else [_document(text) for text in context],
         "contrast": None if contrast is None else typed_text(contrast, "--contrast"),
+        "images": images,
+        "sound": sound,
     }
     result = engine.explainer()(case)
     if out is not None:
@@ -254,6 +278,15 @@ def _explain_lines(batch: Path, out: Path, suffix: str, engine: Engine, *, as_js
     announce(f"Written to {safe(out)}: {count} of {len(lines)} lines.", quiet=engine.quiet, err=as_json)
     if refusals:
         raise typer.Exit(UNFINISHED)
+
+
+def _prompt(case: Mapping[str, Any]) -> Any:
+    """What `explain_response` takes as the prompt of a case."""
+    if case.get("messages") is not None:
+        return case["messages"]
+    if case.get("sound") is not None:
+        return Path(case["sound"])
+    return case["prompt"] if not case.get("images") else ([Path(image) for image in case["images"]], case["prompt"])
 
 
 def _read_messages(path: Path) -> list[Any]:

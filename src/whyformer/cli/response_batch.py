@@ -18,7 +18,7 @@ from whyformer.errors import WhyformerError, nearest
 from whyformer.results.response import Response
 
 INDEX = "index.jsonl"  # in the folder of the results: which file belongs to which line
-FIELDS = ("prompt", "messages", "response", "context", "contrast", "id")
+FIELDS = ("prompt", "messages", "sound", "images", "response", "context", "contrast", "id")
 SECONDS_BETWEEN = 10  # lines about progress where there is no terminal
 
 
@@ -40,8 +40,13 @@ class Line:
         unknown = next((name for name in case if name not in FIELDS), None)
         if unknown is not None:
             raise WhyformerError(f"unknown field {unknown!r}. {nearest(unknown, FIELDS)}")
-        if ("prompt" in case) == ("messages" in case):
-            raise WhyformerError('either "prompt" or "messages" is needed.')
+        if sum(name in case for name in ("prompt", "messages", "sound")) != 1:
+            raise WhyformerError('one of "prompt", "messages" and "sound" is needed.')
+        images = case.get("images") or []
+        if not isinstance(images, list) or not all(isinstance(image, str) for image in images):
+            raise WhyformerError(f'"images" is a list of files, not {images!r:.40}.')
+        if images and "prompt" not in case:
+            raise WhyformerError('"images" goes with "prompt": a message has its pictures in it.')
         return case
 
 

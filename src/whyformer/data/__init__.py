@@ -8,6 +8,7 @@ from whyformer.data.coco import coco_instances, coco_truth
 from whyformer.data.examples import Document, Examples, Instances, Photo, VisualQuestion
 from whyformer.data.folders import image_folder, image_masks
 from whyformer.data.generated import scenes
+from whyformer.data.grids import image_grids, photo_grids
 from whyformer.data.pictures import imagenet, imagenet_segmentation, oxford_pets, photos
 from whyformer.data.questions import vqa
 from whyformer.data.registry import READERS, reader, reader_named
@@ -29,11 +30,13 @@ __all__ = [
     "facts",
     "hugging_face",
     "image_folder",
+    "image_grids",
     "image_masks",
     "imagenet",
     "imagenet_segmentation",
     "newsgroups",
     "oxford_pets",
+    "photo_grids",
     "photos",
     "reader",
     "reader_named",

@@ -27,10 +27,14 @@ LONGEST = 16  # times as long as wide, a picture is handed over whole
 
 def model_inputs(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
     """Pieces as the model takes them, on its device and in its dtype."""
+    return on_device(loaded_model, collate(loaded_model, encoded))
+
+
+def on_device(loaded_model: LoadedModel, inputs: Inputs) -> Inputs:
+    """Tensors on the model's device, numbers that are no indices in its dtype."""
     device, dtype = device_of(loaded_model.model), dtype_of(loaded_model.model)
     return {
-        name: value.to(device, dtype if value.is_floating_point() else value.dtype)
-        for name, value in collate(loaded_model, encoded).items()
+        name: value.to(device, dtype if value.is_floating_point() else value.dtype) for name, value in inputs.items()
     }
 
 
@@ -57,7 +61,7 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
         inputs |= picture_inputs(pictured)
     sounds = [one.hearing.sound for one in encoded if one.hearing is not None]
     if sounds:
-        inputs |= _sound_inputs(sounds, loaded_model)
+        inputs |= sound_inputs(sounds, loaded_model)
     regions = [one.regions for one in encoded if one.regions is not None]
     if regions:
         inputs |= _region_inputs(regions, loaded_model.model)
@@ -100,7 +104,7 @@ def _padded(chunks: list[dict[str, list[int]]], tokenizer: Any) -> Inputs:
     return padded
 
 
-def _sound_inputs(sounds: Sequence[Sound], loaded_model: LoadedModel) -> Inputs:
+def sound_inputs(sounds: Sequence[Sound], loaded_model: LoadedModel) -> Inputs:
     """What the feature extractor makes of sounds, which are equally long where it does not fill them up itself."""
     samples = [sound.samples for sound in sounds]
     batch = loaded_model.feature_extractor(samples, sampling_rate=sounds[0].rate, return_tensors="pt")

@@ -11,9 +11,11 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import Inputs, TokenScores
+from whyformer.inputs.collate import on_device, sound_inputs
+from whyformer.inputs.hearing import Hearing
 from whyformer.inputs.pictured import PicturedPrompt, picture_inputs
 from whyformer.models.loading import LoadedModel
-from whyformer.models.structure import config_of, device_of, dtype_of
+from whyformer.models.structure import config_of, device_of
 
 # Which kind of token what is written is, where that is not 0: PaliGemma reads its prompt both ways, and goes on.
 WRITTEN_KIND = {"paligemma": 1}
@@ -30,6 +32,7 @@ class Exchange:
     response: tuple[int, ...]
     beginning: tuple[int, ...] | None = None
     pictured: PicturedPrompt | None = None  # the prompt, where pictures stand among its words
+    hearing: Hearing | None = None  # the sound, where that is what is written about
 
     @property
     def first(self) -> int:
@@ -73,9 +76,10 @@ def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row]) -> Inputs:
     device = device_of(loaded_model.model)
     written, is_written = _padded([row.exchange.written[: row.length] for row in rows], device)
     if loaded_model.task.has_decoder:
-        source, is_source = _padded([row.exchange.prompt for row in rows], device)
-        names = ("input_ids", "attention_mask", "decoder_input_ids", "decoder_attention_mask")
-        return dict(zip(names, (source, is_source, written, is_written), strict=True))
+        return _encoder_inputs(loaded_model, rows) | {
+            "decoder_input_ids": written,
+            "decoder_attention_mask": is_written,
+        }
     inputs: Inputs = {"input_ids": written, "attention_mask": is_written}
     pictured = [row.exchange.pictured for row in rows if row.exchange.pictured is not None]
     if pictured:
@@ -85,13 +89,18 @@ def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row]) -> Inputs:
     return inputs
 
 
+def _encoder_inputs(loaded_model: LoadedModel, rows: Sequence[Row]) -> Inputs:
+    """What an encoder is given for these rows: their prompts, or the sounds that they are about."""
+    sounds = [row.exchange.hearing.sound for row in rows if row.exchange.hearing is not None]
+    if sounds:
+        return on_device(loaded_model, sound_inputs(sounds, loaded_model))
+    source, is_source = _padded([row.exchange.prompt for row in rows], device_of(loaded_model.model))
+    return {"input_ids": source, "attention_mask": is_source}
+
+
 def _inputs_of_pictures(loaded_model: LoadedModel, rows: Sequence[Row], prompts: Sequence[PicturedPrompt]) -> Inputs:
     """What a model is given beside the tokens of rows whose prompts have pictures."""
-    device, dtype = device_of(loaded_model.model), dtype_of(loaded_model.model)
-    inputs = {
-        name: value.to(device, dtype if value.is_floating_point() else value.dtype)
-        for name, value in picture_inputs(prompts).items()
-    }
+    device, inputs = device_of(loaded_model.model), on_device(loaded_model, picture_inputs(prompts))
     own = WRITTEN_KIND.get(getattr(config_of(loaded_model.model), "model_type", ""), 0)
     for name in prompts[0].by_token:
         if name != "attention_mask":

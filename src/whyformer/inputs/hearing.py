@@ -21,7 +21,7 @@ SPECTRUM_WINDOW, SPECTRUM_STEP = 0.025, 0.01  # seconds; what AST's and Whisper'
 LOWEST = 20.0  # hertz, from which on AST's extractor listens
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Hearing:
     """A sound as the model hears it, and how many seconds lie between two columns of its spectrogram."""
 

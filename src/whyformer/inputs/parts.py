@@ -9,10 +9,11 @@ from typing import Literal
 from torch import nn
 from torch.nn import functional as F
 
-from whyformer.axes import Inputs
-from whyformer.models.families import JOINT
+from whyformer.axes import Inputs, StreamScores
+from whyformer.inputs.views import on_finest
+from whyformer.models.family import JOINT
 from whyformer.models.modalities import REGION_INPUTS, SOUND_INPUTS
-from whyformer.models.structure import patch_grid
+from whyformer.models.structure import feature_levels, has_levels, patch_grid
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,15 @@ def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) ->
     elif shared in lengths and any(name in inputs for name in REGION_INPUTS):
         first = 0 if shared == "image" else words
         yield PartPlace("regions", shared, first, lengths[shared] - first)
+
+
+def on_one_level(model: nn.Module, inputs: Inputs, scores: StreamScores) -> StreamScores:
+    """The scores with those of feature maps of several sizes laid on the finest of them."""
+    if "image" not in scores or "pixel_values" not in inputs or not has_levels(model):
+        return scores
+    height, width = inputs["pixel_values"].shape[-2:]
+    grids = feature_levels(model, (height, width), scores["image"].shape[1])
+    return scores | {"image": on_finest(scores["image"], grids)}
 
 
 def real_grid(inputs: Inputs, row: int, grid: tuple[int, int]) -> tuple[int, int]:

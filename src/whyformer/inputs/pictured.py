@@ -17,7 +17,16 @@ from torch.nn import functional as F
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError, reason_of
 from whyformer.inputs.layouts import covered_box
-from whyformer.inputs.prompt import Prompt, laid_on_contents
+from whyformer.inputs.prompt import (
+    LAYOUT,
+    Document,
+    Prompt,
+    check_has_no_layout,
+    check_is_question,
+    documents_within,
+    laid_on_contents,
+    lay_out,
+)
 from whyformer.inputs.read import image_of, text_of, two_of
 from whyformer.inputs.tokens import Token
 from whyformer.models.bridges import image_token
@@ -58,9 +67,22 @@ class _Turn:
     parts: tuple[Part, ...]
 
 
-def pictured_prompt(loaded_model: LoadedModel, example: Any) -> PicturedPrompt:
-    """The prompt of (picture, text), ([pictures], text), or chat messages with pictures in their contents."""
-    turns = [_turn(message) for message in example] if is_conversation(example) else [_one_turn(example)]
+def pictured_prompt(
+    loaded_model: LoadedModel, example: Any, context: Sequence[Any] | None = None, layout: str | None = None
+) -> PicturedPrompt:
+    """The prompt of (picture, text), ([pictures], text), or chat messages with pictures in their contents.
+
+    With `context` the text is a question about documents, laid out by `layout` as in `prompt_of`.
+    """
+    documents: tuple[Document, ...] = ()
+    if context is None:
+        check_has_no_layout(layout)
+        turns = [_turn(message) for message in example] if is_conversation(example) else [_one_turn(example)]
+    else:
+        check_is_question(context if is_conversation(example) else None)
+        *shown, question = _one_turn(example).parts
+        whole, documents = lay_out(str(question), context, LAYOUT if layout is None else layout)
+        turns = [_Turn("user", (*shown, whole))]
     pictures = tuple(part for turn in turns for part in turn.parts if isinstance(part, Image.Image))
     texts = [part for turn in turns for part in turn.parts if isinstance(part, str)]
     roles = [turn.role for turn in turns for part in turn.parts if isinstance(part, str)]
@@ -72,14 +94,15 @@ def pictured_prompt(loaded_model: LoadedModel, example: Any) -> PicturedPrompt:
     prompt = laid_on_contents(loaded_model, roles, texts, template.render, add_special_tokens=template.adds_special)
     encoding = _processed(loaded_model, pictures, prompt.rendered, add_special_tokens=template.adds_special)
     ids = encoding.pop("input_ids")[0].tolist()
-    takes = inspect.signature(loaded_model.model.forward).parameters
+    takes = set(inspect.signature(loaded_model.model.forward).parameters) - {"labels"}  # which only training reads
     others = {name: value for name, value in encoding.items() if isinstance(value, Tensor) and name in takes}
     is_by_token = {name: value.dim() == 2 and value.shape[1] == len(ids) for name, value in others.items()}
     by_token = {name: value[0].tolist() for name, value in others.items() if is_by_token[name]}
     pixels = {name: value for name, value in others.items() if not is_by_token[name]}
     tokens = _expanded(loaded_model, prompt.tokens, ids)
     messages = prompt.messages if is_conversation(example) else ()
-    read = Prompt(prompt.text, tokens, prompt.rendered, messages)
+    placed = documents_within(prompt.text, texts[0], documents) if documents else ()
+    read = Prompt(prompt.text, tokens, prompt.rendered, messages, placed)
     boxes = tuple(_boxes(loaded_model, picture) for picture in pictures)
     return PicturedPrompt(read, pictures, boxes, by_token, pixels)
 

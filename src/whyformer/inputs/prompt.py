@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from pathlib import Path
 from string import Formatter
@@ -105,25 +105,25 @@ def prompt_of(
     if tokenizer is None:
         raise WhyformerError(f"{loaded_model.name} came without a tokenizer: pass processor=….")
     if isinstance(prompt, (list, tuple)):
-        if context is not None:
-            raise WhyformerError("context goes with a question, not with messages: put the documents into a message.")
+        check_is_question(context)
         return _chat_prompt(loaded_model, [_checked_message(message) for message in prompt])
     if isinstance(prompt, str) and not prompt.strip():
         raise WhyformerError("The prompt is empty: give a text, chat messages, or a question with context=[…].")
     text = str(text_of(prompt)) if isinstance(prompt, (str, Path)) else _refuse(prompt)
     if context is None:
-        if layout is not None:
-            raise WhyformerError("layout says where the documents of context=[…] go, and there are none.")
+        check_has_no_layout(layout)
         return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text)
     text, documents = lay_out(text, context, LAYOUT if layout is None else layout)
     if getattr(tokenizer, "chat_template", None):
         whole = _chat_prompt(loaded_model, [{"role": "user", "content": text}])
-        # A template may strip a message; the layout's own white space is all that it takes.
-        taken = text.index(whole.text)
-        last = len(whole.text)
-        placed = tuple(Document(one.name, max(0, one.start - taken), min(last, one.end - taken)) for one in documents)
-        return Prompt(whole.text, whole.tokens, whole.rendered, whole.messages, placed)
+        return replace(whole, documents=documents_within(whole.text, text, documents))
     return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text, documents=documents)
+
+
+def documents_within(kept: str, text: str, documents: Sequence[Document]) -> tuple[Document, ...]:
+    """Where documents of a text stand in what a template kept of it: its white space is all that it takes."""
+    taken, last = text.index(kept), len(kept)
+    return tuple(Document(one.name, max(0, one.start - taken), min(last, one.end - taken)) for one in documents)
 
 
 def without(prompt: Prompt, places: Iterable[Place]) -> str | list[dict[str, str]]:
@@ -141,6 +141,18 @@ def without(prompt: Prompt, places: Iterable[Place]) -> str | list[dict[str, str
     if not prompt.messages:
         return rest(0, len(prompt.text))
     return [{"role": message.role, "content": rest(message.start, message.end)} for message in prompt.messages]
+
+
+def check_is_question(context: Sequence[Any] | None) -> None:
+    """Refuse documents beside messages."""
+    if context is not None:
+        raise WhyformerError("context goes with a question, not with messages: put the documents into a message.")
+
+
+def check_has_no_layout(layout: str | None) -> None:
+    """Refuse a layout where there are no documents."""
+    if layout is not None:
+        raise WhyformerError("layout says where the documents of context=[…] go, and there are none.")
 
 
 def lay_out(question: str, context: Sequence[Any], layout: str) -> tuple[str, tuple[Document, ...]]:

@@ -1,4 +1,4 @@
-"""Scores on several grids of one picture, whole and in tiles, laid on one."""
+"""Scores on several grids of one picture, whole, in tiles or at several sizes, laid on one."""
 
 from __future__ import annotations
 
@@ -6,7 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
+from whyformer.axes import TokenScores
 from whyformer.inputs.layouts import Box
 
 
@@ -39,6 +42,21 @@ def on_one_grid(grids: Sequence[ScoredGrid]) -> ScoredGrid:
         across = _shares((left, right), columns, (grid.box[0], grid.box[2]), grid.scores.shape[1])
         total += down @ grid.scores.astype(np.float64) @ across.T
     return ScoredGrid(total.astype(grids[0].scores.dtype), (float(left), float(top), float(right), float(bottom)))
+
+
+def on_finest(scores: TokenScores, grids: Sequence[tuple[int, int]]) -> TokenScores:
+    """The tokens of several grids that all cover one picture, summed on the finest of them by area."""
+    finest, whole = max(grids), (0.0, 1.0)
+    parts = scores.split([down * across for down, across in grids], dim=1)
+    total = scores.new_zeros(len(scores), *finest)
+    for part, grid in zip(parts, grids, strict=True):
+        down, across = (
+            torch.from_numpy(_shares(whole, count, whole, cells)).to(part)
+            for count, cells in zip(finest, grid, strict=True)
+        )
+        total = total + down @ part.unflatten(1, grid) @ across.T
+    flat: Tensor = total.flatten(1)
+    return flat
 
 
 def _shares(whole: tuple[float, float], count: int, part: tuple[float, float], cells: int) -> np.ndarray:

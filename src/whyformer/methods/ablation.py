@@ -7,14 +7,14 @@ import numpy as np
 from whyformer.axes import SourceMasks, SourceScores, SubsetScores
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
-from whyformer.methods.registry import Ablation, source_method
+from whyformer.methods.registry import SourceAblation, source_method
 
 KEPT = 0.5  # the probability that a source is in a random subset
 PENALTY = 0.01  # LASSO's alpha
 
 
 @source_method("context_ablation")
-def context_ablation(ablation: Ablation, *, subsets: int = 64, seed: int = 0) -> SourceScores:
+def context_ablation(ablation: SourceAblation, *, subsets: int = 64, seed: int = 0) -> SourceScores:
     """LASSO from random subsets of the sources to the logit of the response (ContextCite, NeurIPS 2024).
 
     The logit is taken per token of the response, and the coefficients are scaled back to the whole of it.
@@ -31,7 +31,7 @@ def context_ablation(ablation: Ablation, *, subsets: int = 64, seed: int = 0) ->
 
 
 @source_method("leave_one_out")
-def leave_one_out(ablation: Ablation) -> SourceScores:
+def leave_one_out(ablation: SourceAblation) -> SourceScores:
     """Drop of the response's log-probability when one source alone is left out."""
     whole, *rest = ablation.log_probabilities(all_and_all_but_one(ablation.sources))
     scores: SourceScores = (whole - np.stack(rest)).T

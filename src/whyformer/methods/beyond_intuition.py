@@ -65,11 +65,15 @@ def bi_token(
     baseline: Baseline | Tensor = "zero",
 ) -> StreamScores:
     """Attention weighed by how far each key token's state is carried, then feedback (BI Eq. 13-14, 16-18)."""
-
-    steps_followed = trace.steps_from(first_block)
-    alphas = {record.operation: token_alpha(record, alpha) for record in records_of(steps_followed)}
-    rows = perceive(trace, steps_followed, HeadMean(key_scales=alphas))
+    rows = token_perception(trace, first_block, alpha)
     return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
+
+
+def token_perception(trace: Trace, first_block: int, alpha: str) -> list[tuple[Reading, dict[str, Rows]]]:
+    """P of each stream by token weights α (BI Eq. 13-14, 16)."""
+    steps = trace.steps_from(first_block)
+    alphas = {record.operation: token_alpha(record, alpha) for record in records_of(steps)}
+    return perceive(trace, steps, HeadMean(key_scales=alphas))
 
 
 def head_theta(record: AttentionRecord, importance: str) -> Tensor:
@@ -145,13 +149,18 @@ def _times_feedback(
     steps: int,
     baseline: Baseline | Tensor,
 ) -> StreamScores:
-    """P ⊙ F, row by row, before the rows are summed."""
+    """P ⊙ F, row by row, before the rows are summed, F from the path that is asked for."""
     if feedback == "gradient":
         quadrature, steps = "uniform", 1
     readings = [reading for reading, _ in perception]
     factors = {} if feedback == "none" else integrated_feedback(trace, readings, quadrature, steps, baseline)
+    return product_of(perception, factors)
+
+
+def product_of(perception: list[tuple[Reading, dict[str, Rows]]], feedback: dict[str, Rows]) -> StreamScores:
+    """Σ_rows w (P ⊙ F), w how much each row counts; F is 1 where there is none."""
     return {
-        stream: torch.einsum("brk,br->bk", rows * factors.get(stream, 1.0), reading.queries.rows[1])
+        stream: torch.einsum("brk,br->bk", rows * feedback.get(stream, 1.0), reading.queries.rows[1])
         for reading, by_stream in perception
         for stream, rows in by_stream.items()
     }

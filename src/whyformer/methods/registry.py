@@ -12,7 +12,10 @@ from torch import Tensor
 
 from whyformer.axes import SourceMasks, SourceScores, StreamScores, SubsetScores, at_least_float32
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
+from whyformer.inputs.fills import Erasure, Fill
 from whyformer.models.modalities import INPUT_STREAMS
+from whyformer.propagation.mode import Backward
+from whyformer.tracing.ablation import UnitKind, ablation_of
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.reads import OF_SOURCES, Reads
 from whyformer.tracing.trace import Trace
@@ -20,11 +23,11 @@ from whyformer.tracing.trace import Trace
 # On models with pictures among their words, whether scores go on into the image tower, or stop where features of
 # pictures enter the decoder and are shared out to the patches that they are made of.
 Bridge = Literal["through", "stop"]
-Formula = Callable[..., StreamScores | Attribution]
+Formula = Callable[..., Any]  # gives StreamScores or an Attribution; of an ablation, a list of UnitScores
 
 
 @dataclass(frozen=True)
-class Ablation:
+class SourceAblation:
     """A model's response as a function of which sources its prompt keeps.
 
     Attributes:
@@ -48,6 +51,7 @@ class Method:
         formula: The function (trace, *, options) that gives scores by stream, or an Attribution.
         reads: What it reads of a trace.
         reads_if: What it reads instead if an option has some value.
+        backward: How its gradients are taken unless that is said: as its paper takes them.
 
     Example:
         >>> list(whyformer.METHODS["rollout"].options)
@@ -58,6 +62,7 @@ class Method:
     formula: Formula
     reads: Reads
     reads_if: Mapping[tuple[str, Any], Reads] = field(default_factory=dict)
+    backward: Backward = "gradient"
 
     def reads_with(self, options: Mapping[str, Any]) -> Reads:
         """What it reads of a trace when it is given these options."""
@@ -66,15 +71,26 @@ class Method:
     def __call__(self, trace: Trace, *, bridge: Bridge = "through", **options: Any) -> Attribution:
         """The scores of a trace, in float32 at least; whatever gradient mode the caller is in."""
         with torch.inference_mode(False):
-            result = self.formula(trace if bridge == "through" else trace.up_to_bridge, **options)
+            result = self._result(trace if bridge == "through" else trace.up_to_bridge, options)
         if not isinstance(result, Mapping):
             kind = "nothing" if result is None else with_article(type(result).__name__)
             raise WhyformerError(f"{self.name} gave {kind}: return scores by stream, {{trace.readout.stream: scores}}.")
-        attribution = result if isinstance(result, Attribution) else Attribution(result)
+        attribution = result if isinstance(result, Attribution) else Attribution(dict(result))
         self._check_scores(attribution, trace)
-        scores = attribution if self.reads.inputs != "none" else trace.on_inputs(dict(attribution))
+        is_on_inputs = self.reads.inputs != "none" or self.reads.subsets
+        scores = attribution if is_on_inputs else trace.on_inputs(dict(attribution))
         scores = {stream: at_least_float32(values.detach()) for stream, values in scores.items()}
         return Attribution(scores, attribution.completeness, attribution.remarks)
+
+    def _result(self, trace: Trace, options: Mapping[str, Any]) -> Any:
+        """What the formula gives of a trace, or of the answers to its inputs without some of their units."""
+        if not self.reads.subsets:
+            return self.formula(trace, **options)
+        shared = {name: value for name, value in options.items() if name in self.shared_options}
+        of_tokens = ablation_of(trace, **shared)
+        ablation = of_tokens.ablation
+        scores = self.formula(ablation, **{name: value for name, value in options.items() if name not in shared})
+        return of_tokens.on_tokens(ablation, scores)
 
     def _check_scores(self, attribution: Attribution, trace: Trace) -> None:
         lengths = {stream: mask.shape[1] for stream, mask in trace.masks.items()}
@@ -98,8 +114,10 @@ class Method:
 
     @property
     def shared_options(self) -> Mapping[str, Any]:
-        """What all methods take that follow tokens from block to block, and which values."""
-        return {"bridge": Bridge} if self.reads.maps == "all" else {}
+        """What all methods take that follow tokens from block to block, or that remove units, and which values."""
+        if self.reads.subsets:
+            return {"units": UnitKind, "fill": Fill, "erasure": Erasure}
+        return {"bridge": Bridge} if self.reads.maps == "all" or self.reads.state_gradients else {}
 
     @property
     def summary(self) -> str:
@@ -115,7 +133,7 @@ class SourceMethod:
     formula: Callable[..., SourceScores]
     reads: str = OF_SOURCES
 
-    def __call__(self, ablation: Ablation, **options: Any) -> SourceScores:
+    def __call__(self, ablation: SourceAblation, **options: Any) -> SourceScores:
         """A score for each row and source."""
         scores = self.formula(ablation, **options)
         expected = (len(ablation.tokens), ablation.sources)
@@ -138,6 +156,7 @@ class SourceMethod:
 
 METHODS: dict[str, Method] = {}
 SOURCE_METHODS: dict[str, SourceMethod] = {}
+ABLATION_METHODS: dict[str, Method] = {}  # that cost as many forward passes as there are units, or as they are allowed
 PICTURE_METHODS: dict[str, Method] = {}  # of models with pictures among their words alone
 
 
@@ -151,7 +170,12 @@ def _summary_of(formula: Callable[..., Any]) -> str:
 
 
 def method(
-    name: str, *, reads: Reads, reads_if: Mapping[tuple[str, Any], Reads] | None = None, replace: bool = False
+    name: str,
+    *,
+    reads: Reads,
+    reads_if: Mapping[tuple[str, Any], Reads] | None = None,
+    replace: bool = False,
+    backward: Backward = "gradient",
 ) -> Callable[[Formula], Formula]:
     """Register a function (trace, *, options) as a method.
 
@@ -163,6 +187,7 @@ def method(
         reads: What it reads of the trace; only that is computed.
         reads_if: What it reads instead if an option has some value: {(option, value): Reads(…)}.
         replace: Take the place of a method that has this name already.
+        backward: How its gradients are taken unless the caller says: "gradient", "libra" or "attn_lrp".
 
     Returns:
         A decorator that gives the function back as it is.
@@ -184,11 +209,12 @@ def method(
     for value in (reads, *(reads_if or {}).values()):
         if not isinstance(value, Reads):
             raise WhyformerError(f'{name}: reads={value!r} is no Reads, such as whyformer.Reads(maps="all").')
+    check_choice(f"{name}: backward", backward, Backward)
     if name in METHODS and not replace:
         raise WhyformerError(f"There is a method named {name!r} already: choose another name, or say replace=True.")
 
     def register(function: Formula) -> Formula:
-        METHODS[name] = Method(name, function, reads, reads_if or {})
+        METHODS[name] = Method(name, function, reads, reads_if or {}, backward)
         return function
 
     return register
@@ -199,6 +225,19 @@ def source_method(name: str) -> Callable[[Callable[..., SourceScores]], Callable
 
     def register(function: Callable[..., SourceScores]) -> Callable[..., SourceScores]:
         SOURCE_METHODS[name] = SourceMethod(name, function)
+        return function
+
+    return register
+
+
+def ablation_method(name: str) -> Callable[[Formula], Formula]:
+    """Register a function (ablation, *, options) that gives a score for each unit of each example.
+
+    It is a method like any other, but for lists of all methods: it asks the model hundreds of times.
+    """
+
+    def register(function: Formula) -> Formula:
+        ABLATION_METHODS[name] = Method(name, function, Reads(subsets=True))
         return function
 
     return register
@@ -222,17 +261,16 @@ def method_named(name: str) -> Method:
         )
     if name in SOURCE_METHODS:
         raise WhyformerError(f"{name} asks a model what it would respond to less of a prompt: use explain_response.")
-    if name in PICTURE_METHODS:
-        return PICTURE_METHODS[name]
-    if name not in METHODS:
-        raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS))}")
-    return METHODS[name]
+    known = METHODS | ABLATION_METHODS | PICTURE_METHODS
+    if name not in known:
+        raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS | ABLATION_METHODS))}")
+    return known[name]
 
 
 def check_options(method: Method | SourceMethod, options: Mapping[str, Any]) -> None:
     """Refuse options the method does not take, and values an option does not take."""
     shared = method.shared_options if isinstance(method, Method) else {}
-    for name in shared.keys() & options.keys():
+    for name in (name for name in shared.keys() & options.keys() if isinstance(options[name], str)):
         check_choice(f"{method.name}: {name}", options[name], shared[name])
     options = {name: value for name, value in options.items() if name not in shared}
     unknown = [name for name in options if name not in method.options]

@@ -12,7 +12,7 @@ from whyformer.axes import SourceMasks, SourceScores, SourceTruth, SourceValues,
 from whyformer.extras import extra
 from whyformer.inputs.words import word_spans
 from whyformer.methods.ablation import random_subsets
-from whyformer.methods.registry import Ablation
+from whyformer.methods.registry import SourceAblation
 
 TOP = (1, 3, 5)
 HELD_OUT = 2**32  # added to a seed: subsets that no method has been shown
@@ -40,7 +40,7 @@ def average_precision(scores: SourceValues, truth: SourceTruth) -> float:
     return float(extra("sklearn.metrics").average_precision_score(truth, scores))
 
 
-def top_k_drop(ablation: Ablation, scores: SourceScores, counts: Sequence[int] = TOP) -> SubsetScores:
+def top_k_drop(ablation: SourceAblation, scores: SourceScores, counts: Sequence[int] = TOP) -> SubsetScores:
     """log p(row) less what it is without the k sources of highest score, [row, k]."""
     whole = np.ones((1, ablation.sources), dtype=bool)
     masks = np.concatenate([whole, *(without_the_highest(row, counts) for row in scores)])
@@ -60,7 +60,7 @@ def without_the_highest(scores: SourceValues, counts: Sequence[int], *, seed: in
 
 
 def linear_datamodelling_score(
-    ablation: Ablation, scores: SourceScores, *, subsets: int = 32, seed: int = 0
+    ablation: SourceAblation, scores: SourceScores, *, subsets: int = 32, seed: int = 0
 ) -> SpanFigures:
     """LDS: Spearman between what the scores of the kept sources sum to and the real log-probability (Park et al. 2023).
 

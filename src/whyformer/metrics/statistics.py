@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
@@ -112,6 +112,19 @@ def comparison(
         rng=np.random.default_rng(seed),
     )
     return Comparison(bounds, float(tested.pvalue))
+
+
+def holm(p_values: Sequence[float]) -> list[float]:
+    """Holm's correction (1979) of several tests: each p as it counts when all of them are looked at together.
+
+    The smallest of m counts m times, the next m − 1 times, and none counts less than a smaller one.
+    """
+    order = sorted(range(len(p_values)), key=lambda place: p_values[place])
+    corrected, largest = [1.0] * len(p_values), 0.0
+    for rank, place in enumerate(order):
+        largest = max(largest, min(1.0, (len(order) - rank) * p_values[place]))
+        corrected[place] = largest
+    return corrected
 
 
 def _fast_comparison(

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
-from whyformer.models.joined import Operation, Place, Transfer
+from whyformer.models.family import JOINT, NOTHING, Family, Readout, Stream
 from whyformer.models.modalities import SOUND_INPUTS
 from whyformer.models.pictures import (
     Sight,
@@ -21,81 +21,10 @@ from whyformer.models.pictures import (
     tiled_pictures,
     whole_pictures,
 )
+from whyformer.models.queries import masked_queries
 from whyformer.models.structure import base_model, main_input
 from whyformer.models.vision_language import arrange_pictures
 from whyformer.models.windows import mask_units, pyramid, shifted_windows
-
-NOTHING = ""  # scales nothing: the stream is no input, such as a detector's object queries
-JOINT = "joint"  # a stream of words and patches, which are inputs of their own
-
-Readout = str | Callable[[nn.Module], str] | None
-Arrange = Callable[[nn.Module, Inputs, Sequence[Operation]], Iterable[Place | Transfer]]
-
-
-@dataclass(frozen=True)
-class Stream:
-    """A sequence of tokens inside a model.
-
-    Args:
-        name: What it is called in scores: "text", "image", "source", "target", "audio", "queries".
-        readout: Where the answer is read in it, by the kinds of `readout.KINDS`; None is found from the gradient.
-        scaled: The module of the base model whose output the path of integrated gradients scales; None for the pixels
-            themselves, NOTHING for a stream that is no input.
-        is_read: Whether the answer is read in it.
-        mask: The input that says which of its tokens are real; None where padding shows in the attention alone.
-
-    Example:
-        >>> whyformer.Stream("image", scaled="encoder.visn_fc", mask="visual_attention_mask").name
-        'image'
-    """
-
-    name: str
-    readout: Readout = None
-    scaled: str | None = None
-    is_read: bool = False
-    mask: str | None = None
-
-
-@dataclass(frozen=True)
-class Family:
-    """What the package must know of an architecture that its forward pass does not show.
-
-    Args:
-        stream: The stream the answer is read from, with its `readout`, `scaled` and `mask` as in `Stream`.
-        others: The other streams.
-        attention: For a part of an attention's path, the streams of its queries and of its keys; the first row that
-            fits counts. Rows for the same part are taken in turn, and are one step: they read the same state.
-        pads_to_limit: Whether every text is padded to the model's limit, with the mask its row names; without one, all
-            of it is read (SigLIP).
-        arrange: For streams that are cut up or joined, such as windows or merged patches: the place of each attention
-            operation, in the order they ran, and between them what makes one stream of another; None where map b is
-            that of example b, and query i that of token i.
-        sight: For a decoder with pictures among its words: which patches its placeholder tokens stand for.
-
-    Example:
-        >>> whyformer.FAMILIES["my_bert"] = whyformer.Family("text", readout="first", scaled="embeddings")
-        >>> del whyformer.FAMILIES["my_bert"]
-    """
-
-    stream: str
-    readout: Readout = None
-    scaled: str | None = None
-    others: tuple[Stream, ...] = ()
-    attention: tuple[tuple[str, str, str], ...] = ()
-    mask: str | None = "attention_mask"
-    pads_to_limit: bool = False
-    arrange: Arrange | None = None
-    sight: Sight | None = None
-
-    @property
-    def is_one_stack(self) -> bool:
-        """Whether it is one stream whose tokens keep their places."""
-        return not self.attention and self.arrange is None
-
-    @property
-    def streams(self) -> tuple[Stream, ...]:
-        """All its streams, the one that is read from first."""
-        return Stream(self.stream, self.readout, self.scaled, is_read=True, mask=self.mask), *self.others
 
 
 def _pooling(attribute: str, mean: Any) -> Callable[[nn.Module], str]:
@@ -140,6 +69,7 @@ def _clip_with(embeddings: str) -> Family:
     return Family("image", mask=None, others=(text,), attention=_TOWERS)
 
 
+_MASKED_QUERIES = Family("queries", scaled=NOTHING, mask=None, others=(Stream("image"),), arrange=masked_queries)
 _WINDOWS = Family("image", mask=None, arrange=shifted_windows)
 _PYRAMID = Family("image", mask=None, arrange=pyramid)
 _CLASS_TOKEN_TEXT = Family("text", "first", "embeddings")
@@ -227,6 +157,14 @@ FAMILIES: dict[str, Family] = {
     "pvt_v2": _PYRAMID,
     "glpn": _PYRAMID,
     "hiera": Family("image", mask=None, arrange=mask_units),
+    # Its boxes are read in a stream of their own, which has the same maps and never comes back to the words.
+    "lilt": Family(
+        "text",
+        "first",
+        scaled="embeddings",
+        others=(Stream("layout", scaled=NOTHING, mask="attention_mask"),),
+        attention=(("layout_output", "layout", "layout"), ("encoder.layer.", "text", "text")),
+    ),
     "lxmert": Family(
         "text",
         scaled="embeddings",
@@ -278,6 +216,8 @@ FAMILIES: dict[str, Family] = {
     "deformable_detr": _DETECTOR,
     "rt_detr": _FEATURE_DETECTOR,
     "table-transformer": _DETECTOR,
+    "maskformer": _MASKED_QUERIES,
+    "mask2former": _MASKED_QUERIES,
     **dict.fromkeys(_LIKE_BART, _encoder_decoder("source", "encoder_attn")),
     **dict.fromkeys(("t5", "mt5", "umt5", "switch_transformers"), _encoder_decoder("source", "EncDecAttention")),
     "nllb-moe": _encoder_decoder("source", "cross_attention"),

@@ -107,7 +107,7 @@ def main_input(inputs: Inputs) -> tuple[str, Tensor]:
 def patch_grid(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tuple[int, int]:
     """Rows and columns of the patches among so many tokens of an image of this (height, width)."""
     if getattr(config_of(model), "backbone_config", None) is not None:
-        return _feature_grid(image_size, tokens)
+        return max(feature_levels(model, image_size, tokens))
     for rows, columns in (first_grid(model, image_size, fills_up=fills_up) for fills_up in (False, True)):
         if rows * columns == tokens:
             return rows, columns
@@ -137,12 +137,28 @@ def first_grid(model: nn.Module, image_size: tuple[int, int], *, fills_up: bool 
     return rows, columns
 
 
-def _feature_grid(image_size: tuple[int, int], tokens: int) -> tuple[int, int]:
-    """Rows and columns of a convolutional backbone's last feature map, each half as fine as the one before it."""
-    for stride in (1, 2, 4, 8, 16, 32, 64, 128):
-        rows, columns = (-(-side // stride) for side in image_size)
-        if rows * columns == tokens:
-            return rows, columns
+COARSEST_FIRST = {"mask2former": 3}  # how many feature maps these models have, which they put in a row that way
+
+
+def has_levels(model: nn.Module) -> bool:
+    """Whether a model reads its picture from feature maps of several sizes, the tokens of all in a row."""
+    return _level_count(model) > 1
+
+
+def _level_count(model: nn.Module) -> int:
+    config = config_of(model)
+    return COARSEST_FIRST.get(getattr(config, "model_type", ""), getattr(config, "num_feature_levels", 1))
+
+
+def feature_levels(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tuple[tuple[int, int], ...]:
+    """Rows and columns of the feature maps that so many tokens are of: one, or all levels, each half as fine."""
+    for count in sorted({1, _level_count(model)}):
+        for stride in (1, 2, 4, 8, 16, 32, 64, 128):
+            height, width = image_size
+            strides = [stride * 2**level for level in range(count)]
+            grids = tuple((-(-height // step), -(-width // step)) for step in strides)
+            if sum(rows * columns for rows, columns in grids) == tokens:
+                return grids[::-1] if getattr(config_of(model), "model_type", "") in COARSEST_FIRST else grids
     raise UnsupportedModel(f"{tokens} tokens are no feature map of an image of {image_size[0]}×{image_size[1]} pixels.")
 
 
@@ -166,4 +182,4 @@ def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
     if example.dim() != 4:
         return 0
     rows, columns = patch_grid(model, (example.shape[-2], example.shape[-1]), tokens)
-    return tokens - rows * columns
+    return 0 if has_levels(model) else tokens - rows * columns

@@ -59,7 +59,7 @@ HEADS: dict[Answer, Head] = {
     ),
     "labels of pixels": Head(
         "a label for each pixel",
-        "a label's name or index, Pixel(x, y, label), Region(label, box)",
+        "a label's name or index, Pixel(x, y, label), Region(label, box), of queries detection(query, label)",
         ("ForSemanticSegmentation", "ForUniversalSegmentation", "ForInstanceSegmentation"),
     ),
     "character": Head(

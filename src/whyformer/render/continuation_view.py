@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from whyformer.inputs.layouts import WordPieces
+from whyformer.render.scored_part import ScoredPartView, with_all_rows
 from whyformer.render.source_view import (
     BlockView,
     Extent,
@@ -16,6 +17,7 @@ from whyformer.render.source_view import (
     TokenView,
     UnitView,
     cut_text,
+    part_block,
     ranked_rows,
     unseen_block,
     with_total,
@@ -42,7 +44,7 @@ class _Stream:
 def continuation_view(continuation: Continuation) -> SourcesView:
     """The continuation as the templates show it: a row for each token written, a source for each before it."""
     *_, last = continuation.explanations  # which has seen all the others
-    streams = list(_streams(continuation))
+    streams, parts = list(_streams(continuation)), list(_scored_parts(continuation))
     scores = with_total(np.stack([_row(one, last) for one in continuation.explanations]))
     chances = [one.probability for one in continuation.explanations]
     facts = ["" if chance is None else f"Its probability is {chance:.2g}." for chance in chances]
@@ -50,8 +52,8 @@ def continuation_view(continuation: Continuation) -> SourcesView:
         headline=continuation.headline,
         method=readable(last.manner),
         model=readable(last.model),
-        units=tuple(_units(continuation, streams[-1])),
-        blocks=tuple(block for stream in streams for block in _blocks(stream)),
+        units=tuple(_units(continuation, streams[-1] if streams else None)),
+        blocks=(*map(part_block, parts), *(block for stream in streams for block in _blocks(stream))),
         rows=ranked_rows(scores),
         facts=tuple(facts if len(facts) == len(scores) else [*facts, ""]),
         is_diverging=bool((scores < 0).any()),
@@ -63,13 +65,27 @@ def continuation_view(continuation: Continuation) -> SourcesView:
 def _streams(continuation: Continuation) -> Iterator[_Stream]:
     """The streams in reading order; the last of them is the one that is written on."""
     first, *_, last = *continuation.explanations, continuation.explanations[-1]
-    columns = dict(zip(last.parts, np.cumsum([0, *(part.layout.size for part in last.parts.values())]), strict=False))
-    names = {id(part): name for name, part in last.parts.items()}
+    columns, names = _columns(last), {id(part): name for name, part in last.parts.items()}
     for caption, part in captioned_parts(last):
-        assert isinstance(part.layout, WordPieces)
         name = names[id(part)]
         count = first.parts[name].layout.size if name in first.parts else 0
-        yield _Stream(part, part.layout, caption, int(columns[name]), count)
+        if isinstance(part.layout, WordPieces):
+            yield _Stream(part, part.layout, caption, columns[name], count)
+
+
+def _scored_parts(continuation: Continuation) -> Iterator[ScoredPartView]:
+    """The pictures or the sound that was written about, with the scores of each token written."""
+    last = continuation.explanations[-1]
+    for name, part in last.parts.items():
+        if not isinstance(part.layout, WordPieces):
+            rows = tuple(one.parts[name] for one in continuation.explanations)
+            yield ScoredPartView(_columns(last)[name], readable(name), with_all_rows(rows))
+
+
+def _columns(last: Explanation) -> dict[str, int]:
+    """The first column of each part: a text has one for each token, a picture or a sound one for all of it."""
+    sizes = [part.layout.size if isinstance(part.layout, WordPieces) else 1 for part in last.parts.values()]
+    return dict(zip(last.parts, np.cumsum([0, *sizes]).tolist(), strict=False))
 
 
 def _row(explanation: Explanation, last: Explanation) -> np.ndarray:
@@ -77,7 +93,8 @@ def _row(explanation: Explanation, last: Explanation) -> np.ndarray:
     row = []
     for name, part in last.parts.items():
         scores = explanation.parts[name].scores if name in explanation.parts else np.zeros(0)
-        row.append(np.pad(scores, (0, part.layout.size - len(scores))))
+        is_text = isinstance(part.layout, WordPieces)
+        row.append(np.pad(scores, (0, part.layout.size - len(scores))) if is_text else scores.sum(keepdims=True))
     return np.concatenate(row)
 
 
@@ -97,14 +114,15 @@ def _blocks(stream: _Stream) -> Iterator[BlockView]:
     yield from unseen_block([pair for pair in zip(names, columns, strict=False) if pair[1] not in seen])
 
 
-def _units(continuation: Continuation, stream: _Stream) -> Iterator[UnitView]:
+def _units(continuation: Continuation, stream: _Stream | None) -> Iterator[UnitView]:
     """Each token written, its space before it; those that others were written after are sources too."""
-    text, layout, position = readable(continuation.text), stream.layout, 0
-    written = layout.size - stream.count
-    base = layout.offsets[stream.count][0] if written else 0
+    text, position = readable(continuation.text), 0
+    count, offsets = (0, ()) if stream is None else (stream.count, stream.layout.offsets)
+    written = len(offsets) - count
+    base = offsets[count][0] if written else 0
     for number, one in enumerate(continuation.explanations):
         is_source = number < written
-        end = layout.offsets[stream.count + number][1] - base if is_source else len(text)
+        end = offsets[count + number][1] - base if is_source else len(text)
         characters = text[position:end]
         position = max(position, end)
         space = characters[: len(characters) - len(characters.lstrip())] if characters.strip() else ""
@@ -112,5 +130,5 @@ def _units(continuation: Continuation, stream: _Stream) -> Iterator[UnitView]:
             yield UnitView((TokenView(space),))
         shown = characters[len(space) :] or visible(one.target)
         doubt = 0.0 if one.probability is None else round(1 - one.probability, 2)
-        source = stream.first_column + stream.count + number if is_source else None
+        source = stream.first_column + count + number if stream is not None and is_source else None
         yield UnitView((TokenView(shown, one.answer, doubt),), (number,), source)

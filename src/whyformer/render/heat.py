@@ -10,7 +10,7 @@ import numpy as np
 from PIL import Image
 
 from whyformer.inputs.layouts import Box, Boxes, Patches, PictureLayout
-from whyformer.render.colour import Scale, score_scale
+from whyformer.render.colour import STEPS, Scale, score_scale
 from whyformer.render.marks import draw_frame, draw_line, draw_numbers, edges
 
 if TYPE_CHECKING:
@@ -93,9 +93,14 @@ def upsample(grid: np.ndarray, box: Box, size: tuple[int, int]) -> tuple[np.ndar
 
 def blend(grey: np.ndarray, strength: np.ndarray, scale: Scale, most_opaque: float = OPACITY) -> np.ndarray:
     """Heat over grey, more opaque where the score is larger."""
-    opacity: np.ndarray = most_opaque * np.clip(np.abs(strength), 0, 1)[..., None] ** 0.7
+    opacity = _opacity(strength, most_opaque)[..., None]
     colours: np.ndarray = (1 - opacity) * grey[..., None] + opacity * scale.colours(strength, "photo")
     return colours
+
+
+def _opacity(strength: np.ndarray, most_opaque: float) -> np.ndarray:
+    opacity: np.ndarray = most_opaque * np.clip(np.abs(strength), 0, 1) ** 0.7
+    return opacity
 
 
 def picture_layout(part: Part) -> PictureLayout:
@@ -136,6 +141,22 @@ def heat_picture(layout: PictureLayout, scores: np.ndarray) -> Image.Image:
     opacity, outside = (REGION_OPACITY, BETWEEN_REGIONS) if isinstance(layout, Boxes) else (OPACITY, CUT_OFF)
     colours = np.where(inside[..., None], blend(grey, strength, scale, opacity), outside * grey[..., None])
     return Image.fromarray(np.rint(np.clip(colours, 0, 1) * 255).astype(np.uint8))
+
+
+def heat_layer(layout: PictureLayout, scores: np.ndarray, longest_side: int) -> Image.Image:
+    """The heat alone, to lie over the picture in grey: transparent where scores are 0, dark where there are none."""
+    layout, scale = display_layout(layout, longest_side), score_scale(scores)
+    strength, inside = spread_scores(layout, scale.strength(scores))
+    most_opaque = REGION_OPACITY if isinstance(layout, Boxes) else OPACITY
+    outside = BETWEEN_REGIONS if isinstance(layout, Boxes) else CUT_OFF
+    levels = np.linspace(-1, 1, 2 * STEPS - 1)  # and, last, what no score is about
+    colours = np.concatenate([scale.colours(levels * (scale.high > 0), "photo"), np.zeros((1, 3))])
+    opacity = np.concatenate([_opacity(levels, most_opaque), [1 - outside]])
+    indices = np.where(inside, np.rint((strength + 1) * (STEPS - 1)), len(levels))
+    layer = Image.fromarray(indices.astype(np.uint8)).convert("P")
+    layer.putpalette(np.rint(np.clip(colours, 0, 1) * 255).astype(np.uint8).tobytes())
+    layer.info["transparency"] = np.rint(opacity * 255).astype(np.uint8).tobytes()
+    return layer
 
 
 def pixel_scores(layout: PictureLayout, scores: np.ndarray) -> np.ndarray:

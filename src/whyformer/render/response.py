@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from markupsafe import Markup
 
-from whyformer.inputs.layouts import WordPieces
 from whyformer.render.continuation_view import continuation_view
-from whyformer.render.html import TEMPLATES, explanation_fragment, page
+from whyformer.render.html import TEMPLATES
 from whyformer.render.response_view import response_view
 from whyformer.render.shades import declarations
 from whyformer.render.source_view import RANKED, WRITTEN, SourcesView
@@ -31,22 +30,13 @@ def response_fragment(response: Response) -> str:
 
 
 def continuation_page(continuation: Continuation) -> str:
-    """The continuation as a page of its own; where it is not about a text alone, its tokens one under the other."""
-    if not _is_text(continuation):
-        return page(continuation.explanations, title=continuation.headline)
+    """The continuation as a page of its own."""
     return sources_page(continuation_view(continuation))
 
 
 def continuation_fragment(continuation: Continuation) -> str:
     """The continuation to put into another page; its styles reach nothing outside it."""
-    if not _is_text(continuation):
-        return "".join(map(explanation_fragment, continuation.explanations))
     return sources_fragment(continuation_view(continuation))
-
-
-def _is_text(continuation: Continuation) -> bool:
-    parts = (part for one in continuation.explanations for part in one.parts.values())
-    return all(isinstance(part.layout, WordPieces) for part in parts)
 
 
 def sources_page(view: SourcesView) -> str:

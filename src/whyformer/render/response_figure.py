@@ -59,12 +59,14 @@ def _prompt(view: SourcesView, chosen: int) -> Image.Image:
 
 
 def _block(view: SourcesView, block: BlockView, chosen: int) -> Image.Image:
+    title = [canvas.label(block.title, RIGHT, 16, bold=True)] if block.title else []
+    if block.part is not None:
+        return canvas.stack([*title, block.part.picture(chosen, RIGHT)], gap=6)
     levels = [view.level(chosen, piece.sources) for piece in block.pieces]
     pieces = [
         (piece.name + piece.text, _colour(view, level) if level else None)
         for piece, level in zip(block.pieces, levels, strict=True)
     ]
-    title = [canvas.label(block.title, RIGHT, 16, bold=True)] if block.title else []
     return canvas.stack([*title, canvas.paragraph(canvas.chips(pieces), RIGHT, 20)], gap=4)
 
 

@@ -39,7 +39,7 @@ def _lines(view: SourcesView) -> Iterator[Text]:
     for number, entries in enumerate(rows):
         yield Text(f"{number + 1}  {_shortened(view.row_text(number))}", "bold")
         for entry in entries[:RANKED]:
-            yield _source_line(view, entry)
+            yield _source_line(view, number, entry)
         if len(entries) > RANKED:
             yield Text(f"   and {len(entries) - RANKED} more", "dim")
         yield Text(f"   {view.facts[number]}", "dim")
@@ -47,13 +47,15 @@ def _lines(view: SourcesView) -> Iterator[Text]:
         yield Text(one_line(note), "dim")
 
 
-def _source_line(view: SourcesView, entry: Entry) -> Text:
+def _source_line(view: SourcesView, row: int, entry: Entry) -> Text:
     scale = Scale(-1.0 if view.is_diverging else 0.0, 1.0)
     colour = rgb(scale.colours(np.array(entry.level / 100), "dark"))
     bar = (FOR if entry.level > 0 else AGAINST)[-1] * max(1, round(BAR * abs(entry.level) / 100))
     name, text = view.source_text(entry.source)
     share = f"{entry.share or '<1'}%".rjust(4) + (" against" if entry.level < 0 else " " * 8 * view.is_diverging)
-    shown = _shortened(f"{name}: {text}" if name else text)
+    parts = [block.part for block in view.blocks if block.part is not None and block.part.source == entry.source]
+    place = "".join(f", most at {part.strongest(row)}" for part in parts)
+    shown = _shortened(f"{name}: {text}" if name else f"{text}{place}")
     background = style(ink(colour), colour).bgcolor
     assert background is not None
     return Text.assemble(f"   {share}  ", (f"{bar:<{BAR}}", background.name), f"  {shown}")

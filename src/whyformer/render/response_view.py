@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from whyformer.render.scored_part import ScoredPartView, with_all_rows
 from whyformer.render.source_view import (
     BlockView,
     Extent,
@@ -17,6 +18,7 @@ from whyformer.render.source_view import (
     TokenView,
     UnitView,
     cut_text,
+    part_block,
     ranked_rows,
     unseen_block,
     with_total,
@@ -57,8 +59,12 @@ def token_title(text: str, log_probability: float, entropy: float, rank: int) ->
 
 def _prompt_blocks(response: Response) -> Iterator[BlockView]:
     """The parts of the prompt with their names; sources that have no visible character of their own come last."""
-    text, seen = response.prompt.text, set[int]()
-    extents = [Extent(one.start, one.end, number) for number, one in enumerate(response.sources)]
+    text, first = response.prompt.text, len(response.parts)
+    seen = set(range(first))
+    for number, (name, part) in enumerate(response.parts.items()):
+        rows = with_all_rows(tuple(part.part(row) for row in range(len(response.rows))))
+        yield part_block(ScoredPartView(number, readable(name), rows))
+    extents = [Extent(one.start, one.end, number) for number, one in enumerate(response.sources) if number >= first]
     for region in response.prompt.regions:
         shown = text[region.start : region.end]
         start, end = region.end - len(shown.lstrip()), region.start + len(shown.rstrip())

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from whyformer.render.colour import STEPS
+from whyformer.render.scored_part import ScoredPartView
 from whyformer.render.text import readable, visible
 
 RANKED = 8  # sources in the list of a row
@@ -57,11 +58,15 @@ class PieceView:
 
 @dataclass(frozen=True)
 class BlockView:
-    """A document, a message or another part of the prompt; no title where its text begins with its name."""
+    """A document, a message or another part of the prompt; no title where its text begins with its name.
+
+    A picture or a sound has one piece, which holds no character and is drawn as it is.
+    """
 
     name: str
     title: str
     pieces: tuple[PieceView, ...]
+    part: ScoredPartView | None = None
 
 
 @dataclass(frozen=True)
@@ -119,7 +124,13 @@ class SourcesView:
     def shades(self) -> list[str]:
         """The CSS classes that the page needs, whatever is pointed at."""
         levels = {self.shade(entry.level) for row in self.rows for entry in row} - {""}
-        return sorted({*levels, "page-both" if self.is_diverging else "page-rising"})
+        bars = {f"{ground}-{'both' if self.is_diverging else 'rising'}" for ground in self.grounds}
+        return sorted(levels | bars)
+
+    @property
+    def grounds(self) -> list[str]:
+        """What colours lie on: the page, and pictures where there are some."""
+        return ["page", *["photo"] * any(block.part is not None and block.part.original for block in self.blocks)]
 
     @cached_property
     def levels(self) -> tuple[dict[int, int], ...]:
@@ -185,6 +196,11 @@ def cut_text(text: str, extents: Iterable[Extent], start: int, end: int) -> Iter
         sources, characters = tuple(extent.number for extent in current), text[first:last]
         label = "" if characters.strip() or not sources else visible(characters)
         yield PieceView(readable(characters), sources, label)
+
+
+def part_block(part: ScoredPartView) -> BlockView:
+    """A picture or a sound as a block of its own."""
+    return BlockView("", part.name, (PieceView("", (part.source,), label=part.name),), part)
 
 
 def unseen_block(names: Sequence[tuple[str, int]]) -> list[BlockView]:

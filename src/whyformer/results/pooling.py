@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Literal
 
 import numpy as np
 
 from whyformer.axes import SourceScores, SpanFigures, SpanScores
+from whyformer.errors import WhyformerError
 from whyformer.inputs.sources import Source
+from whyformer.results.response_parts import PartScores
 
 Aggregate = Literal["positive", "sum", "mean", "max"]
 
@@ -38,6 +40,36 @@ def source_scores(
         token_scores = np.concatenate([np.zeros_like(token_scores[:, :1]), token_scores[:, 1:]], axis=1)
     is_token = all(source.kind == "token" for source in sources)
     return pooled(token_scores, [source.tokens for source in sources], "sum" if is_token else aggregate)
+
+
+def all_source_scores(
+    parts: Mapping[str, PartScores],
+    token_scores: SpanScores,
+    sources: Sequence[Source],
+    aggregate: Aggregate,
+    *,
+    leave_out_first: bool,
+) -> SourceScores:
+    """What each picture or sound has of its own tokens' scores, and then what each source of the text has."""
+    of_parts = [pooled(one.scores, [range(one.scores.shape[1])], aggregate) for one in parts.values()]
+    of_text = source_scores(token_scores, sources, aggregate, leave_out_first=leave_out_first)
+    return np.concatenate([*of_parts, of_text], axis=1)
+
+
+def groups_of(scored: Sequence[Source], chosen: Sequence[Source], method: str) -> list[list[int]]:
+    """The sources that were scored which each of others consists of; refused where one would be cut."""
+    groups: list[list[int]] = [[] for _ in chosen]
+    for number, source in enumerate(scored):
+        own = set(source.tokens)
+        for group, larger in zip(groups, chosen, strict=True):
+            if own <= set(larger.tokens):
+                group.append(number)
+            elif own & set(larger.tokens):
+                raise WhyformerError(
+                    f"{method} scored whole sources, such as the {source.kind} {source.text!r:.40}: explain again with "
+                    "smaller ones."
+                )
+    return groups
 
 
 def shares(scores: SourceScores) -> SourceScores:

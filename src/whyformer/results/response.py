@@ -21,8 +21,8 @@ from whyformer.render.response_text import response_text
 from whyformer.render.show import Where, show
 from whyformer.render.text import one_line, visible
 from whyformer.results.part import check_count
-from whyformer.results.pooling import Aggregate, pooled, shares, source_scores
-from whyformer.results.response_parts import ResponseToken, Sinks, TopSource
+from whyformer.results.pooling import Aggregate, all_source_scores, groups_of, pooled, shares
+from whyformer.results.response_parts import PART_KINDS, PartScores, ResponseToken, Sinks, TopSource, part_sources
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,11 +36,13 @@ class Response:
         text: The response.
         tokens: Its tokens, each with its log-probability, entropy and rank.
         rows: The spans of the response that are explained.
-        sources: The parts of the prompt that they come from.
+        sources: The parts of the prompt that they come from; pictures and sounds first, each as a whole.
         scores: A float32 array [row, source].
         method: The name of the method.
         model: The name of the model.
         token_scores: A float32 array [row, token of the prompt], sinks included; None where the method scores sources.
+        parts: The pictures of the prompt ("image", or "image 1" and so on) or its sound ("audio"), with scores
+            [row, token] of their patches or frames.
         earlier: A float32 array [row, token of the response]: what falls on what the response had said before.
         sinks: For each row the shares of tokens that say nothing; empty where the method scores sources.
         aggregate: How a source's score is made of its tokens'.
@@ -67,6 +69,7 @@ class Response:
     method: str
     model: str
     token_scores: SpanScores | None = None
+    parts: Mapping[str, PartScores] = field(default_factory=dict)
     earlier: SpanScores | None = None
     sinks: tuple[Sinks, ...] = ()
     aggregate: Aggregate = "positive"
@@ -82,6 +85,8 @@ class Response:
             self._check("token_scores", self.token_scores, (rows, len(self.prompt.tokens)))
         if self.earlier is not None:
             self._check("earlier", self.earlier, (rows, len(self.tokens)))
+        for name, part in self.parts.items():
+            self._check(name, part.scores, (rows, part.layout.size))
 
     @property
     def headline(self) -> str:
@@ -117,7 +122,7 @@ class Response:
         return self.scores
 
     def by(self, sources: Sources = None, aggregate: Aggregate | None = None) -> Response:
-        """The same scores for other sources, without asking the model again.
+        """The same scores for other sources of the text, without asking the model again; pictures stay as they are.
 
         Args:
             sources: "token", "word", "sentence", "paragraph", "message", "document", or a list of (start, end) in
@@ -138,12 +143,14 @@ class Response:
         """
         aggregate = self.aggregate if aggregate is None else aggregate
         check_choice("aggregate", aggregate, Aggregate)
-        chosen = self.sources if sources is None else sources_of(self.prompt, sources)
+        of_text = tuple(source for source in self.sources if source.kind not in PART_KINDS)
+        chosen = of_text if sources is None else sources_of(self.prompt, sources)
         if self.token_scores is None:
-            scores = pooled(self.scores, self._groups(chosen), aggregate)
+            scores = pooled(self.scores, groups_of(self.sources, chosen, self.method), aggregate)
         else:
-            scores = source_scores(self.token_scores, chosen, aggregate, leave_out_first=self.leaves_out_sinks)
-        return replace(self, sources=chosen, scores=scores, aggregate=aggregate)
+            leave_out = self.leaves_out_sinks
+            scores = all_source_scores(self.parts, self.token_scores, chosen, aggregate, leave_out_first=leave_out)
+        return replace(self, sources=(*part_sources(self.parts), *chosen), scores=scores, aggregate=aggregate)
 
     def top(self, k: int = 5, row: int | None = None) -> list[TopSource]:
         """The strongest sources, by the size of their scores.
@@ -312,21 +319,6 @@ class Response:
     def _check_row(self, row: int | None) -> None:
         if row is not None and (type(row) is not int or not -len(self.rows) <= row < len(self.rows)):
             raise WhyformerError(f"row={row!r}: the response has {len(self.rows)} rows, 0 to {len(self.rows) - 1}.")
-
-    def _groups(self, chosen: tuple[Source, ...]) -> list[list[int]]:
-        """The sources that were scored which each of others consists of; refused where one would be cut."""
-        groups: list[list[int]] = [[] for _ in chosen]
-        for number, source in enumerate(self.sources):
-            own = set(source.tokens)
-            for group, larger in zip(groups, chosen, strict=True):
-                if own <= set(larger.tokens):
-                    group.append(number)
-                elif own & set(larger.tokens):
-                    raise WhyformerError(
-                        f"{self.method} scored whole sources, such as the {source.kind} {source.text!r:.40}: explain "
-                        "again with smaller ones."
-                    )
-        return groups
 
 
 def _same(first: Any, second: Any) -> bool:

@@ -2,9 +2,18 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+import numpy as np
+
+from whyformer.axes import SpanScores
+from whyformer.errors import WhyformerError
+from whyformer.inputs.layouts import Frames, Layout, Spectrogram
 from whyformer.inputs.sources import Source
+from whyformer.results.part import Part
+
+PART_KINDS = ("picture", "sound")  # of sources that are no part of a text
 
 
 @dataclass(frozen=True)
@@ -36,6 +45,54 @@ class Sinks:
     first_token: float
     special: float
     earlier: float
+
+
+@dataclass(frozen=True, eq=False)
+class PartScores:
+    """A picture or the sound of a prompt: where its tokens are, and a score for each row of the response and token.
+
+    Args:
+        layout: Where the tokens are: patches of a picture, frames of a sound.
+        scores: A float32 array [row, token].
+
+    Raises:
+        WhyformerError: If there is not one finite float32 for each row and token.
+
+    Example:
+        >>> from whyformer.scenes import example
+        >>> scene = example(3)
+        >>> response = whyformer.explain_response((scene.image, scene.question), model="mini-vlm", method="rollout")
+        >>> response.parts["image"].part(0).layout.summary
+        '16×16 patches'
+    """
+
+    layout: Layout
+    scores: SpanScores
+
+    def __post_init__(self) -> None:
+        is_table = np.ndim(self.scores) == 2 and self.scores.shape[1] == self.layout.size
+        if not is_table or self.scores.dtype != np.float32 or not np.isfinite(self.scores).all():
+            raise WhyformerError(
+                f"Scores of {self.layout.summary} are finite float32 [row, {self.layout.size}], not "
+                f"{getattr(self.scores, 'dtype', type(self.scores).__name__)} of shape {np.shape(self.scores)}."
+            )
+
+    def part(self, row: int | None = None) -> Part:
+        """The part with the scores of a row; without one, those of all rows together."""
+        return Part(self.layout, self.scores.sum(axis=0) if row is None else self.scores[row])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, PartScores):
+            return NotImplemented
+        return self.layout == other.layout and np.array_equal(self.scores, other.scores)
+
+
+def part_sources(parts: Mapping[str, PartScores]) -> tuple[Source, ...]:
+    """Each picture, or the sound, as a source of its own; it holds no character of the prompt."""
+    return tuple(
+        Source("sound" if isinstance(one.layout, (Frames, Spectrogram)) else "picture", "", 0, 0, name, ())
+        for name, one in parts.items()
+    )
 
 
 @dataclass(frozen=True)

@@ -14,12 +14,14 @@ from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
 from whyformer.inputs.tokens import Token
 from whyformer.results.response import Response
-from whyformer.results.response_parts import ResponseToken, Sinks
+from whyformer.results.response_parts import PartScores, ResponseToken, Sinks
 from whyformer.results.schema import (
     as_json,
+    layout_dict,
     read_boolean,
     read_field,
     read_integer,
+    read_layout,
     read_list_of,
     read_mapping,
     read_number,
@@ -31,7 +33,7 @@ ARRAYS = ("scores", "token_scores", "earlier")  # of which the last two may be N
 
 
 def response_dict(response: Response) -> dict[str, Any]:
-    """The response as numbers, strings, lists and dicts, as JSON holds them."""
+    """The response as numbers, strings, lists and dicts, as JSON holds them; pixels and samples are left out."""
     arrays = {name: getattr(response, name) for name in ARRAYS}
     return {
         "prompt": {
@@ -51,6 +53,9 @@ def response_dict(response: Response) -> dict[str, Any]:
         "rows": [asdict(row) | {"tokens": list(row.tokens)} for row in response.rows],
         "sources": [asdict(source) | {"tokens": list(source.tokens)} for source in response.sources],
         **{name: None if values is None else values.tolist() for name, values in arrays.items()},
+        "parts": {
+            name: layout_dict(part.layout) | {"scores": part.scores.tolist()} for name, part in response.parts.items()
+        },
         "sinks": [asdict(sinks) for sinks in response.sinks],
         "aggregate": response.aggregate,
         "leaves_out_sinks": response.leaves_out_sinks,
@@ -89,6 +94,10 @@ def read_response(document: Any) -> Response:
         sources=tuple(read_field(document, "sources", read_list_of(_source))),
         scores=read_field(document, "scores", _array),
         token_scores=read_field(document, "token_scores", _array_or_none),
+        parts={
+            read_text(name): PartScores(read_layout(part), read_field(part, "scores", _array))
+            for name, part in read_mapping(document.get("parts", {})).items()  # which older files do not have
+        },
         earlier=read_field(document, "earlier", _array_or_none),
         sinks=tuple(read_field(document, "sinks", read_list_of(_sinks))),
         aggregate=read_field(document, "aggregate", read_text),  # type: ignore[arg-type]  # checked when it is used

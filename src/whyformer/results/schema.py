@@ -40,10 +40,10 @@ def continuation_dict(continuation: Continuation) -> dict[str, Any]:
 
 
 def _part_dict(part: Part) -> dict[str, Any]:
-    return {**_layout_dict(part.layout), "tokens": list(part.tokens), "scores": part.scores.tolist()}
+    return {**layout_dict(part.layout), "tokens": list(part.tokens), "scores": part.scores.tolist()}
 
 
-def _layout_dict(layout: Layout) -> dict[str, Any]:
+def layout_dict(layout: Layout) -> dict[str, Any]:
     match layout:
         case Patches(rows=rows, columns=columns, box=box, outline=outline):
             grid = {"layout": "patches", "rows": int(rows), "columns": int(columns), "box": list(map(float, box))}
@@ -81,8 +81,7 @@ def read_explanation(document: Any) -> Explanation:
     parts = read_field(document, "parts", read_mapping)
     return Explanation(
         parts={
-            read_text(name): Part(_read_layout(part), read_field(part, "scores", _array))
-            for name, part in parts.items()
+            read_text(name): Part(read_layout(part), read_field(part, "scores", _array)) for name, part in parts.items()
         },
         target=read_field(document, "target", read_text),
         probability=read_field(document, "probability", _number_or_none),
@@ -100,7 +99,7 @@ def read_continuation(document: Any) -> Continuation:
     return Continuation(read_field(document, "text", read_text), tuple(explanations))
 
 
-def _read_layout(part: Any) -> Layout:
+def read_layout(part: Any) -> Layout:
     match read_field(part, "layout", read_text):
         case "patches":
             outline = read_field(part, "outline", _box) if "outline" in part else None

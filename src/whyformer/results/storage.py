@@ -24,6 +24,7 @@ from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 from whyformer.results.response import Response
+from whyformer.results.response_parts import PartScores
 from whyformer.results.response_schema import ARRAYS, read_response
 from whyformer.results.schema import read_continuation, read_explanation
 
@@ -35,6 +36,7 @@ SAVE_SUFFIXES, LOAD_SUFFIXES = (".html", ".json", ".npz", ".png"), (".json", ".n
 DTYPES = ("float16", "float32", "float64")
 Result = Explanation | Continuation | Response
 ResultT = TypeVar("ResultT")
+Pack = Callable[[Part | PartScores], dict[str, Any]]
 Unpack = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -117,7 +119,7 @@ def _npz(result: Result) -> bytes:
         arrays[name] = array
         return name
 
-    def store_part(part: Part) -> dict[str, Any]:
+    def store_part(part: Part | PartScores) -> dict[str, Any]:
         images = {name: store(np.array(picture)) for name, picture in _pictures(part)}
         samples = {name: store(values) for name, values in _samples(part)}
         return {**images, **samples, "scores": store(part.scores)}
@@ -132,35 +134,35 @@ def _npz(result: Result) -> bytes:
     return buffer.getvalue()
 
 
-def _document(result: Result, pack: Callable[[Part], dict[str, Any]]) -> dict[str, Any]:
+def _document(result: Result, pack: Pack) -> dict[str, Any]:
     """The result as `to_dict` has it, with its format and what `pack` says of each part's pixels and scores."""
     if isinstance(result, Response):
-        return {"format": RESPONSE, "version": VERSION, **result.to_dict()}
+        return {"format": RESPONSE, "version": VERSION, **_pack_parts(result, pack)}
     if isinstance(result, Explanation):
-        return {"format": EXPLANATION, "version": VERSION, **_pack_explanation(result, pack)}
-    each = [_pack_explanation(explanation, pack) for explanation in result.explanations]
+        return {"format": EXPLANATION, "version": VERSION, **_pack_parts(result, pack)}
+    each = [_pack_parts(explanation, pack) for explanation in result.explanations]
     return {"format": CONTINUATION, "version": VERSION, **result.to_dict(), "explanations": each}
 
 
-def _pack_explanation(explanation: Explanation, pack: Callable[[Part], dict[str, Any]]) -> dict[str, Any]:
-    document = explanation.to_dict()
-    parts = {name: fields | pack(explanation.parts[name]) for name, fields in document["parts"].items()}
+def _pack_parts(result: Explanation | Response, pack: Pack) -> dict[str, Any]:
+    document = result.to_dict()
+    parts = {name: fields | pack(result.parts[name]) for name, fields in document["parts"].items()}
     return {**document, "parts": parts}
 
 
-def _inline_part(part: Part) -> dict[str, Any]:
+def _inline_part(part: Part | PartScores) -> dict[str, Any]:
     images = {name: base64.b64encode(png(picture)).decode() for name, picture in _pictures(part)}
     samples = {name: base64.b64encode(values.astype("<f4").tobytes()).decode() for name, values in _samples(part)}
     return {**images, **samples, "dtype": part.scores.dtype.name}
 
 
-def _samples(part: Part) -> Iterator[tuple[str, np.ndarray]]:
+def _samples(part: Part | PartScores) -> Iterator[tuple[str, np.ndarray]]:
     sound = getattr(part.layout, "sound", None)
     if sound is not None:
         yield "samples", sound.samples
 
 
-def _pictures(part: Part) -> Iterator[tuple[str, Image.Image]]:
+def _pictures(part: Part | PartScores) -> Iterator[tuple[str, Image.Image]]:
     picture = getattr(part.layout, "image", None)
     if picture is not None:
         yield "image", _eight_bit(picture)
@@ -193,16 +195,16 @@ def _result(document: Any, unpack: Unpack) -> Result:
         version = document.get("version")
         raise WhyformerError(f"its version is {version!r}, and this Whyformer reads versions 1 and {VERSION}")
     if document["format"] == EXPLANATION:
-        return read_explanation(_unpack_explanation(document, unpack))
+        return read_explanation(_unpack_parts(document, unpack))
     if document["format"] == RESPONSE:
-        return read_response(document)
+        return read_response(_unpack_parts(document, unpack) if document.get("parts") else document)
     explanations = document.get("explanations")
     if not isinstance(explanations, list):
         raise WhyformerError(f"its explanations are {explanations!r:.60}, not a list")
-    return read_continuation({**document, "explanations": [_unpack_explanation(one, unpack) for one in explanations]})
+    return read_continuation({**document, "explanations": [_unpack_parts(one, unpack) for one in explanations]})
 
 
-def _unpack_explanation(document: Any, unpack: Unpack) -> dict[str, Any]:
+def _unpack_parts(document: Any, unpack: Unpack) -> dict[str, Any]:
     parts = document.get("parts") if isinstance(document, dict) else None
     if not isinstance(parts, dict) or not all(isinstance(part, dict) and "scores" in part for part in parts.values()):
         raise WhyformerError(f"its parts are {parts!r:.60}, not objects with scores")
@@ -224,7 +226,8 @@ def _unpack_inline(part: Mapping[str, Any]) -> dict[str, Any]:
     if part.get("dtype") not in DTYPES:
         raise WhyformerError(f"its scores are of {part.get('dtype')!r:.60}, not of {', '.join(DTYPES)}")
     scores = part["scores"]
-    if not isinstance(scores, list) or any(type(score) not in (int, float) for score in scores):
+    rows = scores if isinstance(scores, list) and scores and isinstance(scores[0], list) else [scores]
+    if not all(isinstance(row, list) and {*map(type, row)} <= {int, float} for row in rows):
         raise WhyformerError(f"its scores are {scores!r:.60}, not a list of numbers")
     images = {"image": _inline_picture(part["image"])} if "image" in part else {}
     samples = {"samples": _inline_samples(part["samples"])} if "samples" in part else {}

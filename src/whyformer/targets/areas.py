@@ -8,10 +8,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import logsigmoid
 
 from whyformer.axes import ExampleScores
 from whyformer.errors import WhyformerError
-from whyformer.targets.scores import Contrast, Pixel, Region, Score, label_index, label_name, one_each
+from whyformer.targets.scores import Contrast, Detection, Pixel, Region, Score, label_index, label_name, one_each
 
 Named = tuple[Score, tuple[int, ...], tuple[str, ...]]
 
@@ -38,10 +39,12 @@ def pixel_logits(output: Any) -> Tensor:
 
 
 def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> Named:
-    """The score of a pixel or a region, and the label of each example.
+    """The score of a pixel, a region or an instance, and the label of each example.
 
     A label by itself, or "predicted", is the region where the model sees it, "predicted" the label of the largest.
     """
+    if isinstance(target, Detection):
+        return _resolve_instance(target, output, labels)
     logits = pixel_logits(output).detach()
     batch, count, *size = logits.shape
     if isinstance(target, Contrast):
@@ -64,6 +67,35 @@ def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> Named:
         chosen = torch.tensor(indices, device=seen.device)[:, None, None]
         inside = _within(target if isinstance(target, Region) else Region(), seen == chosen, indices, labels)
     return _mean_logit(torch.tensor(indices), inside), indices, tuple(label_name(index, labels) for index in indices)
+
+
+def _resolve_instance(target: Detection, output: Any, labels: Mapping[int, str]) -> Named:
+    """What a query sees as one thing: its probability of the label times that of a pixel, over the pixels it takes."""
+    if not isinstance(getattr(output, "masks_queries_logits", None), Tensor):
+        raise WhyformerError("This model segments without queries: ask about a label, a pixel or a region of it.")
+    masks, shares = output.masks_queries_logits.detach(), output.class_queries_logits.detach()[..., :-1]
+    check_query(target.query, masks.shape[1])
+    inside = masks[:, target.query] > 0
+    if not bool(inside.flatten(1).any(dim=1).all()):
+        raise WhyformerError(f"Query {target.query} takes no pixel of this picture: ask about another one.")
+    best = shares[:, target.query].argmax(dim=1).tolist()
+    is_open = target.label == "predicted"
+    indices = tuple(one if is_open else label_index(target.label, labels, shares.shape[2]) for one in best)
+
+    def score(output: Any) -> ExampleScores:
+        names = output.class_queries_logits[:, target.query].log_softmax(dim=-1)
+        pixels = logsigmoid(output.masks_queries_logits[:, target.query])
+        share = (pixels * inside).sum(dim=(1, 2)) / inside.sum(dim=(1, 2))
+        together: ExampleScores = names[torch.arange(len(names)), list(indices)] + share
+        return together
+
+    return score, indices, tuple(f"{label_name(index, labels)} by query {target.query}" for index in indices)
+
+
+def check_query(query: int, count: int) -> None:
+    """Refuse an object query that the model does not have."""
+    if not 0 <= query < count:
+        raise WhyformerError(f"No object query {query}: this model has {count}, 0 to {count - 1}.")
 
 
 def place_of(pixel: Pixel, size: tuple[int, int]) -> tuple[int, int]:

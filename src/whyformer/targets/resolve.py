@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
-from whyformer.targets.areas import resolve_area, segments
+from whyformer.targets.areas import check_query, resolve_area, segments
 from whyformer.targets.moments import moment_of, spells
 from whyformer.targets.scores import (
     Contrast,
@@ -106,9 +106,8 @@ def _resolve_detection(target: Target, logits: Tensor, labels: Mapping[int, str]
     detections = [one for one in several if isinstance(one, Detection)]
     label: Any
     if len(detections) == batch:
-        wrong = next((one.query for one in detections if not 0 <= one.query < queries), None)
-        if wrong is not None:
-            raise WhyformerError(f"No object query {wrong}: this model has {queries}, 0 to {queries - 1}.")
+        for one in detections:
+            check_query(one.query, queries)
         place = torch.tensor([one.query for one in detections], device=logits.device)
         label = [one.label for one in detections]
     else:

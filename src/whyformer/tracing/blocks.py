@@ -16,17 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from whyformer.axes import AttentionMap, Positions, TokenMask
+from whyformer.axes import AttentionMap, Positions, TokenMask, TokenScores
 from whyformer.errors import UnsupportedModel
 from whyformer.models.structure import config_of, dtype_of, layers_of
 from whyformer.propagation.mode import Backward, PropagationMode
 from whyformer.propagation.rules import BACKWARD_RULES, MAP_SHARES, Rule
+from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.question import Question
 from whyformer.tracing.record import FoldedGradient
 from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.tags import Tap
+from whyformer.tracing.tap import Tap, state_times_gradient
 
 
 class NoStack(UnsupportedModel):
@@ -78,6 +79,7 @@ class BlockPass:
 
     question: Question
     blocks: Sequence[nn.Module]
+    biases: BiasTerms | None = None
     calls: list[BlockCall] = field(default_factory=list)
     without_rule: set[str] = field(default_factory=set)  # operations that a rule set has no rule for
     _way: WayBack = field(default_factory=WayBack)
@@ -85,6 +87,7 @@ class BlockPass:
     _place: int = 0
     _gradient: Tensor | None = None
     _taps: dict[int, tuple[Tap, Tensor | None]] = field(default_factory=dict)
+    _state_scores: dict[int, TokenScores] = field(default_factory=dict)  # by the number of the block
 
     def run(self, recorder: Recorder, mode: PropagationMode | None, inputs: dict[str, Any]) -> Any:
         """The model's output; `recorder` notes the shapes of maps, `mode` sees what comes before and after blocks."""
@@ -103,7 +106,7 @@ class BlockPass:
             )
         if self._end is None:
             raise HiddenGradient
-        self._way = way
+        self._way, self._state_scores = way, {}
         self._restart()
 
     def attention(self, operation: int) -> Attention:
@@ -121,6 +124,13 @@ class BlockPass:
             raise HiddenGradient
         return FoldedGradient(attention, of_mixed * self._way.map_share)
 
+    def state_scores(self, operation: int) -> TokenScores:
+        """The state that enters the block of an operation times its gradient, summed over channels."""
+        number = self._block_of(operation)
+        while number not in self._state_scores:
+            self._step_back()
+        return self._state_scores[number]
+
     def before(self, wanted: Sequence[Tensor]) -> tuple[Tensor | None, ...]:
         """What comes back through all blocks, taken on to tensors that lie before them."""
         while self._place > 0:
@@ -136,11 +146,14 @@ class BlockPass:
     def _go_to(self, operation: int) -> None:
         if operation in self._taps:
             return
-        number = next(n for n, call in enumerate(self.calls) if operation in call.operations)
+        number = self._block_of(operation)
         if number >= self._place:
             self._restart()
         while self._place > number:
             self._step_back()
+
+    def _block_of(self, operation: int) -> int:
+        return next(n for n, call in enumerate(self.calls) if operation in call.operations)
 
     def _step_back(self) -> None:
         """Run one block again, with a graph, and take the gradient back through it."""
@@ -149,7 +162,9 @@ class BlockPass:
         call = self.calls[self._place]
         model, batch, way = self.question.model, self.question.batch, self._way
         mode = None if way.rules is None else PropagationMode(model, batch, precise=way.precise, rules=way.rules)
-        recorder = Recorder(batch, graph=True, mode=mode, fold=way.can_fold, keep_maps=not way.can_fold)
+        recorder = Recorder(
+            batch, graph=True, mode=mode, fold=way.can_fold, keep_maps=not way.can_fold, above=self.biases
+        )
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)
         if not way.precise:
@@ -162,6 +177,7 @@ class BlockPass:
             wanted = torch.autograd.grad(output, [state, *probes], start, allow_unused=True)
         self.without_rule |= set() if mode is None else mode.without_rule
         self._gradient = wanted[0]
+        self._state_scores[self._place] = state_times_gradient(state.detach(), self._gradient)
         self._taps = {n: (tap, x) for n, tap, x in zip(call.operations, recorder.taps, wanted[1:], strict=True)}
         for tap in recorder.taps:
             tap.probe = None  # which holds the graph

@@ -6,6 +6,7 @@ import inspect
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -19,10 +20,11 @@ from whyformer.models.structure import heads_of, labels_of, layers_of, main_inpu
 from whyformer.propagation.mode import Backward, PropagationMode, backward_mode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
+from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, NoStack, find_blocks, way_back
 from whyformer.tracing.checks import check_model, check_records, check_texts, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
-from whyformer.tracing.gradients import HiddenGradient, gradients_or_none, last_gradient
+from whyformer.tracing.gradients import HiddenGradient, gradients_with_states, last_gradient
 from whyformer.tracing.graph import Graph, ends_of
 from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.moves import completed
@@ -34,7 +36,7 @@ from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, scaled_inputs
 from whyformer.tracing.several import as_examples, check_scores
 from whyformer.tracing.streams import latest, places, reaching, steps_of
-from whyformer.tracing.tags import Tap
+from whyformer.tracing.tap import Tap
 from whyformer.tracing.trace import Trace
 
 MAP_GRADIENTS = Reads(maps="all", gradients="all")
@@ -90,11 +92,12 @@ def trace(
         bridge = bridge_of(model, inputs, family.sight) if family.sight and "pixel_values" in inputs else None
         batch = len(main_input(inputs)[1]) if bridge is None else bridge.batch
         question = Question(model, inputs, family, _no_score, batch, backward, bridge=bridge)
-        blocks = _blocks(question, reads, checkpoint)
+        biases = BiasTerms() if reads.biases else None
+        blocks = _blocks(question, reads, checkpoint, biases)
         question = replace(question, by_blocks=blocks is not None)
-        recorder, mode = _recorder(question, reads, by_blocks=blocks is not None)
+        recorder, mode = _recorder(question, reads, biases, by_blocks=blocks is not None)
         try:
-            output, leaves = _run(question, recorder, mode, blocks, with_leaves=reads.inputs != "none")
+            output, leaves = _run(question, recorder, mode, blocks, reads)
         except NoStack:
             if checkpoint:
                 raise
@@ -106,22 +109,25 @@ def trace(
         steps = (
             _steps(question, recorder) if has_records(model, recorder, batch, question.family, question.words) else ()
         )
-        graph = _graph(question, recorder, output, leaves, mode, blocks) if reads.has_relevance or leaves else None
+        has_graph = reads.has_relevance or reads.inputs != "none"
+        graph = _graph(question, recorder, output, leaves, mode, blocks) if has_graph else None
         if blocks is not None:
             score = question.score(output)
             way = way_back("gradient" if reads.has_relevance else backward)
             blocks.begin([score], [torch.ones_like(score)], mode, way)
-            steps = _with_blocks(steps, blocks, main_input(inputs)[1].device)
+            steps = _with_blocks(steps, blocks, main_input(inputs)[1].device, reads)
         elif reads.has_graph and reads.inputs == "none":
+            if biases is not None:
+                biases.begin_at(recorder.taps[0].state_edge)
             with using_backward(mode, backward):
                 steps = _with_gradients(question, steps, recorder, output, reads)
         if len(resolved.names) > batch:
             question, steps = as_examples(question, steps, len(resolved.names))
         steps, readouts, masks = find_readouts(question, steps, readout)
-    return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph)
+    return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph, biases)
 
 
-def _blocks(question: Question, reads: Reads, checkpoint: bool | None) -> BlockPass | None:
+def _blocks(question: Question, reads: Reads, checkpoint: bool | None, biases: BiasTerms | None) -> BlockPass | None:
     """The pass that goes back block by block, where that is wanted and the model is a stack of blocks."""
     is_one_stack = question.family.is_one_stack and not reads.is_last and reads.relevances == "none"
     blocks = find_blocks(question.model) if is_one_stack and reads.has_graph else ()
@@ -129,20 +135,24 @@ def _blocks(question: Question, reads: Reads, checkpoint: bool | None) -> BlockP
         return None
     tokens = main_input(question.inputs)[1].shape[-1] if "input_ids" in question.inputs else 0
     is_large = heads_of(question.model) * tokens**2 > KEPT
-    return BlockPass(question, blocks) if checkpoint or is_large else None
+    return BlockPass(question, blocks, biases) if checkpoint or is_large else None
 
 
-def _with_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device) -> tuple[Step, ...]:
+def _with_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device, reads: Reads) -> tuple[Step, ...]:
     """The steps with maps and gradients that are made when the way back has come to them."""
 
     def lazy(record: AttentionRecord) -> AttentionRecord:
         source = BlockMap(record.source.shape, record.source.dtype, device, blocks, record.operation)
-        return replace(record, source=source, gradient_source=BlockGradient(blocks, record.operation))
+        states = partial(blocks.state_scores, record.operation) if reads.state_gradients else None
+        gradient = BlockGradient(blocks, record.operation)
+        return replace(record, source=source, gradient_source=gradient, state_scores=states)
 
     return each_record(steps, lazy)
 
 
-def _recorder(question: Question, reads: Reads, *, by_blocks: bool) -> tuple[Recorder, PropagationMode | None]:
+def _recorder(
+    question: Question, reads: Reads, biases: BiasTerms | None, *, by_blocks: bool
+) -> tuple[Recorder, PropagationMode | None]:
     """What records the forward pass, and the mode that can take it back by other rules, where one is needed."""
     model, batch = question.model, question.batch
     # What reads the last map alone lets the blocks before it run on the fused kernels.
@@ -158,12 +168,14 @@ def _recorder(question: Question, reads: Reads, *, by_blocks: bool) -> tuple[Rec
         graph=reads.has_graph,
         start=start,
         merge_heads=not reads.has_graph and not reads.edges,
-        states=reads.states or reads.edges,
+        states=reads.states or reads.edges or reads.state_gradients,
         mode=mode,
         keep_maps=reads.has_relevance,  # which goes back through the map itself
-        fold=reads.edges,  # of which only the rows that are read are ever made
+        fold=reads.edges
+        or (reads.state_gradients and reads.maps == "none"),  # of which only the rows that are read are ever made
         shapes_only=by_blocks,
         edges=reads.edges,
+        above=biases,
     )
     return recorder, mode
 
@@ -173,17 +185,17 @@ def _run(
     recorder: Recorder,
     mode: PropagationMode | None,
     blocks: BlockPass | None,
-    *,
-    with_leaves: bool,
+    reads: Reads,
 ) -> tuple[Any, dict[str, Leaf]]:
-    """The model's output, recorded; with the inputs as leaves of the graph if asked for."""
+    """The model's output, recorded; with the inputs as leaves of the graph if they, or states, are read."""
     leaves: dict[str, Leaf] = {}
+    with_leaves = reads.inputs != "none" or reads.state_gradients
     streams = [stream.name for stream in question.family.streams]
     as_they_are = scaled_inputs(question, streams, torch.ones(1), "zero", leaves)
     with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
         output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
     recorder.taps = [completed(tap) for tap in recorder.taps]
-    if not with_leaves:  # what reads the inputs themselves needs no map of them
+    if reads.inputs == "none" and not reads.subsets:  # what reads the inputs themselves needs no map of them
         check_records(question.model, recorder, question.batch, question.family, question.words)
     return output, leaves
 
@@ -243,6 +255,7 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
         output_weight=tap.projection(),
         output_scale=scale,
         key_state=state,
+        state_scores=tap.state_scores(batch, queries, of_queries),
         query_states=tap.states(batch, queries, of_queries, is_cross=is_cross),
         linear_value=linear_value,
         operation=operation,
@@ -275,7 +288,8 @@ def _with_gradients(
         if reads.is_last and question.bridge is not None:  # the decoder's: what the tower's would cost nobody reads
             wanted = [record for record in wanted if record.query_stream == question.family.stream]
         taps = [recorder.taps[record.operation - first] for record in wanted]
-        parts = gradients_or_none(score, taps, question.batch, question.backward, keep=reads.has_relevance)
+        states = [tap for tap in recorder.taps if tap.state_edge is not None] if reads.state_gradients else []
+        parts = gradients_with_states(score, taps, states, question.batch, question.backward, keep=reads.has_relevance)
         known = dict(zip((record.operation - first for record in wanted), parts, strict=True))
         by_number = [known.get(number) for number in range(len(recorder.taps))]
         if not question.family.attention:

@@ -7,12 +7,15 @@ from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
-from whyformer.models.families import FAMILIES, ROW_TO_WRITE, Family
+from whyformer.models.families import FAMILIES, ROW_TO_WRITE
+from whyformer.models.family import Family
 from whyformer.models.structure import config_of, is_detector, layers_of
 from whyformer.models.weights import hidden_layer, passes_gradients
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
 
+# Attention that is the difference of two maps, of which each is recorded by itself.
+DIFFERENTIAL = ("DiffLlamaAttention",)
 # Attention whose maps are pieced together of windows: not what any token attends to, in rows and columns of tokens.
 WINDOWED = ("BlockSparseAttention", "LongformerSelfAttention", "LEDEncoderSelfAttention")
 
@@ -83,6 +86,11 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
     if windowed is not None:
         raise NoMaps(
             f"{name} attends in blocks or windows ({windowed}), whose maps are no map of its tokens. {ways_out}"
+        )
+    if any(type(module).__name__ in DIFFERENTIAL for module in model.modules()):
+        raise NoMaps(
+            f"{name} attends by the difference of two maps, the second weighed by a learned number: neither map alone "
+            f"is what a token attends to. {ways_out}"
         )
     if recorder.seen and layers is not None and recorder.seen < layers:
         raise NoMaps(

@@ -95,6 +95,15 @@ def integrated_feedback(
     return by_stream
 
 
+def gradient_feedback(readings: list[Reading]) -> dict[str, Rows]:
+    """The same from the gradient at the input alone, which the trace has already."""
+    by_stream: dict[str, Rows] = {}
+    for reading in readings:
+        gradient = reading.record.pick(reading.queries.rows[0]).gradient
+        by_stream |= _at_parts({reading.stream: head_mean(gradient.clamp(min=0))}, reading.before)
+    return by_stream
+
+
 def _at_parts(feedback: dict[str, Rows], before: tuple[Step, ...]) -> dict[str, Rows]:
     """The feedback of tokens at those that they were made of: the mean of all that each became part of."""
     if not any(isinstance(step, Transfer) for step in before):

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 from torch.utils.checkpoint import CheckpointError
 
 from whyformer.axes import ExampleScores
@@ -13,7 +14,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.propagation.mode import Backward
 from whyformer.propagation.rules import MAP_SHARES
 from whyformer.tracing.record import GradientSource, gradient_source
-from whyformer.tracing.tags import Tap
+from whyformer.tracing.tap import Tap, state_times_gradient
 
 
 class HiddenGradient(WhyformerError):
@@ -39,8 +40,25 @@ def gradients_or_none(
     scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward, *, keep: bool = False
 ) -> list[GradientSource | None]:
     """As `gradients`, with None for maps that the scores do not depend on. `keep` keeps the graph for another pass."""
-    of_probes = _backward(scores, taps, batch, retain_graph=keep)
-    share, pairs = MAP_SHARES[backward], zip(taps, of_probes, strict=True)
+    return gradients_with_states(scores, taps, (), batch, backward, keep=keep)
+
+
+def gradients_with_states(
+    scores: ExampleScores,
+    taps: Sequence[Tap],
+    states: Sequence[Tap],
+    batch: int,
+    backward: Backward,
+    *,
+    keep: bool = False,
+) -> list[GradientSource | None]:
+    """The gradients of the maps; by the same backward pass residual states get their products with their gradients."""
+    edges = [tap.state_edge for tap in states if tap.state_edge is not None]
+    parts = _backward(scores, taps, batch, edges, retain_graph=keep)
+    for tap, gradient in zip(states, parts[len(taps) :], strict=True):
+        assert tap.state_before is not None
+        tap.state_product = state_times_gradient(tap.state_before, gradient)
+    share, pairs = MAP_SHARES[backward], zip(taps, parts[: len(taps)], strict=True)
     return [None if x is None else gradient_source(tap.map, x, len(scores), share) for tap, x in pairs]
 
 
@@ -57,7 +75,7 @@ def last_gradient(
 
 
 def grad_of_each(
-    scores: ExampleScores, inputs: Sequence[Tensor], batch: int, *, retain_graph: bool
+    scores: ExampleScores, inputs: Sequence[Tensor] | Sequence[GradientEdge], batch: int, *, retain_graph: bool
 ) -> list[Tensor | None]:
     """The gradient of each example's score; several scores of one example go back together, and become examples."""
     if len(scores) == batch:
@@ -70,13 +88,18 @@ def grad_of_each(
 
 
 def _backward(
-    scores: ExampleScores, taps: Sequence[Tap], batch: int, *, retain_graph: bool = False
+    scores: ExampleScores,
+    taps: Sequence[Tap],
+    batch: int,
+    states: Sequence[GradientEdge] = (),
+    *,
+    retain_graph: bool = False,
 ) -> list[Tensor | None]:
     if not scores.requires_grad:
         raise HiddenGradient
-    probes = [tap.probe for tap in taps if tap.probe is not None]
+    probes = [get_gradient_edge(tap.probe) for tap in taps if tap.probe is not None]
     try:
-        return grad_of_each(scores, probes, batch, retain_graph=retain_graph)
+        return grad_of_each(scores, [*probes, *states], batch, retain_graph=retain_graph)
     except CheckpointError as error:
         raise HiddenGradient from error
     except RuntimeError as error:

@@ -19,7 +19,7 @@ from whyformer.tracing.blocks import BlockPass, WayBack
 from whyformer.tracing.gradients import HiddenGradient, grad_of_each
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.scaling import Leaf
-from whyformer.tracing.tags import Tap
+from whyformer.tracing.tap import Tap
 
 SCORED = ("attn_lrp", "cp_lrp")  # whose relevance is that of the score, not of 1
 

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from whyformer.errors import UnsupportedModel
 from whyformer.models.weights import module_here
-from whyformer.tracing.tags import Branch, Mixed, Move, Normed, Projection, Tag, Tap, Weights, Written
+from whyformer.tracing.tags import Branch, Mixed, Move, Normed, Projection, Tag, Weights, Written
+from whyformer.tracing.tap import Tap
 
 # Moves that change the order of axes.
 SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
@@ -87,7 +88,7 @@ def completed(tap: Tap) -> Tap:
     if tap.first is None:
         return tap
     noted = "output_weight output_parameter output_module readers heads_in_order tokens_first output_scale output"
-    others = (*noted.split(), "query_state", "state_is_swapped", "sum")
+    others = (*noted.split(), "query_state", "state_before", "state_edge", "state_is_swapped", "sum")
     return replace(tap, **{name: getattr(tap.first, name) for name in others})
 
 

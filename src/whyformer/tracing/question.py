@@ -8,7 +8,7 @@ from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.models.bridges import Bridge
-from whyformer.models.families import Family
+from whyformer.models.family import Family
 from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Score
 

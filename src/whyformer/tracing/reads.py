@@ -9,6 +9,7 @@ from whyformer.errors import WhyformerError, check_choice
 
 Extent = Literal["none", "last", "all"]
 InputReading = Literal["none", "gradients", "relevances"]
+OF_SUBSETS = "answers"  # what a method that removes units reads: what the model answers to the rest
 OF_SOURCES = "responses"  # what a method of sources reads: no trace, but what the model says to less of a prompt
 
 
@@ -25,7 +26,10 @@ class Reads:
             after that what the edges carry is added to.
         inputs: The "gradients" or the "relevances" of the inputs themselves: pixels, embeddings.
         precise: Whether relevance is computed in strict float32 at least, or in the model's own dtype.
+        subsets: Whether it reads no pass at all, but asks the model again about inputs without some of their units.
         path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
+        state_gradients: Whether it reads the residual states of the tokens times the gradients of the score there.
+        biases: Whether it reads the biases that are added after, times the gradients where they are.
 
     Raises:
         WhyformerError: If a value is none of these.
@@ -42,19 +46,23 @@ class Reads:
     edges: bool = False
     inputs: InputReading = "none"
     path: bool = False
+    subsets: bool = False
     precise: bool = True
+    state_gradients: bool = False
+    biases: bool = False
 
     def __post_init__(self) -> None:
         for name in ("maps", "gradients", "relevances"):
             check_choice(f"Reads: {name}", getattr(self, name), Extent)
         check_choice("Reads: inputs", self.inputs, InputReading)
-        if self.inputs != "none" and {self.gradients, self.relevances} != {"none"}:
-            raise WhyformerError("Reads: a method reads the inputs, or gradients and relevances of maps, not both.")
+        is_inside = {self.gradients, self.relevances} != {"none"} or self.state_gradients
+        if self.inputs != "none" and is_inside:
+            raise WhyformerError("Reads: a method reads the inputs, or gradients and relevances inside, not both.")
 
     @property
     def has_graph(self) -> bool:
         """Whether something is taken back through the forward pass."""
-        return {self.gradients, self.relevances, self.inputs} != {"none"}
+        return {self.gradients, self.relevances, self.inputs} != {"none"} or self.state_gradients
 
     @property
     def has_relevance(self) -> bool:
@@ -64,7 +72,7 @@ class Reads:
     @property
     def takes_gradients(self) -> bool:
         """Whether it makes a difference to it how gradients are taken."""
-        return self.gradients != "none" or self.inputs == "gradients" or self.path
+        return self.gradients != "none" or self.inputs == "gradients" or self.path or self.state_gradients
 
     @property
     def is_last(self) -> bool:
@@ -72,8 +80,12 @@ class Reads:
         return self.maps == "last"
 
     def __str__(self) -> str:
+        if self.subsets:
+            return OF_SUBSETS
         if self.inputs != "none":
             return "inputs" if self.inputs == "gradients" else "input relevances"
+        if self.state_gradients and self.maps == "none":
+            return "state gradients"
         noun = next((name for name in ("relevances", "gradients") if getattr(self, name) != "none"), "maps")
         words = f"last {noun.removesuffix('s')}" if self.is_last else noun
         return f"{words}, states" if self.states or self.edges else words

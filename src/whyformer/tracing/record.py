@@ -111,10 +111,12 @@ class AttentionRecord:
         key_state: The residual state of the key tokens.
         query_states: Where edges were asked for, the residual state of the query tokens before and after what the
             attention gives is added, before any norm that follows.
+        state_scores: The residual state of the query tokens times the gradient of the score there, summed over
+            channels, where state gradients were asked for; None where the state is not known.
         linear_value: What makes the values without the biases of W_v and of the norm before it.
         operation: Its number among all attention operations that ran.
         tokens: Whose tokens its maps are about, where map b is not example b (windows, tiles). The rest is in the order
-            of the maps, but for the query states.
+            of the maps, but for what is known of the query states.
     """
 
     path: str
@@ -129,6 +131,7 @@ class AttentionRecord:
     output_scale: TokenScores | None = None
     key_state: State | None = None
     query_states: tuple[State | None, State | None] = (None, None)
+    state_scores: Callable[[], TokenScores] | None = None
     linear_value: Callable[[], Values] | None = None
     operation: int = 0
     tokens: MapTokens | None = None

@@ -33,13 +33,13 @@ from whyformer.tracing.tags import (
     Scores,
     Spread,
     Tag,
-    Tap,
     Transposed,
     Weights,
     Written,
     may_be_state,
     with_adapter,
 )
+from whyformer.tracing.tap import Tap
 
 
 class Recorder(TorchFunctionMode):
@@ -48,8 +48,9 @@ class Recorder(TorchFunctionMode):
     Earlier ones run on the model's own fused kernels without a graph. With `graph`, every map is in the graph of
     what follows it, also in a frozen model; parameters never are, so that no gradient of theirs can be computed.
     `mode` is entered beneath this one: it sees what this one lets run, and can take it back by other rules than the
-    gradient's. `keep_maps` keeps every map, however large, `fold` none that can be made again; `shapes_only` notes
-    what maps there are, and lets everything run as it is. `edges` also keeps the state that each attention adds up to.
+    gradient's; `above` is entered last, and sees all that the model runs. `keep_maps` keeps every map, however large,
+    `fold` none that can be made again; `shapes_only` notes what maps there are, and lets everything run as it is.
+    `edges` also keeps the state that each attention adds up to.
     """
 
     def __init__(
@@ -65,13 +66,14 @@ class Recorder(TorchFunctionMode):
         fold: bool = False,
         shapes_only: bool = False,
         edges: bool = False,
+        above: AbstractContextManager[Any] | None = None,
     ):
         super().__init__()
         self.taps: list[Tap] = []
         self.seen = 0
         self._batch, self._graph, self._start = batch, graph, start
         self._merge_heads, self._states, self._edges = merge_heads, states, edges
-        self._mode = nullcontext() if mode is None else mode
+        self._mode, self._above = (nullcontext() if x is None else x for x in (mode, above))
         self._keep_maps, self._fold, self._shapes_only = keep_maps, fold, shapes_only
         self._tags = WeakIdKeyDictionary()
 
@@ -83,8 +85,8 @@ class Recorder(TorchFunctionMode):
 
     def run(self, model: nn.Module, *args: Any, **kwargs: Any) -> Any:
         """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
-        has_graph = self._graph and self._start == 0
-        with torch.inference_mode(False), torch.set_grad_enabled(has_graph), readable_weights(model), self._mode, self:
+        graph, ready = self._graph and self._start == 0, readable_weights(model)
+        with torch.inference_mode(False), torch.set_grad_enabled(graph), ready, self._mode, self, self._above:
             return model(*args, **kwargs)
 
     def __torch_function__(
@@ -230,9 +232,6 @@ class Recorder(TorchFunctionMode):
         with self:
             return kernels.multi_head_attention(*args, **kwargs)
 
-    def _drawn(self, func: Function, args: Any, kwargs: Any) -> Any:
-        return drawn(func, args, kwargs)
-
     def _with_probe(self, x: Tensor) -> Tensor:
         """A map, or the values it mixed, as a tensor whose gradient can be taken."""
         if not self._graph or self.seen < self._start or self._shapes_only:
@@ -312,10 +311,10 @@ class Recorder(TorchFunctionMode):
             origin = self._tag(written)
             if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
                 state, of_other = (kept if other is first else other).detach(), self._tag(other)
-                is_residual = origin.tap.is_residual(other, of_other)
+                is_residual = origin.tap.add_to(origin, state, other, of_other)
                 sums += [(origin, state)] if self._edges and (is_residual or may_be_state(of_other)) else []
                 if is_residual:
-                    origin.tap.query_state, origin.tap.state_is_swapped, tag = state, origin.is_swapped, None
+                    tag = None
                     break
                 tag = replace(origin, is_joined=True)  # by a parallel MLP, an adapter: the residual is still to come
             tag = tag or biased(origin, written, other)
@@ -342,7 +341,7 @@ HANDLERS: dict[str, Callable[[Recorder, Function, Any, Any], Any]] = (
         "sum": Recorder._sum,
     }
     | dict.fromkeys(["matmul", "__matmul__", "bmm", "einsum"], Recorder._product)
-    | dict.fromkeys(["multinomial", "randperm"], Recorder._drawn)
+    | dict.fromkeys(["multinomial", "randperm"], lambda _, func, args, kwargs: drawn(func, args, kwargs))
     | dict.fromkeys(["linear", "addmm"], Recorder._linear)
     | dict.fromkeys(["layer_norm", "rms_norm"], Recorder._norm)
     | dict.fromkeys(["add", "add_", "__add__", "__radd__", "__iadd__"], Recorder._add)

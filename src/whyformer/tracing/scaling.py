@@ -14,7 +14,8 @@ from torch import Tensor, nn
 from whyformer.axes import Inputs, TokenScores
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.bridges import Bridge
-from whyformer.models.families import NOTHING, ROW_TO_WRITE, scaled_module
+from whyformer.models.families import ROW_TO_WRITE, scaled_module
+from whyformer.models.family import NOTHING
 from whyformer.models.modalities import channel_axis, input_stream
 from whyformer.models.structure import config_of, main_input
 from whyformer.tracing.copies import repeat_inputs
@@ -79,7 +80,7 @@ def scaled_inputs(
     has_pixels = any(stream.scaled is None for stream in question.family.streams)
     if has_pixels and (isinstance(baseline, Tensor) or baseline != "padding"):
         baseline = "zero"  # what was given is for the pixels, and no word piece starts there
-        if question.bridge is not None and _padding_token(config_of(question.model)) is not None:
+        if question.bridge is not None and padding_token(config_of(question.model)) is not None:
             baseline = "padding"  # words among which there are pictures are read by a decoder
 
     def change(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
@@ -195,7 +196,7 @@ def _changed_output(
         raise UnsupportedModel(f"{name} is never called: the path would stand still. {ROW_TO_WRITE}")
 
 
-def _padding_token(config: Any) -> int | None:
+def padding_token(config: Any) -> int | None:
     """The token that fills texts up; of a model with pictures among words, its decoder's."""
     pad: int | None = getattr(getattr(config, "text_config", None) or config, "pad_token_id", None)
     return pad
@@ -224,7 +225,7 @@ def _embedding_baseline(
         raise WhyformerError("baseline='black' is for pixels; for text: 'zero', 'padding' or a tensor.")
     if baseline != "padding":
         raise WhyformerError(f"baseline={baseline!r}: for text 'zero', 'padding' or a tensor.")
-    pad = _padding_token(config)
+    pad = padding_token(config)
     if pad is None:
         raise WhyformerError("baseline='padding': this model's config has no pad_token_id.")
     ids = kwargs.get("input_ids", args[0] if args else None)

@@ -10,7 +10,8 @@ from torch import nn
 
 from whyformer.axes import Inputs, StreamScores, TokenScores
 from whyformer.errors import UnsupportedModel
-from whyformer.models.families import ROW_TO_WRITE, Family
+from whyformer.models.families import ROW_TO_WRITE
+from whyformer.models.family import Family
 from whyformer.models.joined import Operation, Place, Transfer
 from whyformer.tracing.flow import Step, records_of
 from whyformer.tracing.record import AttentionRecord

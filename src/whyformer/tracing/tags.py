@@ -7,158 +7,14 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
-from whyformer.axes import QUERY, AttentionMap, State, TokenScores, Values, by_head
-from whyformer.models.joined import Tokens, in_order
-from whyformer.tracing.kernels import Attention
+from whyformer.axes import by_head
 
 if TYPE_CHECKING:
-    from whyformer.tracing.sampling import SampledAttention
+    from whyformer.tracing.tap import Tap
 
 Move = Callable[[Tensor], Tensor]
-
-
-@dataclass(eq=False)
-class Tap:
-    """What the recorder has seen so far of one attention operation."""
-
-    map: Tensor | Attention | SampledAttention
-    is_folded: bool
-    probe: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
-    value: Tensor | None = None
-    value_source: Projection | None = None
-    output_weight: Tensor | None = None
-    output_parameter: Tensor | None = None
-    output_module: nn.Module | None = None  # whose weight it is: a weight that is lent has no name
-    readers: int = 0
-    heads_in_order: Tensor | None = None
-    tokens_first: Tensor | None = None
-    output_scale: Tensor | None = None  # of each query token, by a norm between W_o and the residual stream
-    output: Tensor | None = None  # of W_o, where edges are read
-    query_state: Tensor | None = None
-    state_is_swapped: bool = False
-    sum: tuple[Tensor, Tensor] | None = None  # where edges are read: the state that it is added to, and that after it
-    first: Tap | None = None  # of attention run in parts (a packed sequence): where all that follows is noted
-
-    def attention(self, batch: int) -> AttentionMap | Attention | SampledAttention:
-        """The map with its own head axis, or what makes it."""
-        return by_head(self.map.detach(), batch) if isinstance(self.map, Tensor) else self.map
-
-    def compare_order(self, values: Values, rows: Tensor) -> None:
-        """Whether heads lie side by side in W_o's input, and tokens before examples; nobody waits for it here."""
-        head_count, width = values.shape[1], values.shape[-1]
-        if rows.shape[-1] != head_count * width:
-            self.heads_in_order = torch.tensor(False)
-            return
-        self.heads_in_order = (rows[0] == values[0, :, 0].flatten()).all()
-        if values.shape[QUERY] > 1:
-            self.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
-
-    def state(self, batch: int, tokens: int, rows: Tokens | None = None, *, of_keys: bool = False) -> State | None:
-        """The residual state as [example, token, channel]; the keys' own is what their values project.
-
-        `rows` are the tokens that its entries are of, where they are in another order.
-        """
-        state = self.query_state
-        if of_keys:
-            state = None if self.value_source is None else self.value_source.source.detach()
-            if state is not None and state.dim() == 2 and len(state) == batch * tokens:
-                state = state.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
-            if state is not None and state.dim() == 4 and state.shape[1] == 1:
-                state = state[:, 0]  # a latent that all heads share
-        is_swapped = self.state_is_swapped and not of_keys
-        return None if state is None else self._examples_first(state, batch, tokens, is_swapped, rows)
-
-    def add_up(self, written: Written, state: Tensor, result: Tensor) -> None:
-        """Keep a state and what it becomes: the residual state's sum, or failing that the first there is."""
-        if self.sum is None or state is self.query_state:
-            self.sum = state, result.detach().clone()  # the model may go on to change it in place
-            self.output, self.state_is_swapped = None, written.is_swapped
-
-    def states(
-        self, batch: int, tokens: int, rows: Tokens | None = None, *, is_cross: bool
-    ) -> tuple[State | None, State | None]:
-        """The query tokens' state before and after the attention's output is added, [example, token, channel].
-
-        In one stream the state before is the one that the values read; between streams it cannot be told by that. A
-        token that only pools others has no state before: then its state is the output alone.
-        """
-        pair = self.sum
-        if pair is None and is_cross and self.output is not None:
-            pair = torch.zeros_like(self.output), self.output
-        if pair is None or (not is_cross and pair[0] is not self.query_state):
-            return None, None
-        before, after = (self._examples_first(x, batch, tokens, self.state_is_swapped, rows) for x in pair)
-        return before, after
-
-    def linear_value(self, batch: int, tokens: int) -> LinearValue | None:
-        """What makes the values without their biases; None where they are no plain projection of a state."""
-        projection = self.value_source
-        source = self.state(batch, tokens, of_keys=True)
-        if projection is None or projection.is_normed or source is None or self.value is None:
-            return None
-        weight = projection.rows(batch)
-        if weight is None or weight.shape[-1] != source.shape[-1]:
-            return None
-        # A state that is itself the output of a norm (post-norm) is taken as it is, with that norm's bias.
-        sources = [x for x in (projection.source, projection.origin) if x is not None]
-        is_state = self.query_state is None or any(_is_same(x, self.query_state) for x in sources)
-        return LinearValue(source, None if is_state else projection.source_bias, weight, self.value.shape[-1])
-
-    def scale(self, batch: int, tokens: int, rows: Tokens | None = None) -> TokenScores | None:
-        """What a norm multiplies with what each query token is given; None where there is none."""
-        scale = self.output_scale
-        scale = None if scale is None else self._examples_first(scale, batch, tokens, self.state_is_swapped, rows)
-        return None if scale is None else scale[..., 0]
-
-    def _examples_first(
-        self, x: Tensor, batch: int, tokens: int, is_swapped: bool, rows: Tokens | None = None
-    ) -> Tensor | None:
-        """A tensor of the residual stream as [example, token, channel]."""
-        if rows is not None:
-            return in_order(x, rows, batch, tokens)
-        if x.dim() != 3:
-            return None
-        if batch == tokens:
-            tokens_first = self.tokens_first is not None and bool(self.tokens_first) != is_swapped
-        else:
-            tokens_first = x.shape[:2] == (tokens, batch)
-        x = x.transpose(0, 1) if tokens_first else x
-        return x if x.shape[:2] == (batch, tokens) else None
-
-    def value_weight(self, batch: int) -> Tensor | None:
-        """W_v, from the residual state where that is known."""
-        if self.value_source is None:
-            return None
-        return self.value_source.rows(batch, None if self.query_state is None else self.query_state.shape[-1])
-
-    def is_residual(self, state: Tensor, tag: Tag | None) -> bool:
-        """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
-        if self.query_state is not None:
-            return False
-        known = None if self.value_source is None else self.value_source.reads(state)
-        return not isinstance(tag, (Projection, Written, Branch)) if known is None else known
-
-    def projection(self) -> Tensor | None:
-        """W_o, if it is the one reader of the mixed values and finds their heads side by side."""
-        is_plain = self.readers == 1 and (self.heads_in_order is None or bool(self.heads_in_order))
-        return self.output_weight if is_plain else None
-
-
-@dataclass(frozen=True)
-class LinearValue:
-    """The values of an attention operation without the biases of W_v and of the norm before it."""
-
-    source: State
-    bias: Tensor | None
-    weight: Tensor
-    width: int
-
-    def __call__(self) -> Values:
-        source = self.source if self.bias is None else self.source - self.bias
-        values: Values = (source.to(self.weight) @ self.weight.T).unflatten(-1, (-1, self.width)).transpose(1, 2)
-        return values
 
 
 @dataclass(frozen=True)
@@ -225,7 +81,7 @@ class Projection:
     def projects_with(self, other: Projection) -> bool:
         """Whether both project one tensor, or casts of it."""
         is_cast = self.source_norm is not None and self.source_norm is other.source_norm
-        return self.weight.shape[1:] == other.weight.shape[1:] and (is_cast or _is_same(self.source, other.source))
+        return self.weight.shape[1:] == other.weight.shape[1:] and (is_cast or is_same(self.source, other.source))
 
     def _moved_numbers(self) -> Tensor:
         numbers = torch.arange(self.shape[-1], device=self.weight.device).expand(self.shape)
@@ -235,12 +91,12 @@ class Projection:
 
     def reads(self, state: Tensor) -> bool | None:
         """Whether it projects this very state, or its normalisation; None where that cannot be told."""
-        if any(x is not None and _is_same(x, state) for x in (self.source, self.source_norm, self.origin)):
+        if any(x is not None and is_same(x, state) for x in (self.source, self.source_norm, self.origin)):
             return True
         return None if self.source_norm is None else False
 
 
-def _is_same(first: Tensor, second: Tensor) -> bool:
+def is_same(first: Tensor, second: Tensor) -> bool:
     """One tensor, or two views of all of it."""
     return first is second or (first.data_ptr() == second.data_ptr() and first.numel() == second.numel())
 

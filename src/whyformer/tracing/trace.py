@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -15,6 +16,7 @@ from whyformer.models.structure import config_of, main_input
 from whyformer.propagation.rules import Rules
 from whyformer.targets.resolve import ResolvedTarget
 from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.checks import moved_tokens
 from whyformer.tracing.flow import Step, carry, records_of, select_records
 from whyformer.tracing.graph import Graph, MapRelevances, incompleteness
@@ -42,6 +44,8 @@ class Trace:
         masks: For each stream, which of its tokens are real.
         inputs_at_once: How many inputs run through the model at once when they are repeated; None for what fits.
         graph: The graph of the forward pass, where relevances or gradients of the inputs are read.
+        biases: What biases have of the score, where they are read.
+        track: What goes through the steps of long work, and may show how far it is.
 
     Example:
         >>> bert = whyformer.load("mini-bert")
@@ -59,6 +63,8 @@ class Trace:
     masks: dict[str, TokenMask]
     inputs_at_once: int | None = None
     graph: Graph | None = None
+    biases: BiasTerms | None = None
+    track: Callable[[Sequence[int]], Iterable[int]] = iter
 
     @property
     def records(self) -> tuple[AttentionRecord, ...]:

@@ -113,6 +113,8 @@ def require(condition: bool, shard: Shard, name: str, needs: str) -> None:
 
 from whyformer.benchmark.protocols import (  # noqa: E402  (they register themselves)
     controls,  # noqa: F401
+    deletion,  # noqa: F401
+    grid,  # noqa: F401
     localisation,  # noqa: F401
     objects,  # noqa: F401
     perturbation,  # noqa: F401

@@ -15,11 +15,12 @@ from whyformer.benchmark.batch import model_arguments, slice_inputs
 from whyformer.benchmark.maps import compute_maps, explanations
 from whyformer.benchmark.perturbed import MakeRemoval, step_answers
 from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, require
-from whyformer.benchmark.protocols.perturbation import Fill, remove_pixels, remove_words
+from whyformer.benchmark.protocols.perturbation import remove_pixels, remove_words
 from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.tokens import word_tokens
+from whyformer.inputs.fills import Erasure, Fill
 from whyformer.metrics.approximation import approximation_errors
-from whyformer.metrics.perturbation import Erasure, Explained, curves
+from whyformer.metrics.perturbation import Explained, curves
 from whyformer.metrics.removal import groups
 from whyformer.metrics.sanity import GROUPS, Other, other_class, randomised, rank_correlation
 from whyformer.metrics.sanity import saco as saco_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,29 +18,22 @@ from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, requi
 from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.tokens import class_tokens, readout_tokens, word_tokens
 from whyformer.errors import WhyformerError
-from whyformer.inputs.collate import black
+from whyformer.inputs.fills import Erasure, Fill, blanked, deleted, erased, fill_colour, filler_id
+from whyformer.inputs.road import imputed
 from whyformer.metrics.answers import answer_table
 from whyformer.metrics.perturbation import (
     DOMAINS,
     VQA_FRACTIONS,
-    Colour,
     Domain,
-    Erasure,
     Explained,
     area,
-    blanked,
     curves,
-    deleted,
-    erased,
-    filler_id,
     largest_area,
     soft_accuracy,
 )
 from whyformer.metrics.removal import Removable, Unit, class_token_least, removed, removed_pixels
-from whyformer.metrics.road import imputed
 from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
 
-Fill = Literal["black", "mean", "road"]
 ORDERS = {"positive": True, "negative": False}  # the most relevant first, or last
 MEASURES = ("accuracy", "probability", "logit")
 Removals = dict[tuple[str, str], MakeRemoval]  # of a method and an order
@@ -162,14 +155,6 @@ def _removals(maps: Mapping[str, Tensor], removal: Callable[..., Tensor]) -> Rem
         for method, scores in maps.items()
         for order, first in ORDERS.items()
     }
-
-
-def fill_colour(colour: Colour, processor: Any) -> Tensor:
-    """What a removed pixel becomes in a picture as this processor gives it to the model, normalised or not."""
-    if colour == "black":
-        return black(processor)
-    mean = torch.tensor(processor.image_mean)[:, None, None]
-    return torch.zeros_like(mean) if processor.do_normalize else mean
 
 
 def remove_pixels(shard: Shard, fill: Fill) -> Perturb:

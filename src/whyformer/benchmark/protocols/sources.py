@@ -19,11 +19,11 @@ from whyformer.benchmark.protocols import Columns, Figure, protocol, require
 from whyformer.benchmark.samples import SourceTruth
 from whyformer.benchmark.shard import Shard
 from whyformer.errors import UnsupportedModel
-from whyformer.inputs.prompt import prompt_of
+from whyformer.inputs.opening import opening_of
 from whyformer.inputs.sources import Source, sources_of
 from whyformer.inputs.spans import spans_of
 from whyformer.methods.ablation import random_subsets
-from whyformer.methods.registry import SOURCE_METHODS, Ablation
+from whyformer.methods.registry import SOURCE_METHODS, SourceAblation
 from whyformer.metrics.sources import (
     HELD_OUT,
     TOP,
@@ -48,7 +48,7 @@ class Case:
     prompt: Any
     reply: Reply
     sources: tuple[Source, ...]
-    ablation: Ablation
+    ablation: SourceAblation
 
     @property
     def true_sources(self) -> list[np.ndarray]:
@@ -106,9 +106,9 @@ def _case(loaded_model: LoadedModel, truth: SourceTruth, batch_size: int) -> Cas
     """A question put as a message where the model has a chat template, else as a text that the response goes on."""
     is_chat = bool(getattr(loaded_model.tokenizer, "chat_template", None))
     prompt = [{"role": "user", "content": truth.prompt}] if is_chat else truth.prompt
-    written = prompt_of(loaded_model, prompt)
-    reply = reply_of(loaded_model, written, truth.response if is_chat else f" {truth.response}")
-    parts = sources_of(written, truth.sources)
+    opening = opening_of(loaded_model, prompt)
+    reply = reply_of(loaded_model, opening, truth.response if is_chat else f" {truth.response}")
+    parts = sources_of(opening.prompt, truth.sources)
     whole = spans_of(reply.text, reply.tokens, "response")
     return Case(
         truth, prompt, reply, parts, response_ablation(loaded_model, reply, whole, parts, batch_size=batch_size)

@@ -46,6 +46,7 @@ for (const root of document.querySelectorAll(".whyformer [data-table]:not([data-
     shown = choice;
     const { kind, number } = choice, ranked = entries[kind].get(number), items = all(".ranked li");
     for (const element of all(TEXT)) shade(element, 0);
+    for (const layer of all("[data-heat]")) layer.hidden = Number(layer.dataset.heat) !== (kind === "row" ? number : whole);
     for (const entry of [...ranked].reverse())  // where several share an element, the strongest has it
       for (const element of elements[other[kind]].get(entry.number)) shade(element, entry.level);
     for (const element of all(".chosen")) element.classList.remove("chosen");

@@ -1,0 +1,77 @@
+"""The Python and the command line that give what the page shows."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+
+@dataclass(frozen=True)
+class Code:
+    """What a visitor can run instead; both are complete."""
+
+    python: str
+    command: str
+
+
+@dataclass(frozen=True)
+class Expression:
+    """Python that stands in a call as it is, not as a string."""
+
+    text: str
+
+    def __repr__(self) -> str:
+        return self.text
+
+
+def call(function: str, *arguments: Any, **keywords: Any) -> str:
+    """A call as it is written, without the keywords that are None."""
+    named = [f"{name}={value!r}" for name, value in keywords.items() if value is not None]
+    inside = [*map(repr, arguments), *named]
+    line = f"{function}({', '.join(inside)})"
+    if len(line) <= 88:
+        return line
+    return "\n".join([f"{function}(", *(f"    {text}," for text in inside), ")"])
+
+
+def command(name: str, *arguments: str, **options: Any) -> str:
+    """A command as it is typed: options without those that are None, a sequence as one option many times."""
+    typed = []
+    for option, value in options.items():
+        for one in [] if value is None else [value] if isinstance(value, (str, int)) else value:
+            typed += [f"--{option.replace('_', '-')}", str(one)]
+    if any(argument.startswith("-") for argument in arguments):  # which would be taken for an option
+        return shlex.join(["whyformer", name, *typed, "--", *arguments])
+    return shlex.join(["whyformer", name, *arguments, *typed])
+
+
+def explain_code(
+    argument: str,
+    example: Any,
+    model: str,
+    target: str | None,
+    rather_than: str | None,
+    methods: Sequence[str | None],
+    *,
+    extra: Mapping[str, Any] | None = None,
+    query: int | None = None,
+) -> Code:
+    """How one example is explained by each of the methods; `extra` are options that only the command line has."""
+    asked: Any = target
+    if rather_than is not None:
+        asked = Expression(call("whyformer.contrast", target, rather_than))
+    if query is not None:
+        asked = Expression(call("whyformer.detection", query, target))
+    stem, several = "explanation", len(methods) > 1
+    lines = ["import whyformer", ""]
+    commands = []
+    for method in methods:
+        name = f"{method or 'default'}_{stem}" if several else stem
+        file = f"{method or 'default'}.html" if several else f"{stem}.html"
+        lines.append(f"{name} = {call('whyformer.explain', example, model=model, target=asked, method=method)}")
+        lines.append(f"{name}.save({file!r})")
+        options = {"model": model, **(extra or {}), "target": target, "rather_than": rather_than, "query": query}
+        commands.append(command("explain", argument, **options, method=method, out=file))
+    return Code("\n".join(lines), "\n".join(commands))

@@ -1,0 +1,71 @@
+"""Inputs that several tabs have."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import gradio as gr
+
+from whyformer.app.labelled import DEFAULT, MOST_BESIDE
+from whyformer.app.models import ModelChoice, Tab
+from whyformer.app.view import View
+from whyformer.methods.registry import METHODS
+
+
+def picture_input() -> gr.Image:
+    """A picture as the path of the file that was sent."""
+    picture = gr.Image(
+        label="Picture",
+        type="filepath",
+        sources=["upload", "clipboard"],
+        image_mode=None,
+        height=260,
+        buttons=[],
+        placeholder="Drop a picture, paste one, or click",
+    )
+    # Gradio would open the file before the tab is asked, and show the error of a broken one in its own way.
+    picture.preprocess = _path  # type: ignore[method-assign]
+    return picture
+
+
+def _path(payload: Any) -> str | None:
+    return None if payload is None else payload.path
+
+
+def model_input(models: ModelChoice, tab: Tab) -> gr.Dropdown:
+    offered = models.names[tab]
+    return gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=models.takes_any)
+
+
+def labelled_inputs(models: ModelChoice, tab: Tab) -> list[Any]:
+    """Model, label, other label and methods."""
+    model = model_input(models, tab)
+    with gr.Row():
+        label = gr.Dropdown([], label="Why this label", min_width=180, value=None)
+        other = gr.Dropdown([], label="Rather than", min_width=180, value=None)
+    methods = methods_input([DEFAULT], MOST_BESIDE, label="Method, or two side by side")
+    return [model, label, other, methods]
+
+
+def methods_input(
+    chosen: Sequence[str], most: int, *, label: str = "Methods", with_default: bool = True
+) -> gr.Dropdown:
+    """Methods by name, so many at most."""
+    names = [DEFAULT, *METHODS] if with_default else list(METHODS)
+    return gr.Dropdown(names, value=list(chosen), multiselect=True, max_choices=most, label=label)
+
+
+def example_buttons(*titles: str) -> list[gr.Button]:
+    with gr.Row(elem_classes="examples"):
+        return [gr.Button(title, size="sm", min_width=100) for title in titles]
+
+
+def filled(event: Any, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
+    """What runs after an event has put the values into the inputs."""
+    return event(lambda: list(values), None, list(inputs), show_progress="hidden", api_visibility="private").then
+
+
+def choice_updates(view: View) -> list[Any]:
+    """The list of what can be chosen, as the view has it; nothing where it has none."""
+    return [gr.update(choices=list(view.choices), value=view.choice)] if view.choices else []

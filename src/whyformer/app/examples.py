@@ -1,0 +1,45 @@
+"""Examples that answer at once, with the bundled models."""
+
+from __future__ import annotations
+
+import atexit
+import shutil
+import tempfile
+from functools import cache
+from pathlib import Path
+
+from whyformer.cli.demo import CAT, POST, REVIEW, SCENE
+from whyformer.scenes import example
+
+__all__ = ["CAPTIONS", "CAT", "DOCUMENTS", "POST", "QUESTION", "REVIEW", "REVIEWS", "scene_files", "scene_question"]
+
+QUESTION = "Where is the key? Who has the hat?"
+DOCUMENTS = """letter: Anna gave the key to Boris. Clara painted the violin green.
+
+diary: Boris went to Rome. The hat is in the box. Hugo left the lamp in Lima.
+
+note: David has the box. Emil works as a tailor."""
+REVIEWS = """A wonderful film, full of warmth and wit.
+A dull and endless film without a single idea.
+I loved every minute of it, and so did my children.
+A waste of time and talent: I left before the end.
+The acting is superb and the story moving.
+Terrible dialogue, and the worst ending I have seen.
+A charming comedy that I will gladly see again.
+Boring, predictable and far too long."""
+CAPTIONS = "a photo of a cat\na photo of a dog\na photo of a church"
+
+
+@cache
+def scene_files() -> tuple[str, str]:
+    """A drawn scene as a picture and as the regions of it, in files that last as long as the process."""
+    folder = Path(tempfile.mkdtemp(prefix="whyformer-app-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    scene = example(SCENE)
+    scene.image.save(folder / "scene.png")
+    scene.regions.save(folder / "scene.npz")
+    return str(folder / "scene.png"), str(folder / "scene.npz")
+
+
+def scene_question() -> str:
+    return example(SCENE).question

@@ -1,0 +1,66 @@
+"""How much one visitor may ask for; checked before anything is computed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from whyformer.errors import WhyformerError
+
+
+@dataclass(frozen=True)
+class Limits:
+    """The most that is taken at once, and how long it may take and is kept.
+
+    Attributes:
+        file_bytes: Of one uploaded file.
+        pixels: Of a picture.
+        characters: Of all texts of a question together.
+        documents: Of a response, and texts that a picture is compared with.
+        examples: Of an evaluation.
+        methods: In a comparison or an evaluation.
+        labels: In a comparison.
+        tokens: That a model writes.
+        seconds: Of one answer.
+        evaluation_seconds: Of one evaluation.
+        kept_seconds: How long uploads and downloads are kept at most.
+        at_once: Answers that are computed at the same time.
+        waiting: Visitors in the queue.
+    """
+
+    file_bytes: int = 10 << 20
+    pixels: int = 40_000_000
+    characters: int = 20_000
+    documents: int = 20
+    examples: int = 32
+    methods: int = 6
+    labels: int = 4
+    tokens: int = 64
+    seconds: float = 120.0
+    evaluation_seconds: float = 600.0
+    kept_seconds: int = 900
+    at_once: int = 2
+    waiting: int = 64
+
+    def check_texts(self, *texts: str) -> None:
+        """Refuse texts that are too long together."""
+        count = sum(map(len, texts))
+        if count > self.characters:
+            raise WhyformerError(
+                f"The text has {count:,} characters, and this page takes {self.characters:,}: shorten it, or use the "
+                "library on your own machine."
+            )
+
+    def check_count(self, name: str, count: int, most: int) -> None:
+        """Refuse more of something than is taken at once."""
+        if count > most:
+            raise WhyformerError(f"{count} {name}, and this page takes {most} at once: leave some out.")
+
+    def check_file(self, path: Path) -> None:
+        """Refuse a file that is too large."""
+        size = path.stat().st_size
+        if size > self.file_bytes:
+            raise WhyformerError(
+                f"{path.name} has {size / (1 << 20):.1f} MB, and this page takes {self.file_bytes >> 20} MB: choose a "
+                "smaller file."
+            )

@@ -1,0 +1,89 @@
+"""The tab Picture + text: a picture held against texts, asked about, or written about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from whyformer.api.continuation import continuation
+from whyformer.api.explain import explain
+from whyformer.app.code import Code, call, command, explain_code
+from whyformer.app.labelled import DEFAULT
+from whyformer.app.labels import label_choices, label_probabilities, text_probabilities
+from whyformer.app.models import Tab
+from whyformer.app.setup import Setup
+from whyformer.app.uploads import picture_of, sent_file
+from whyformer.app.view import View, explanations_view
+from whyformer.app.work import Work
+from whyformer.errors import WhyformerError
+from whyformer.inputs.read import Regions
+from whyformer.models.loading import LoadedModel
+
+TAB: Tab = "Picture + text"
+MOST_WORDS = 24  # that a model writes about a picture
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A picture and what is said or asked about it.
+
+    Attributes:
+        picture: The file of the picture.
+        regions: Instead, for a model of regions, the .npz file of them.
+        text: The texts to compare it with, one a line; or the question, or the prompt.
+        model: The model's name; the first of the tab if None.
+        target: Which text, or which label, is explained; the likeliest if None or unknown.
+        method: The method's name.
+    """
+
+    picture: str | None = None
+    regions: str | None = None
+    text: str = ""
+    model: str | None = None
+    target: str | None = None
+    method: str = DEFAULT
+
+
+def explain_pair(work: Work, setup: Setup, pair: Pair) -> View:
+    """The picture and the text with what the answer rests on in both."""
+    lines = [line.strip() for line in pair.text.splitlines() if line.strip()]
+    if not lines:
+        raise WhyformerError("Type what the picture is compared with or asked, or click an example.")
+    setup.limits.check_texts(*lines)
+    setup.limits.check_count("texts", len(lines), setup.limits.documents)
+    name, loaded_model = setup.models.name(pair.model, TAB), setup.models.open(pair.model, TAB)
+    file, seen = _seen(pair, loaded_model, setup)
+    method = None if pair.method == DEFAULT else pair.method
+    work.step(0, 1, f"{method or DEFAULT} on {loaded_model.name}")
+    if loaded_model.task.writes:
+        return _explain_words(seen, "\n".join(lines), file, name, loaded_model, method)
+    compares = loaded_model.task.compares
+    texts: Any = lines if compares else " ".join(lines)
+    probabilities = (text_probabilities if compares else label_probabilities)((seen, texts), loaded_model)
+    known = [one for one, _ in probabilities]
+    target = pair.target if pair.target in known else known[0]
+    explanation = explain((seen, texts), loaded_model, target, method)
+    extra = {"text": texts}
+    code = explain_code(file, (file, texts), name, target, None, [method], extra=extra)
+    return replace(explanations_view([explanation], code), choices=label_choices(probabilities), choice=target)
+
+
+def _seen(pair: Pair, loaded_model: LoadedModel, setup: Setup) -> tuple[str, Any]:
+    """What the model sees, and the name of its file."""
+    if not loaded_model.task.sees_regions:
+        return Path(pair.picture or "").name, picture_of(pair.picture, setup.limits)
+    missing = f"{loaded_model.name} sees regions of a picture: send the .npz file of them, or click an example."
+    file = sent_file(pair.regions, missing, setup.limits)
+    return file.name, Regions.load(file)
+
+
+def _explain_words(seen: Any, prompt: str, file: str, name: str, loaded_model: LoadedModel, method: str | None) -> View:
+    """Each word that the model writes about the picture, explained one at a time."""
+    result = continuation((seen, prompt), loaded_model, tokens=MOST_WORDS, method=method)
+    asked = call("whyformer.continuation", (file, prompt), model=name, tokens=MOST_WORDS, method=method)
+    python = "\n".join(["import whyformer", "", f"continuation = {asked}", 'continuation.save("continuation.html")'])
+    typed = {"model": name, "text": prompt, "tokens": MOST_WORDS, "method": method, "out": "continuation.html"}
+    code = Code(python, command("continue", file, **typed))
+    view = explanations_view(result.explanations, code, is_chosen_by_word=True)
+    return replace(view, writers=dict.fromkeys((".html", ".png", ".json"), result.save))

@@ -1,0 +1,61 @@
+"""Starting the page."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+import gradio as gr
+
+from whyformer.app.models import model_choice
+from whyformer.app.setup import Setup
+from whyformer.app.view import STYLE
+from whyformer.app.wiring import build_page
+
+FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
+MONO = ("ui-monospace", "SFMono-Regular", "Menlo", "Consolas", "monospace")
+THEME = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=FONT, font_mono=MONO).set(
+    body_text_color_subdued="*neutral_600",
+    body_text_color_subdued_dark="*neutral_400",
+    block_info_text_color="*neutral_600",
+    block_info_text_color_dark="*neutral_400",
+)
+
+
+def launch(
+    setup: Setup,
+    *,
+    host: str | None = "127.0.0.1",
+    port: int | None = 7860,
+    share: bool = False,
+    opens_browser: bool = False,
+    blocks: bool = True,
+) -> Any:
+    """Serve the page: on this machine alone unless a host is named; None leaves host and port to the surroundings."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    page = build_page(setup)
+    page.launch(
+        server_name=host,
+        server_port=port,
+        share=share,
+        inbrowser=opens_browser,
+        prevent_thread_lock=not blocks,
+        max_file_size=setup.limits.file_bytes,
+        state_session_capacity=setup.limits.waiting,
+        enable_monitoring=False,
+        ssr_mode=False,
+        pwa=False,
+        mcp_server=False,
+        quiet=True,
+        show_error=False,
+        footer_links=[],
+        run_history=False,
+        theme=THEME,
+        css=STYLE,
+    )
+    return page
+
+
+def launch_space() -> None:
+    """Serve the bundled models where a Space expects the page: Gradio reads its host and port from the surroundings."""
+    launch(Setup(model_choice()), host=None, port=None)

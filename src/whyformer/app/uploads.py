@@ -1,0 +1,38 @@
+"""Files that a visitor sent: looked at before they are read."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from PIL import Image, UnidentifiedImageError
+
+from whyformer.app.limits import Limits
+from whyformer.errors import WhyformerError
+from whyformer.inputs.read import image_of
+
+
+def picture_of(path: str | None, limits: Limits) -> Image.Image:
+    """An uploaded picture, refused by its size before its pixels are read."""
+    file = sent_file(path, "Choose a picture first: drop a file, paste one, or click an example.", limits)
+    try:
+        with Image.open(file) as opened:
+            width, height = opened.size
+    except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
+        raise WhyformerError(f"{file.name} is no picture that can be read: choose a JPEG, PNG or WebP file.") from error
+    if width * height > limits.pixels:
+        raise WhyformerError(
+            f"{file.name} has {width:,} × {height:,} pixels, and this page takes {limits.pixels // 10**6} million: "
+            "make it smaller first."
+        )
+    return image_of(file)
+
+
+def sent_file(path: str | None, missing: str, limits: Limits) -> Path:
+    """An uploaded file that is there and not too large."""
+    if not path:
+        raise WhyformerError(missing)
+    file = Path(path)
+    if not file.is_file():
+        raise WhyformerError("The file is no longer kept here: send it again.")
+    limits.check_file(file)
+    return file

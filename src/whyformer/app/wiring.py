@@ -1,0 +1,300 @@
+"""The page: its headline, its tabs, and what each of them calls."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import gradio as gr
+
+from whyformer.app.area import Area, connect, result_area
+from whyformer.app.comparison import TABS as COMPARED
+from whyformer.app.comparison import Comparison, compare_methods
+from whyformer.app.components import (
+    choice_updates,
+    example_buttons,
+    filled,
+    labelled_inputs,
+    methods_input,
+    model_input,
+    picture_input,
+)
+from whyformer.app.detection import explain_detection
+from whyformer.app.evaluation import SCENE_MODELS, Measurement, measure
+from whyformer.app.examples import (
+    CAPTIONS,
+    CAT,
+    DOCUMENTS,
+    POST,
+    QUESTION,
+    REVIEW,
+    REVIEWS,
+    scene_files,
+    scene_question,
+)
+from whyformer.app.labelled import DEFAULT, Question, explain_picture, explain_text
+from whyformer.app.pairs import Pair, explain_pair
+from whyformer.app.response import Exchange, explain_exchange
+from whyformer.app.setup import Setup
+from whyformer.app.view import View
+from whyformer.app.work import Work
+from whyformer.methods.registry import METHODS, SOURCE_METHODS
+
+TITLE = "Why did the model answer that?"
+LEAD = (
+    "Whyformer shows what an answer of a Transformer rests on: the patches of a picture, the words of a text, the "
+    "sentences of a document. Click an example, or bring your own."
+)
+
+
+def build_page(setup: Setup) -> gr.Blocks:
+    """The page with all its tabs."""
+    kept = (60, setup.limits.kept_seconds)
+    page: gr.Blocks
+    with gr.Blocks(title="Whyformer", analytics_enabled=False, delete_cache=kept) as page:
+        gr.Markdown(f"# {TITLE}\n\n{LEAD}", elem_classes="headline")
+        with gr.Tabs():
+            with gr.Tab("Picture"):
+                first = _picture_tab(setup)
+            with gr.Tab("Text"):
+                _text_tab(setup)
+            with gr.Tab("Response"):
+                _response_tab(setup)
+            with gr.Tab("Picture + text"):
+                _pair_tab(setup)
+            with gr.Tab("Detection"):
+                _detection_tab(setup)
+            with gr.Tab("Compare"):
+                _compare_tab(setup)
+            with gr.Tab("Evaluate"):
+                _evaluate_tab(setup)
+        first(page.load)
+    page.queue(max_size=setup.limits.waiting, default_concurrency_limit=setup.limits.at_once)
+    return page
+
+
+def _picture_tab(setup: Setup) -> Callable[[Any], None]:
+    """The tab, and what asks its first example on an event."""
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            picture = picture_input()
+            cat, dog, two = example_buttons("Why a cat?", "Cat rather than dog", "Two methods")
+            asked = labelled_inputs(setup.models, "Picture")
+            start = gr.Button("Explain", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("Where does it look?", "The picture appears here with what its label rests on in heat.")
+    cases: list[tuple[gr.Button, list[Any]]] = [
+        (cat, [str(CAT), "mini-vit", None, None, [DEFAULT]]),
+        (dog, [str(CAT), "mini-vit", "cat", "dog", [DEFAULT]]),
+        (two, [str(CAT), "mini-vit", None, None, [DEFAULT, "raw_attention"]]),
+    ]
+    return _connect_labelled(setup, explain_picture, picture, [picture.upload, start.click], asked, area, cases)
+
+
+def _text_tab(setup: Setup) -> None:
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            text = gr.Textbox(
+                label="Text", lines=7, max_lines=14, max_length=setup.limits.characters, placeholder="Paste or type"
+            )
+            review, against, post = example_buttons("A film review", "Positive, not negative", "A news post")
+            asked = labelled_inputs(setup.models, "Text")
+            start = gr.Button("Explain", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("Which words matter?", "The text appears here, coloured where its label rests on it.")
+    cases: list[tuple[gr.Button, list[Any]]] = [
+        (review, [REVIEW, "mini-bert", None, None, [DEFAULT]]),
+        (against, [REVIEW, "mini-bert", "positive", "negative", [DEFAULT]]),
+        (post, [POST, "mini-news", None, None, [DEFAULT]]),
+    ]
+    _connect_labelled(setup, explain_text, text, [text.submit, start.click], asked, area, cases)
+
+
+def _connect_labelled(
+    setup: Setup,
+    explain: Callable[..., View],
+    example: Any,
+    triggers: Sequence[Any],
+    asked: Sequence[Any],
+    area: Area,
+    cases: Sequence[tuple[gr.Button, list[Any]]],
+) -> Callable[[Any], None]:
+    """Tie a tab of labels together: the lists of labels are those of the model that answered last."""
+    model, label, other, _ = asked
+    inputs = [example, *asked]
+
+    def action(work: Work, content: Any, *values: Any) -> View:
+        return explain(work, setup, content, Question(*values))
+
+    def updates(view: View) -> list[Any]:
+        return [*choice_updates(view), gr.update(choices=list(view.choices))] if view.choices else []
+
+    def ask(*events: Any) -> None:
+        connect(events, action, inputs, area, setup.limits, updates=updates, others=[label, other])
+
+    fresh = [filled(event, [None, None], [label, other]) for event in (triggers[0], model.input)]
+    chosen = [filled(button.click, values, inputs) for button, values in cases]
+    ask(*fresh, *triggers[1:], label.input, other.input, *chosen)
+    return lambda event: ask(filled(event, cases[0][1], inputs))
+
+
+def _response_tab(setup: Setup) -> None:
+    most = setup.limits.characters
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            prompt = gr.Textbox(label="Question or prompt", lines=2, max_length=most)
+            written, given = example_buttons("Let it answer", "Explain a given answer")
+            documents = gr.Textbox(
+                label="Documents",
+                info="An empty line parts two; one may begin with its name and a colon.",
+                lines=7,
+                max_lines=14,
+                max_length=most,
+            )
+            files = gr.File(label="More documents", file_count="multiple", file_types=[".txt"], height=110)
+            response = gr.Textbox(label="Response", info="Leave it empty to let the model write it.", max_length=most)
+            with gr.Accordion("Model, method, contrast", open=False):
+                model = model_input(setup.models, "Response")
+                method = gr.Dropdown([DEFAULT, *METHODS, *SOURCE_METHODS], value=DEFAULT, label="Method")
+                contrast = gr.Textbox(label="Rather than", info="Another response: why not this one.", max_length=most)
+            start = gr.Button("Explain", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area(
+                "Where does it come from?", "The response appears here: click a sentence of it to see its sources."
+            )
+    inputs = [prompt, documents, files, response, contrast, model, method]
+
+    def action(work: Work, asked: str, context: str, sent: list[str] | None, *rest: Any) -> View:
+        texts = [value or "" for value in (asked, context, *rest[:2])]
+        return explain_exchange(work, setup, Exchange(texts[0], texts[1], sent or (), texts[2], texts[3], *rest[2:]))
+
+    examples = [
+        filled(button.click, [QUESTION, DOCUMENTS, None, answer, "", "mini-llm", DEFAULT], inputs)
+        for button, answer in ((written, ""), (given, "Anna has the key."))
+    ]
+    connect([prompt.submit, start.click, *examples], action, inputs, area, setup.limits)
+
+
+def _pair_tab(setup: Setup) -> None:
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            picture = picture_input()
+            compare, ask, describe = example_buttons("Cat, dog or church?", "A question", "Describe it")
+            text = gr.Textbox(
+                label="Texts, a question, or a prompt",
+                info="Texts that the picture is compared with: one a line.",
+                lines=3,
+                max_length=setup.limits.characters,
+            )
+            model = model_input(setup.models, "Picture + text")
+            with gr.Row():
+                target = gr.Dropdown([], label="Why this answer", min_width=180, value=None)
+                method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
+            with gr.Accordion("Regions, for models that see no pixels", open=False):
+                regions = gr.File(label="An .npz file of regions", file_types=[".npz"], height=110)
+            start = gr.Button("Explain", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("Which words, which patches?", "Picture and text appear here with what matters in both.")
+    inputs = [picture, regions, text, model, target, method]
+
+    def action(work: Work, seen: Any, boxes: Any, said: str | None, *rest: Any) -> View:
+        return explain_pair(work, setup, Pair(seen, boxes, said or "", *rest))
+
+    scene, boxes = scene_files()
+    cases: list[tuple[gr.Button, list[Any]]] = [
+        (compare, [str(CAT), None, CAPTIONS, "mini-clip", None, DEFAULT]),
+        (ask, [scene, boxes, scene_question(), "mini-lxmert", None, DEFAULT]),
+        (describe, [scene, None, "describe the scene.", "mini-vlm", None, DEFAULT]),
+    ]
+    examples = [filled(button.click, values, inputs) for button, values in cases]
+    fresh = [filled(event, [None], [target]) for event in (start.click, text.submit)]
+    triggers = [*fresh, target.input, *examples]
+    connect(triggers, action, inputs, area, setup.limits, updates=choice_updates, others=[target])
+
+
+def _detection_tab(setup: Setup) -> None:
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            picture = picture_input()
+            (drawn,) = example_buttons("A drawn scene")
+            model = model_input(setup.models, "Detection")
+            with gr.Row():
+                find = gr.Dropdown([], label="Why this find", min_width=180, value=None)
+                method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
+            start = gr.Button("Explain", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("What is there, and why?", "What was found appears here as boxes: click one to see why.")
+    inputs = [picture, model, find, method]
+
+    def action(work: Work, *values: Any) -> View:
+        return explain_detection(work, setup, *values)
+
+    def query_of(event: gr.EventData) -> int:
+        return int(event.query)
+
+    clicked = area.html.select(query_of, None, find, show_progress="hidden", api_visibility="private").then
+    fresh = [filled(event, [None], [find]) for event in (picture.upload, model.input)]
+    example = filled(drawn.click, [scene_files()[0], "mini-detr", None, DEFAULT], inputs)
+    triggers = [clicked, *fresh, start.click, find.input, example]
+    connect(triggers, action, inputs, area, setup.limits, updates=choice_updates, others=[find])
+
+
+def _compare_tab(setup: Setup) -> None:
+    offered = [name for tab in COMPARED for name in setup.models.names[tab]]
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            picture = picture_input()
+            animals, review = example_buttons("Cat and dog, three methods", "A film review")
+            text = gr.Textbox(label="Or a text", lines=3, max_lines=10, max_length=setup.limits.characters)
+            model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
+            methods = methods_input([DEFAULT, "rollout", "random"], setup.limits.methods)
+            labels = gr.Dropdown(
+                [], label="Labels, a row each", multiselect=True, max_choices=setup.limits.labels, value=[]
+            )
+            start = gr.Button("Compare", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("Do they agree?", "Methods appear here side by side, with a row for each label.")
+    inputs = [picture, text, model, labels, methods]
+
+    def action(work: Work, seen: Any, said: str | None, *rest: Any) -> View:
+        return compare_methods(work, setup, Comparison(seen, said or "", *rest))
+
+    cases: list[tuple[gr.Button, list[Any]]] = [
+        (animals, [str(CAT), "", "mini-vit", ["cat", "dog"], [DEFAULT, "grad_cam", "random"]]),
+        (review, [None, REVIEW, "mini-bert", [], [DEFAULT, "rollout", "random"]]),
+    ]
+    examples = [filled(button.click, values, inputs) for button, values in cases]
+    fresh = filled(model.input, [[]], [labels])
+    connect(
+        [start.click, fresh, *examples], action, inputs, area, setup.limits, updates=choice_updates, others=[labels]
+    )
+
+
+def _evaluate_tab(setup: Setup) -> None:
+    names = setup.models.names
+    offered = [*names["Text"], *names["Picture"], *(name for name in SCENE_MODELS if name in names["Picture + text"])]
+    with gr.Row():
+        with gr.Column(scale=4, min_width=300):
+            model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
+            methods = methods_input(["rollout", "generic_attention"], setup.limits.methods, with_default=False)
+            films, scenes = example_buttons("Eight film reviews", "Eight drawn scenes")
+            texts = gr.Textbox(label="Texts, one a line", lines=5, max_lines=14, max_length=setup.limits.characters)
+            pictures = gr.File(label="Or pictures", file_count="multiple", file_types=["image"], height=110)
+            count = gr.Slider(
+                2, setup.limits.examples, 8, step=1, label="Or drawn scenes", info=f"For {' and '.join(SCENE_MODELS)}"
+            )
+            start = gr.Button("Measure", variant="primary")
+        with gr.Column(scale=7, min_width=300):
+            area = result_area("Which method can you trust?", "A report appears here, with intervals and a control.")
+    inputs = [model, texts, pictures, count, methods]
+
+    def action(work: Work, name: str, lines: str | None, sent: list[str] | None, *rest: Any) -> View:
+        return measure(work, setup, Measurement(name, lines or "", sent or (), *rest))
+
+    cases: list[tuple[gr.Button, list[Any]]] = [
+        (films, ["mini-bert", REVIEWS, None, 8, ["rollout", "generic_attention"]]),
+        (scenes, ["mini-visualbert", "", None, 8, ["rollout", "generic_attention"]]),
+    ]
+    examples = [filled(button.click, values, inputs) for button, values in cases]
+    seconds = setup.limits.evaluation_seconds
+    connect([start.click, *examples], action, inputs, area, setup.limits, seconds=seconds)

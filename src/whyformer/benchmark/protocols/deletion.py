@@ -1,0 +1,51 @@
+"""Single deletion: parts of a picture go one at a time, and is each missed as much as its scores say?"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch.nn import functional as F
+
+from whyformer.axes import PixelRemoval
+from whyformer.benchmark.maps import explanations
+from whyformer.benchmark.perturbed import step_answers
+from whyformer.benchmark.protocols import Columns, Figure, protocol, require
+from whyformer.benchmark.protocols.perturbation import Fill, remove_pixels
+from whyformer.benchmark.shard import Shard, explained_labels
+from whyformer.errors import WhyformerError
+from whyformer.metrics.maps import upsampled
+from whyformer.metrics.perturbation import Explained, curves
+from whyformer.metrics.sanity import rank_correlation
+
+
+@protocol("single_deletion", {"rank correlation": Figure("correlation", is_share=False)})
+def single_deletion(
+    shard: Shard, *, explained: Explained = "predicted", side: int = 4, fill: Fill = "black"
+) -> Columns:
+    """Cells of a picture go one at a time: do the sums of their scores rank as the answer falls (Hesse et al. 2024)?
+
+    Of a model that was trained with deletions, as training/mini_vit_deletion.py does it, nothing that is asked is new
+    to it; of any other the question is the usual one.
+    """
+    require("pixel_values" in shard.batch.inputs, shard, "single_deletion", "pictures")
+    if type(side) is not int or side < 2:
+        raise WhyformerError(f"single_deletion: side={side!r}: cells a side, a whole number, 2 or more.")
+    labels, size = explained_labels(shard, explained), shard.batch.image_size
+    removal = partial(cells, side, size, len(shard), shard.logits.device)
+    steps = step_answers(shard, {"cells": removal}, side * side, remove_pixels(shard, fill))["cells"]
+    before = curves(shard.logits[None], labels, labels).logit
+    drops = before - curves(steps, labels, labels).logit
+    columns: Columns = {}
+    for method, scores in explanations(shard, labels, "image").items():
+        sums = F.adaptive_avg_pool2d(upsampled(scores, size), (side, side)).flatten(1)
+        columns[method, "correlation"] = rank_correlation(sums, drops)
+    return columns
+
+
+def cells(side: int, size: tuple[int, int], examples: int, device: torch.device) -> PixelRemoval:
+    """At each step one cell of side × side, the same of every example."""
+    rows, columns = (torch.arange(length, device=device) * side // length for length in size)
+    number = side * rows[:, None] + columns
+    one = number == torch.arange(side * side, device=device)[:, None, None]
+    return one[:, None].expand(-1, examples, -1, -1)

@@ -1,0 +1,56 @@
+"""`whyformer app`: the web page."""
+
+from __future__ import annotations
+
+import logging
+from typing import Annotated
+
+import typer
+
+from whyformer.cli.options import MACHINE
+from whyformer.cli.screen import announce, complain
+from whyformer.extras import extra
+
+LOCALHOST = "127.0.0.1"
+Models = Annotated[
+    list[str] | None,
+    typer.Option(help="A folder or a Hugging Face id, offered beside the bundled models; can be repeated."),
+]
+AnyModel = Annotated[
+    bool, typer.Option("--any-model", help="Let visitors name any folder of this machine or Hugging Face id.")
+]
+Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel=MACHINE)]
+Host = Annotated[
+    str, typer.Option(help="The address to listen on; 0.0.0.0 lets every machine in.", rich_help_panel=MACHINE)
+]
+Share = Annotated[
+    bool, typer.Option("--share", help="Make a public link through Gradio's servers.", rich_help_panel=MACHINE)
+]
+NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Open no browser.", rich_help_panel=MACHINE)]
+
+
+def web_page(
+    model: Models = None,
+    any_model: AnyModel = False,
+    port: Port = 7860,
+    host: Host = LOCALHOST,
+    share: Share = False,
+    no_browser: NoBrowser = False,
+) -> None:
+    """Open the web page, on this machine alone: pictures, texts, responses and more, explained by clicks."""
+    extra("gradio", "app")
+    from whyformer.app.models import model_choice
+    from whyformer.app.server import launch
+    from whyformer.app.setup import Setup
+
+    logging.basicConfig(level=logging.WARNING, format="%(message)s")
+    is_open = share or host not in (LOCALHOST, "localhost", "::1")
+    if is_open:
+        who = "whoever has the link" if share else "whoever reaches this machine"
+        complain(f"warning: {who} can use this page and its models, without a password.")
+    if is_open and any_model:
+        complain("warning: with --any-model they can also load any model folder of this machine.")
+    setup = Setup(model_choice(model or (), takes_any=any_model))
+    page = launch(setup, host=host, port=port, share=share, opens_browser=not no_browser, blocks=False)
+    announce(f"The page is at {page.share_url or page.local_url} — Ctrl-C ends it.", quiet=False)
+    page.block_thread()

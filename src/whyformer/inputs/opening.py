@@ -1,0 +1,59 @@
+"""What stands before a response: a prompt, with pictures among its words or with a sound instead of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from whyformer.errors import WhyformerError
+from whyformer.inputs.encode import EncodedExample, decoder_beginning, encode, pictured_example
+from whyformer.inputs.exchange import Exchange
+from whyformer.inputs.pictured import pictured_prompt
+from whyformer.inputs.prompt import Prompt, prompt_of
+from whyformer.models.loading import LoadedModel
+
+
+@dataclass(frozen=True, eq=False)
+class Opening:
+    """A prompt as a model is given it, before it responds.
+
+    Attributes:
+        prompt: What people wrote; without a word where the model hears a sound.
+        beginning: What a decoder beside an encoder starts from; None where prompt and response are one stream.
+        encoded: The prompt as an example, where it has pictures or is a sound.
+    """
+
+    prompt: Prompt
+    beginning: tuple[int, ...] | None = None
+    encoded: EncodedExample | None = None
+
+    def exchange(self, response: Sequence[int]) -> Exchange:
+        """The opening with a response to it."""
+        tokens = tuple(self.prompt.ids), tuple(response)
+        if self.encoded is None:
+            return Exchange(*tokens, self.beginning)
+        return Exchange(*tokens, self.beginning, self.encoded.pictured, self.encoded.hearing)
+
+
+def opening_of(
+    loaded_model: LoadedModel, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None
+) -> Opening:
+    """The opening of a prompt: a text, chat messages, pictures with a text, or a sound, as the model takes it."""
+    task = loaded_model.task
+    if task.sees_pictures_in_text:
+        pictured = pictured_prompt(loaded_model, prompt, context, layout)
+        return Opening(pictured.prompt, encoded=pictured_example(0, pictured))
+    if task.hears and task.writes:
+        if context is not None or layout is not None:
+            raise WhyformerError(f"context goes with a question, and {loaded_model.name} hears a sound: leave it out.")
+        (encoded,) = encode(loaded_model, [prompt])
+        assert encoded.written is not None
+        return Opening(Prompt("", (), ""), tuple(encoded.written.encoding["input_ids"]), encoded)
+    if isinstance(prompt, tuple) and len(prompt) == 2 and not isinstance(prompt[0], Mapping):
+        raise WhyformerError(
+            f"A pair is pictures and a text, and {loaded_model.name} reads texts alone: choose a model that writes "
+            "about pictures, such as mini-vlm."
+        )
+    read = prompt_of(loaded_model, prompt, context, layout)
+    return Opening(read, tuple(decoder_beginning(loaded_model)) if task.writes and task.has_decoder else None)

@@ -1,0 +1,112 @@
+"""The units of an example that are removed together, and a model asked again about examples without some of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+
+from whyformer.axes import ExampleValues, PlaceUnits, SubsetExampleScores, UnitMasks, UnitPairs, UnitScores
+
+
+@dataclass(frozen=True, eq=False)
+class Units:
+    """What may be removed of one example.
+
+    Attributes:
+        numbers: The unit that each place is of, counted from 0; -1 where a place is never removed. Places are the
+            pixels of a picture row by row, the tokens or words of a text, regions; those of several parts follow each
+            other.
+        shapes: Of each part, how its places lie: (height, width) of a picture, (places,) of anything else.
+    """
+
+    numbers: PlaceUnits
+    shapes: tuple[tuple[int, ...], ...]
+
+    @classmethod
+    def counted(cls, numbers: PlaceUnits, shapes: Sequence[tuple[int, ...]]) -> Units:
+        """The units of these numbers, counted anew so that none is missing."""
+        known, places = np.unique(numbers, return_inverse=True)
+        return cls(places.reshape(numbers.shape) - int(known[0] < 0), tuple(shapes))
+
+    @cached_property
+    def count(self) -> int:
+        """How many units there are."""
+        return int(self.numbers.max(initial=-1)) + 1
+
+    @property
+    def parts(self) -> list[tuple[tuple[int, ...], PlaceUnits]]:
+        """Of each part how its places lie, and the units of these."""
+        ends = np.cumsum([int(np.prod(shape)) for shape in self.shapes])
+        return list(zip(self.shapes, np.split(self.numbers, ends[:-1]), strict=True))
+
+    @property
+    def neighbours(self) -> UnitPairs:
+        """The pairs of units that touch in a picture, or follow one another elsewhere."""
+        pairs = []
+        for shape, numbers in self.parts:
+            grid = numbers.reshape(shape) if len(shape) == 2 else numbers[numbers >= 0]
+            for axis in range(grid.ndim):
+                ahead, behind = (np.delete(grid, end, axis).ravel() for end in (-1, 0))
+                pairs.append(np.stack([ahead, behind], axis=1))
+        every = np.sort(np.concatenate(pairs), axis=1)
+        return np.unique(every[(every[:, 0] >= 0) & (every[:, 0] != every[:, 1])], axis=0)
+
+    @property
+    def by_pixel(self) -> Units:
+        """The same with every pixel of a picture a unit by itself."""
+        parts, first = [], 0
+        for shape, numbers in self.parts:
+            finer = np.where(numbers < 0, -1, np.arange(len(numbers))) if len(shape) == 2 else numbers
+            own = Units.counted(finer, [shape])
+            parts.append(np.where(own.numbers < 0, -1, own.numbers + first))
+            first += own.count
+        return Units(np.concatenate(parts), self.shapes)
+
+    def at_places(self, scores: UnitScores) -> UnitScores:
+        """What each place has: the score of its unit, 0 where it is of none."""
+        places: UnitScores = np.append(scores, 0.0)[self.numbers]
+        return places
+
+    def mean_of(self, places: UnitScores) -> UnitScores:
+        """What each unit has: the mean over its places."""
+        is_own = self.numbers >= 0
+        own = self.numbers[is_own]
+        means: UnitScores = np.bincount(own, places[is_own], self.count) / np.bincount(own, minlength=self.count)
+        return means
+
+
+@dataclass(frozen=True, eq=False)
+class Ablation:
+    """A model's scores of examples as a function of which of their units are kept.
+
+    Attributes:
+        examples: The units of each example.
+        whole: The score of each example as it is.
+        ask: What gives the scores [subset, example], for the units of each example and masks of them [subset, unit], 1
+            where a unit is kept. Where an example has fewer masks than another, what is given beyond them means
+            nothing.
+
+    Example:
+        >>> import numpy as np
+        >>> from whyformer.inputs.units import Ablation, Units
+        >>> units = Units(np.arange(3), ((3,),))
+        >>> ablation = Ablation((units,), np.array([6.0]), lambda _, masks: masks[0] @ np.array([[1.0], [2.0], [3.0]]))
+        >>> float(whyformer.ABLATION_METHODS["kernel_shap"].formula(ablation)[0].sum())
+        6.0
+    """
+
+    examples: tuple[Units, ...]
+    whole: ExampleValues
+    ask: Callable[[Sequence[Units], Sequence[UnitMasks]], SubsetExampleScores]
+
+    def scores(self, masks: Sequence[UnitMasks]) -> SubsetExampleScores:
+        """The scores [subset, example] where these units are kept."""
+        return self.ask(self.examples, masks)
+
+    @property
+    def by_pixel(self) -> Ablation:
+        """The same with every pixel of a picture a unit by itself."""
+        return replace(self, examples=tuple(units.by_pixel for units in self.examples))

@@ -1,0 +1,70 @@
+"""Methods that ask the model again about an example without some of its units, and fit scores to what it answers."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+from whyformer.axes import UnitScores
+from whyformer.inputs.units import Ablation
+from whyformer.methods.estimators import (
+    estimate,
+    local_ridge,
+    random_masks,
+    shapley_masks,
+    shapley_values,
+    smooth_masks,
+    smooth_ridge,
+    weighted_mean,
+)
+from whyformer.methods.registry import ablation_method
+
+
+@ablation_method("occlusion")
+def occlusion(ablation: Ablation) -> list[UnitScores]:
+    """Drop of the score when one unit alone is removed, s(x) − s(x without u) (Zeiler & Fergus 2014)."""
+    answers = ablation.scores([~np.eye(units.count, dtype=bool) for units in ablation.examples])
+    return [
+        whole - answers[: units.count, number]
+        for number, (units, whole) in enumerate(zip(ablation.examples, ablation.whole, strict=True))
+    ]
+
+
+@ablation_method("rise")
+def rise(
+    ablation: Ablation, *, forwards: int = 512, cells: int = 7, seed: int = 0, stable: float | None = None
+) -> list[UnitScores]:
+    """Mean of random masks weighted by the score they leave, Σ s(x ⊙ m) m / (N p) (RISE, BMVC 2018).
+
+    Of a picture the masks are coarse grids of `cells` × `cells`, smoothed and shifted; of a text its units.
+    """
+    draw = partial(smooth_masks, cells=cells)
+    by_pixel = estimate(ablation.by_pixel, draw, weighted_mean, forwards=forwards, seed=seed, stable=stable)
+    examples = zip(ablation.examples, ablation.by_pixel.examples, by_pixel, strict=True)
+    return [units.mean_of(pixels.at_places(scores)) for units, pixels, scores in examples]
+
+
+@ablation_method("kernel_shap")
+def kernel_shap(
+    ablation: Ablation, *, forwards: int = 512, seed: int = 0, stable: float | None = None
+) -> list[UnitScores]:
+    """Shapley values by weighted least squares over subsets and their complements (Lundberg & Lee 2017).
+
+    They add up to s(x) − s(nothing of x), and are exact where the budget reaches all 2ⁿ subsets.
+    """
+    return estimate(ablation, shapley_masks, shapley_values, forwards=forwards, seed=seed, stable=stable)
+
+
+@ablation_method("lime")
+def lime(ablation: Ablation, *, forwards: int = 512, seed: int = 0, stable: float | None = None) -> list[UnitScores]:
+    """Ridge regression on random subsets, those near the whole input counting most (LIME, KDD 2016)."""
+    return estimate(ablation, random_masks, local_ridge, forwards=forwards, seed=seed, stable=stable)
+
+
+@ablation_method("mask_regression")
+def mask_regression(
+    ablation: Ablation, *, forwards: int = 512, seed: int = 0, stable: float | None = None
+) -> list[UnitScores]:
+    """Regression on random subsets with the prior that neighbours have like scores, its strength found by GCV."""
+    return estimate(ablation, random_masks, smooth_ridge, forwards=forwards, seed=seed, stable=stable)

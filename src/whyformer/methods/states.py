@@ -1,0 +1,126 @@
+"""Methods that read residual states: each token's state at a block, times the gradient of the score there."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Literal
+
+import torch
+
+from whyformer.axes import StreamScores, TokenMask, TokenScores
+from whyformer.errors import UnsupportedModel
+from whyformer.methods.beyond_intuition import product_of, token_perception
+from whyformer.methods.registry import method
+from whyformer.models.families import NOTHING
+from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.feedback import gradient_feedback
+from whyformer.tracing.flow import records_of
+from whyformer.tracing.graph import incompleteness
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.tokens import TokenKinds, token_kinds
+from whyformer.tracing.trace import Trace
+
+# Which formula `evidence` has taken.
+OF_WORDS = "Words are scored by state × gradient at the first block."
+OF_OTHERS = "What is no word is scored by state × gradient of all blocks and by perception × feedback."
+
+
+@method("state_x_gradient", reads=Reads(state_gradients=True))
+def state_x_gradient(trace: Trace, *, blocks: Literal["sum", "first", "weighted"] = "sum") -> StreamScores:
+    """State times gradient, S_l[j] = Σ_c z_l[j, c] g_l[j, c]: signed, for or against the answer.
+
+    z_l is the residual state that enters block l, g_l the gradient of the score there: with backward="attn_lrp" S_l is
+    AttnLRP's relevance of that state. `blocks` takes the "sum" of all S_l, the "first", or a "weighted" sum in which
+    later blocks count for more, Σ_l ((l + 1) / L)² S_l / Σ|S_l|.
+    """
+    by_stream = state_scores(trace)
+    if blocks == "first":
+        return {stream: parts[0] for stream, parts in by_stream.items()}
+    if blocks == "sum":
+        return {stream: torch.stack(parts).sum(dim=0) for stream, parts in by_stream.items()}
+    kinds = token_kinds(trace)
+    return {stream: weighted(parts, _any(kinds[stream])) for stream, parts in by_stream.items()}
+
+
+@method("full_grad", reads=Reads(state_gradients=True, biases=True), backward="libra")
+def full_grad(trace: Trace) -> Attribution:
+    """FullGrad+ with LibraGrad (CVPR 2025): the first state times its gradient, and every bias times its own.
+
+    Each bias of every later operation counts at the token that it is added to, and one after the answer is read where
+    that is. By LibraGrad's rules the scores then add up to the explained score; the explanation says how nearly.
+    """
+    if not trace.question.family.is_one_stack:
+        raise UnsupportedModel("full_grad tells by its tokens where a bias is added: it is for one stream of tokens.")
+    ((stream, by_block),) = state_scores(trace).items()
+    batch, tokens = by_block[0].shape
+    assert trace.biases is not None
+    scores = {stream: by_block[0] + trace.biases.scores(batch, tokens, trace.readout)}
+    adds_up = trace.question.backward == "libra"
+    score = trace.question.score(trace.output).detach()
+    return Attribution(scores, incompleteness(scores, score) if adds_up else None)
+
+
+@method("evidence", reads=Reads(maps="all", gradients="all", states=True, state_gradients=True), backward="attn_lrp")
+def evidence(trace: Trace) -> Attribution:
+    """Words by state times gradient, patches and regions by that of all blocks and by perception times feedback.
+
+    Ours, no paper's. Of words S_0, the state that enters the first block times its gradient by AttnLRP's rules
+    (Achtibat et al., ICML 2024): signed, and in units of the score. Of all else q(β) + q(Σ_l ((l + 1) / L)² q(S_l)),
+    q(x) = x / Σ|x|, β = P ⊙ F the perception of Beyond Intuition (TMLR 2023) times its feedback, from the gradient at
+    the input alone. One forward and one backward pass give all of it.
+    """
+    by_stream, kinds = state_scores(trace), token_kinds(trace)
+    scores = {stream: parts[0].masked_fill(~kinds[stream].words, 0.0) for stream, parts in by_stream.items()}
+    seen = [stream for stream in by_stream if bool(kinds[stream].others.any())]
+    if seen:
+        perception = token_perception(trace, 0, "paper")
+        beta = trace.on_inputs(product_of(perception, gradient_feedback([reading for reading, _ in perception])))
+        for stream in seen:
+            others = kinds[stream].others
+            both = share(weighted(by_stream[stream], others), others)
+            both = both + share(beta[stream], others) if stream in beta else both
+            scores[stream] = scores[stream] + both.masked_fill(kinds[stream].words, 0.0)
+    is_read = any(bool(kinds[stream].words.any()) for stream in by_stream)
+    said = {OF_WORDS: is_read, OF_OTHERS: bool(seen)}
+    return Attribution(scores, remarks=tuple(remark for remark, is_true in said.items() if is_true))
+
+
+def state_scores(trace: Trace) -> dict[str, list[TokenScores]]:
+    """S_l of every block of every stream that scores are given on, the first block first."""
+    entering: dict[tuple[str, int], AttentionRecord] = {}
+    for record in records_of(trace.steps_from(0)):
+        known = entering.setdefault((record.query_stream, record.block), record)
+        if known.state_scores is None:  # of attention between streams it may not be told
+            entering[record.query_stream, record.block] = record
+    constant = {stream.name for stream in trace.question.family.streams if stream.scaled == NOTHING}
+    by_stream: dict[str, list[TokenScores]] = {}
+    for record in reversed(entering.values()):  # gradients come from the end
+        stream = record.query_stream
+        if record.state_scores is None and stream in constant:  # of which there is no input to score
+            continue
+        if record.state_scores is None:
+            raise UnsupportedModel(
+                f"The residual state of block {record.block} ({record.path or 'path unknown'}) is not known: nothing "
+                "is added to it as attention blocks do. input_x_gradient reads the inputs alone."
+            )
+        for name, scores in trace.on_inputs({stream: record.state_scores() * trace.masks[stream]}).items():
+            by_stream.setdefault(name, []).append(scores)
+    return {stream: parts[::-1] for stream, parts in by_stream.items()}
+
+
+def weighted(parts: Sequence[TokenScores], counted: TokenMask) -> TokenScores:
+    """Σ_l ((l + 1) / L)² q(S_l)."""
+    weights = [((number + 1) / len(parts)) ** 2 for number in range(len(parts))]
+    terms = [weight * share(part, counted) for weight, part in zip(weights, parts, strict=True)]
+    return torch.stack(terms).sum(dim=0)
+
+
+def share(scores: TokenScores, counted: TokenMask) -> TokenScores:
+    """q(x) = x / Σ|x|, the sum over the tokens that count: no class token, no padding."""
+    total = (scores.abs() * counted).sum(dim=1, keepdim=True)
+    return scores / total.where(total > 0, 1.0)
+
+
+def _any(kinds: TokenKinds) -> TokenMask:
+    return kinds.words | kinds.others

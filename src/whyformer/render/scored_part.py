@@ -1,0 +1,89 @@
+"""A picture or a sound of a prompt as pages show it: itself once, and over it the scores of each row."""
+
+from __future__ import annotations
+
+import base64
+import io
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+import numpy as np
+from PIL import Image
+
+from whyformer.inputs.layouts import Boxes, Patches
+from whyformer.render.canvas import side_by_side
+from whyformer.render.heat import display_side, heat_layer, original, overlay, strongest_first
+from whyformer.render.sound import sound_picture
+from whyformer.render.view import data_uri
+
+if TYPE_CHECKING:
+    from whyformer.results.part import Part
+
+LARGEST_SIDE, LAYER_SIDE, SOUND_WIDTH = 480, 240, 640  # the heat is smooth, and needs fewer pixels than its picture
+MOST_BESIDE = 48  # rows that are also shown small, one beside the other
+
+
+@dataclass(frozen=True, eq=False)
+class ScoredPartView:
+    """A picture or a sound, its number among the sources, and the part with the scores of each row, the last of all."""
+
+    source: int
+    name: str
+    parts: tuple[Part, ...]
+
+    @cached_property
+    def original(self) -> str:
+        """The address of the picture itself; empty for a sound, which is drawn with its scores."""
+        layout = self.parts[0].layout
+        if not isinstance(layout, (Patches, Boxes)):
+            return ""
+        return data_uri(original(layout, display_side(layout, LARGEST_SIDE)))
+
+    @cached_property
+    def layers(self) -> tuple[str, ...]:
+        """The address of each row's heat, which lies over the picture; of a sound the whole drawing."""
+        return tuple(map(_layer, self.parts))
+
+    @property
+    def ratio(self) -> float:
+        """The width of its drawing over its height."""
+        layout = self.parts[0].layout
+        drawing = layout.image if isinstance(layout, (Patches, Boxes)) else sound_picture(self.parts[0], SOUND_WIDTH)
+        width, height = drawing.size
+        return round(width / height, 4)
+
+    @property
+    def has_strip(self) -> bool:
+        """Whether the rows are also shown small, one beside the other: those of a picture, if they are several."""
+        return bool(self.original) and 1 < len(self.parts) - 1 <= MOST_BESIDE
+
+    def strongest(self, row: int) -> str:
+        """What the strongest token of a row is called; empty where all are 0."""
+        part = self.parts[row]
+        return part.tokens[strongest_first(part.scores)[0]] if part.scores.any() else ""
+
+    def picture(self, row: int, width: int) -> Image.Image:
+        """It with the scores of a row, the original beside it, so wide at most."""
+        part = self.parts[row]
+        if not isinstance(part.layout, (Patches, Boxes)):
+            return sound_picture(part, width)
+        widest = (width - 16) / 2 / min(1.0, self.ratio)  # of the longest side
+        side = min(display_side(part.layout, LARGEST_SIDE), round(widest))
+        return side_by_side([original(part.layout, side), overlay(part, longest_side=side)], gap=16)
+
+
+def with_all_rows(parts: tuple[Part, ...]) -> tuple[Part, ...]:
+    """The parts of rows, and where there are several the one of all rows together."""
+    if len(parts) == 1:
+        return parts
+    total: np.ndarray = np.stack([part.scores for part in parts]).sum(axis=0, dtype=np.float64)
+    return (*parts, replace(parts[0], scores=total))
+
+
+def _layer(part: Part) -> str:
+    if not isinstance(part.layout, (Patches, Boxes)):
+        return data_uri(sound_picture(part, SOUND_WIDTH))
+    buffer = io.BytesIO()
+    heat_layer(part.layout, part.scores, LAYER_SIDE).save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

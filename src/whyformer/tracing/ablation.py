@@ -1,0 +1,300 @@
+"""The question of a trace asked again of inputs without some of their units, and scores of units laid on tokens."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.axes import (
+    Inputs,
+    StepPixels,
+    StreamScores,
+    SubsetExampleScores,
+    UnitMasks,
+    UnitScores,
+    at_least_float32,
+)
+from whyformer.errors import UnsupportedModel, WhyformerError, check_choice
+from whyformer.extras import extra
+from whyformer.inputs.fills import Erasure, Fill, blanked, deleted, erased
+from whyformer.inputs.parts import PartPlace, part_places, real_grid
+from whyformer.inputs.road import imputed
+from whyformer.inputs.units import Ablation, Units
+from whyformer.models.families import JOINT
+from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
+from whyformer.models.structure import config_of
+from whyformer.tracing.copies import repeat_inputs, split_output
+from whyformer.tracing.scaling import padding_token
+from whyformer.tracing.trace import Trace
+
+UnitKind = Literal["token", "word", "superpixel"]
+# One kind for all parts, or for some of "text", "image" and "regions" their kind, or the number of each place's unit.
+PartUnits = Mapping[str, UnitKind | Tensor]
+UnitChoice = UnitKind | PartUnits
+PARTS = ("text", "image", "regions")
+SUPERPIXELS = 64  # in a picture, about
+
+
+@dataclass(frozen=True, eq=False)
+class RemovablePart:
+    """A part of the inputs whose places can be removed.
+
+    `numbers` [example, place] are their units before they are counted, `tokens` [example, place] the tokens of the
+    stream that they are of; -1 where there is none. Places are pixels, word pieces or regions.
+    """
+
+    kind: str
+    stream: str
+    shape: tuple[int, ...]
+    numbers: np.ndarray
+    tokens: np.ndarray
+
+
+@dataclass(frozen=True)
+class Removal:
+    """How places are removed: pixels filled, word pieces erased.
+
+    Attributes:
+        fill: "mean", what is 0 after the processor's normalisation, "black", "road" for imputation by neighbours, or a
+            colour as a tensor [channel, 1, 1].
+        erasure: "pad", "mask", "delete", or a token's id that takes the place of each.
+        padding: The token's id that masked ones have.
+    """
+
+    fill: Fill | Tensor = "mean"
+    erasure: Erasure | int = "pad"
+    padding: int = 0
+
+
+@dataclass(frozen=True, eq=False)
+class TokenAblation:
+    """A trace's question as a function of which units of its inputs are kept."""
+
+    trace: Trace
+    parts: tuple[RemovablePart, ...]
+    removal: Removal
+
+    @property
+    def ablation(self) -> Ablation:
+        """The same as methods take it."""
+        trace, shapes = self.trace, [part.shape for part in self.parts]
+        with torch.no_grad():
+            whole = at_least_float32(trace.question.score(trace.output)).double().cpu().numpy()
+        rows = (self._numbers(row) for row in range(trace.question.batch))
+        examples = tuple(Units.counted(numbers, shapes) for numbers in rows)
+        if any(units.count == 0 for units in examples):
+            raise WhyformerError("An example has nothing that could be removed: every token of it is special.")
+        return Ablation(examples, whole, self._ask)
+
+    def on_tokens(self, ablation: Ablation, scores: Sequence[UnitScores]) -> StreamScores:
+        """Scores of units as those of tokens: a token has the mean over its places of what their units have."""
+        streams = {
+            part.stream: torch.zeros_like(self.trace.masks[part.stream], dtype=torch.float32) for part in self.parts
+        }
+        for row, (units, own) in enumerate(zip(ablation.examples, scores, strict=True)):
+            lengths = [part.numbers.shape[1] for part in self.parts]
+            by_part = np.split(units.at_places(own), np.cumsum(lengths)[:-1])
+            for part, places in zip(self.parts, by_part, strict=True):
+                tokens, stream = part.tokens[row], streams[part.stream]
+                known, count = tokens >= 0, stream.shape[1]
+                sums = np.bincount(tokens[known], places[known], count)
+                sizes = np.bincount(tokens[known], minlength=count)
+                stream[row] += torch.from_numpy(sums / np.maximum(sizes, 1)).to(stream)
+        return streams
+
+    def _numbers(self, row: int) -> np.ndarray:
+        """The units of an example's places, those of one part after those of another."""
+        numbers, first = [], 0
+        for part in self.parts:
+            own = part.numbers[row]
+            numbers.append(np.where(own < 0, -1, own + first))
+            first += int(own.max(initial=-1)) + 1
+        return np.concatenate(numbers)
+
+    def _ask(self, examples: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
+        question, device = self.trace.question, self.trace.mask.device
+        subsets = max(map(len, masks))
+        copies = max(1, self.trace.copies_at_once // question.batch)
+        numbers = [torch.from_numpy(units.numbers).to(device) for units in examples]
+        rows: list[Tensor] = []
+        for start in self.trace.track(range(0, subsets, copies)):
+            stop = min(subsets, start + copies)
+            kept = torch.stack(
+                [_at_places(own[start:stop], n, stop - start) for own, n in zip(masks, numbers, strict=True)], dim=1
+            )
+            with torch.inference_mode(False), torch.no_grad():
+                output = question.model(**self._inputs(kept))
+                rows += [question.score(part) for part in split_output(output, question.batch, stop - start)]
+        scores: SubsetExampleScores = at_least_float32(torch.stack(rows)).double().cpu().numpy()
+        return scores
+
+    def _inputs(self, kept: Tensor) -> Inputs:
+        """The inputs of each copy of the examples, without what is not kept [copy, example, place]."""
+        inputs = self.trace.question.inputs
+        copies = repeat_inputs(inputs, len(kept), self.trace.question.batch)
+        sizes = [part.numbers.shape[1] for part in self.parts]
+        for part, own in zip(self.parts, kept.split(sizes, dim=2), strict=True):
+            steps = _remove(part, inputs, own.unflatten(2, part.shape), self.removal)
+            copies |= {
+                name: value.flatten(0, 1) for name, value in steps.items() if name in inputs or self._takes(name)
+            }
+        return copies
+
+    def _takes(self, name: str) -> bool:
+        """Whether the model takes an input of this name, which it was not given."""
+        return name in inspect.signature(self.trace.question.model.forward).parameters
+
+
+def ablation_of(
+    trace: Trace,
+    *,
+    units: UnitChoice = "token",
+    fill: Fill | Tensor = "mean",
+    erasure: Erasure | int = "pad",
+) -> TokenAblation:
+    """The trace's question as a function of which units of its inputs are kept.
+
+    Args:
+        trace: The question.
+        units: "token" for word pieces, patches and regions; "superpixel" for what belongs together in a picture; or
+            these by part, "text", "image" or "regions", where a tensor has the number of the unit that each place is
+            of, [example, token] or [example, height, width], -1 for what is never removed.
+        fill: What takes the place of pixels.
+        erasure: What becomes of word pieces.
+    """
+    by_part = dict.fromkeys(PARTS, units) if isinstance(units, str) else units
+    for kind in (kind for kind in by_part.values() if isinstance(kind, str)):
+        check_choice("units", kind, UnitKind)
+    if isinstance(by_part.get("text"), str) and by_part["text"] == "word":
+        raise WhyformerError("units='word' needs the tokenizer: use explain, or give the numbers of words as a tensor.")
+    if isinstance(fill, str) and fill == "black":
+        raise WhyformerError("fill='black' needs the image processor: use explain, or give the colour as a tensor.")
+    if isinstance(erasure, str) and erasure == "mask":
+        raise WhyformerError("erasure='mask' needs the tokenizer: use explain, or give the id of its mask token.")
+    parts = tuple(_parts(trace, by_part))
+    if erasure == "delete" and trace.target.place is not None and any(part.kind == "text" for part in parts):
+        raise WhyformerError("erasure='delete' would move the token that the answer is read at: use 'pad' or 'mask'.")
+    return TokenAblation(trace, parts, Removal(fill, erasure, padding_token(config_of(trace.question.model)) or 0))
+
+
+def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
+    """What can be removed of the inputs of a trace."""
+    question = trace.question
+    name = type(question.model).__name__
+    if question.bridge is not None or getattr(question.inputs.get("pixel_values"), "ndim", 4) != 4:
+        raise UnsupportedModel(f"{name} has pictures among its words, whose parts cannot be removed yet.")
+    lengths = {stream: mask.shape[1] for stream, mask in trace.real_tokens.items()}
+    places = list(part_places(question.model, question.inputs, lengths))
+    makers = {"text": _text_part, "picture": _picture_part, "regions": _region_part}
+    known = [(place, makers[place.kind]) for place in places if place.kind in makers]
+    if not known:
+        raise UnsupportedModel(f"Nothing of what {name} is given can be removed: words, patches or regions can.")
+    for place, make in known:
+        yield make(trace, place, units)
+
+
+def _text_part(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
+    """Word pieces; the one that the answer is read at is never removed."""
+    count = trace.question.inputs["input_ids"].shape[-1]
+    may_go = trace.masks[place.stream][:, :count].clone()
+    for readout in trace.readouts:
+        read = readout.weights != 0
+        if readout.stream == place.stream:
+            may_go &= ~(read & (read.sum(dim=1, keepdim=True) == 1))[:, :count]
+    return _line("text", place.stream, 0, may_go, units)
+
+
+def _region_part(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
+    mask = trace.question.inputs.get("visual_attention_mask")
+    may_go = trace.masks[place.stream][:, place.first :] if mask is None else mask.bool()
+    return _line("regions", place.stream, place.first, may_go, units)
+
+
+def _line(kind: str, stream: str, first: int, may_go: Tensor, units: PartUnits) -> RemovablePart:
+    """A part whose places are tokens, one after the other."""
+    batch, count = may_go.shape
+    tokens = np.broadcast_to(first + np.arange(count), (batch, count))
+    numbers = np.where(may_go.cpu().numpy(), np.arange(count), -1)
+    if isinstance(given := units.get(kind), Tensor):
+        numbers = np.where(numbers < 0, -1, _checked(kind, given, (batch, count)))
+    return RemovablePart(kind, stream, (count,), numbers, tokens)
+
+
+def _picture_part(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
+    inputs = trace.question.inputs
+    pixels = inputs["pixel_values"]
+    batch, _, height, width = pixels.shape
+    assert place.grid is not None
+    mask = inputs.get("pixel_mask", torch.ones(batch, height, width, device=pixels.device)).bool().cpu().numpy()
+    patches = np.full((batch, height, width), -1)
+    for row in range(batch):
+        rows, columns = place.grid
+        high, wide = height, width
+        if place.stream == JOINT:  # which holds the patches of the picture alone, without those of its padding
+            rows, columns = real_grid(inputs, row, place.grid)
+            high, wide = int(mask[row].any(axis=1).sum()), int(mask[row].any(axis=0).sum())
+        down, right = np.arange(high) * rows // high, np.arange(wide) * columns // wide
+        patches[row, :high, :wide] = down[:, None] * columns + right
+    numbers = np.where(mask, patches, -1)
+    if isinstance(given := units.get("image"), Tensor):
+        numbers = np.where(mask, _checked("image", given, (batch, height, width)), -1)
+    elif given == "superpixel":
+        numbers = np.where(mask, np.stack([superpixels(one) for one in pixels]), -1)
+    tokens = np.where(patches < 0, -1, patches + place.first)
+    return RemovablePart("image", place.stream, (height, width), numbers.reshape(batch, -1), tokens.reshape(batch, -1))
+
+
+def superpixels(picture: Tensor) -> np.ndarray:
+    """The superpixel of each pixel of a picture [channel, height, width], by SLIC."""
+    values = at_least_float32(picture).permute(1, 2, 0).cpu().numpy()
+    spread = max(float(values.max() - values.min()), 1e-6)
+    segments: np.ndarray = extra("skimage.segmentation").slic(
+        (values - values.min()) / spread, n_segments=SUPERPIXELS, start_label=0
+    )
+    return segments
+
+
+def _checked(kind: str, numbers: Tensor, shape: tuple[int, ...]) -> np.ndarray:
+    if tuple(numbers.shape) != shape:
+        raise WhyformerError(f"units of the {kind} have shape {tuple(numbers.shape)}: a number for each of {shape}.")
+    given: np.ndarray = numbers.cpu().numpy()
+    return given
+
+
+def _at_places(masks: UnitMasks, numbers: Tensor, count: int) -> Tensor:
+    """What is kept of each place, [subset, place]; all of what is of no unit, and of subsets that there are none of."""
+    own = torch.from_numpy(np.ascontiguousarray(masks)).to(numbers.device)
+    kept = torch.ones(count, own.shape[1] + 1, dtype=own.dtype, device=own.device)
+    kept[: len(own), :-1] = own
+    return kept[:, numbers]
+
+
+def _remove(part: RemovablePart, inputs: Inputs, kept: Tensor, removal: Removal) -> Inputs:
+    """The inputs that hold a part, at every step, without what is not kept."""
+    if part.kind == "image":
+        return {"pixel_values": _fill(inputs["pixel_values"], kept, removal.fill)}
+    gone = kept == 0
+    if part.kind == "regions":
+        return deleted({name: inputs[name] for name in REGION_INPUTS if name in inputs}, gone, REGION_INPUTS)
+    own = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
+    gone = gone.reshape(len(gone), *own["input_ids"].shape)  # the one choice of a multiple-choice head has an axis
+    how = "mask" if isinstance(removal.erasure, int) else removal.erasure
+    return erased(own, gone, how, filler=removal.erasure if isinstance(removal.erasure, int) else removal.padding)
+
+
+def _fill(pixels: Tensor, kept: Tensor, fill: Fill | Tensor) -> StepPixels:
+    colour = fill if isinstance(fill, Tensor) else torch.zeros(1, 1, 1)
+    if kept.dtype != torch.bool:
+        if isinstance(fill, str) and fill == "road":
+            raise WhyformerError("fill='road' fills whole pixels, and this method dims them: use 'mean' or 'black'.")
+        shares, blank = kept[:, :, None].to(pixels), colour.to(pixels)
+        return blank + shares * (pixels - blank)
+    if isinstance(fill, str) and fill == "road":
+        return torch.cat([imputed(pixels, one[None]) for one in ~kept])
+    return blanked(pixels, ~kept, colour)

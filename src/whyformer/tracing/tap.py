@@ -1,0 +1,200 @@
+"""What is seen of one attention operation while it runs: its map, its weights, and the states around it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import GradientEdge, get_gradient_edge
+
+from whyformer.axes import QUERY, AttentionMap, State, TokenScores, Values, by_head
+from whyformer.models.joined import Tokens, in_order
+from whyformer.tracing.kernels import Attention
+from whyformer.tracing.tags import Branch, Projection, Tag, Written, is_same, may_be_state
+
+if TYPE_CHECKING:
+    from whyformer.tracing.sampling import SampledAttention
+
+
+@dataclass(eq=False)
+class Tap:
+    """What the recorder has seen so far of one attention operation."""
+
+    map: Tensor | Attention | SampledAttention
+    is_folded: bool
+    probe: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
+    value: Tensor | None = None
+    value_source: Projection | None = None
+    output_weight: Tensor | None = None
+    output_parameter: Tensor | None = None
+    output_module: nn.Module | None = None  # whose weight it is: a weight that is lent has no name
+    readers: int = 0
+    heads_in_order: Tensor | None = None
+    tokens_first: Tensor | None = None
+    output_scale: Tensor | None = None  # of each query token, by a norm between W_o and the residual stream
+    output: Tensor | None = None  # of W_o, where edges are read
+    query_state: Tensor | None = None
+    state_before: Tensor | None = None  # that state, or failing that the first that the output is added to
+    state_edge: GradientEdge | None = None  # of that, where it is in the graph
+    state_product: Tensor | None = None  # that times its gradient, summed over channels
+    state_is_swapped: bool = False
+    sum: tuple[Tensor, Tensor] | None = None  # where edges are read: the state that it is added to, and that after it
+    first: Tap | None = None  # of attention run in parts (a packed sequence): where all that follows is noted
+
+    def attention(self, batch: int) -> AttentionMap | Attention | SampledAttention:
+        """The map with its own head axis, or what makes it."""
+        return by_head(self.map.detach(), batch) if isinstance(self.map, Tensor) else self.map
+
+    def compare_order(self, values: Values, rows: Tensor) -> None:
+        """Whether heads lie side by side in W_o's input, and tokens before examples; nobody waits for it here."""
+        head_count, width = values.shape[1], values.shape[-1]
+        if rows.shape[-1] != head_count * width:
+            self.heads_in_order = torch.tensor(False)
+            return
+        self.heads_in_order = (rows[0] == values[0, :, 0].flatten()).all()
+        if values.shape[QUERY] > 1:
+            self.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
+
+    def state(self, batch: int, tokens: int, rows: Tokens | None = None, *, of_keys: bool = False) -> State | None:
+        """The residual state as [example, token, channel]; the keys' own is what their values project.
+
+        `rows` are the tokens that its entries are of, where they are in another order.
+        """
+        state = self.query_state
+        if of_keys:
+            state = None if self.value_source is None else self.value_source.source.detach()
+            if state is not None and state.dim() == 2 and len(state) == batch * tokens:
+                state = state.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
+            if state is not None and state.dim() == 4 and state.shape[1] == 1:
+                state = state[:, 0]  # a latent that all heads share
+        is_swapped = self.state_is_swapped and not of_keys
+        return None if state is None else self._examples_first(state, batch, tokens, is_swapped, rows)
+
+    def add_to(self, written: Written, state: State, place: Tensor, tag: Tag | None) -> bool:
+        """Note the state that the output is added to, and its place in the graph; whether it is the residual state."""
+        is_residual = self.is_residual(place, tag)
+        if is_residual or (self.state_before is None and may_be_state(tag)):
+            self.state_before, self.state_is_swapped = state, written.is_swapped
+            self.state_edge = get_gradient_edge(place) if place.requires_grad else None
+        if is_residual:
+            self.query_state = state
+        return is_residual
+
+    def add_up(self, written: Written, state: Tensor, result: Tensor) -> None:
+        """Keep a state and what it becomes: the residual state's sum, or failing that the first there is."""
+        if self.sum is None or state is self.query_state:
+            self.sum = state, result.detach().clone()  # the model may go on to change it in place
+            self.output, self.state_is_swapped = None, written.is_swapped
+
+    def states(
+        self, batch: int, tokens: int, rows: Tokens | None = None, *, is_cross: bool
+    ) -> tuple[State | None, State | None]:
+        """The query tokens' state before and after the attention's output is added, [example, token, channel].
+
+        In one stream the state before is the one that the values read; between streams it cannot be told by that. A
+        token that only pools others has no state before: then its state is the output alone.
+        """
+        pair = self.sum
+        if pair is None and is_cross and self.output is not None:
+            pair = torch.zeros_like(self.output), self.output
+        if pair is None or (not is_cross and pair[0] is not self.query_state):
+            return None, None
+        before, after = (self._examples_first(x, batch, tokens, self.state_is_swapped, rows) for x in pair)
+        return before, after
+
+    def linear_value(self, batch: int, tokens: int) -> LinearValue | None:
+        """What makes the values without their biases; None where they are no plain projection of a state."""
+        projection = self.value_source
+        source = self.state(batch, tokens, of_keys=True)
+        if projection is None or projection.is_normed or source is None or self.value is None:
+            return None
+        weight = projection.rows(batch)
+        if weight is None or weight.shape[-1] != source.shape[-1]:
+            return None
+        # A state that is itself the output of a norm (post-norm) is taken as it is, with that norm's bias.
+        sources = [x for x in (projection.source, projection.origin) if x is not None]
+        is_state = self.query_state is None or any(is_same(x, self.query_state) for x in sources)
+        return LinearValue(source, None if is_state else projection.source_bias, weight, self.value.shape[-1])
+
+    def state_scores(self, batch: int, tokens: int, rows: Tokens | None = None) -> Callable[[], TokenScores] | None:
+        """What gives the residual state times its gradient, [example, token], once the gradient has been taken."""
+        state = self.state_before
+        if (
+            self.probe is None
+            or state is None
+            or self._examples_first(state, batch, tokens, self.state_is_swapped, rows) is None
+        ):
+            return None
+
+        def scores() -> TokenScores:
+            values = state_times_gradient(state, None) if self.state_product is None else self.state_product
+            placed = self._examples_first(values[..., None], batch, tokens, self.state_is_swapped, rows)
+            assert placed is not None
+            return placed[..., 0]
+
+        return scores
+
+    def scale(self, batch: int, tokens: int, rows: Tokens | None = None) -> TokenScores | None:
+        """What a norm multiplies with what each query token is given; None where there is none."""
+        scale = self.output_scale
+        scale = None if scale is None else self._examples_first(scale, batch, tokens, self.state_is_swapped, rows)
+        return None if scale is None else scale[..., 0]
+
+    def _examples_first(
+        self, x: Tensor, batch: int, tokens: int, is_swapped: bool, rows: Tokens | None = None
+    ) -> Tensor | None:
+        """A tensor of the residual stream as [example, token, channel]."""
+        if rows is not None:
+            return in_order(x, rows, batch, tokens)
+        if x.dim() != 3:
+            return None
+        if batch == tokens:
+            tokens_first = self.tokens_first is not None and bool(self.tokens_first) != is_swapped
+        else:
+            tokens_first = x.shape[:2] == (tokens, batch)
+        x = x.transpose(0, 1) if tokens_first else x
+        return x if x.shape[:2] == (batch, tokens) else None
+
+    def value_weight(self, batch: int) -> Tensor | None:
+        """W_v, from the residual state where that is known."""
+        if self.value_source is None:
+            return None
+        return self.value_source.rows(batch, None if self.query_state is None else self.query_state.shape[-1])
+
+    def is_residual(self, state: Tensor, tag: Tag | None) -> bool:
+        """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
+        if self.query_state is not None:
+            return False
+        known = None if self.value_source is None else self.value_source.reads(state)
+        return not isinstance(tag, (Projection, Written, Branch)) if known is None else known
+
+    def projection(self) -> Tensor | None:
+        """W_o, if it is the one reader of the mixed values and finds their heads side by side."""
+        is_plain = self.readers == 1 and (self.heads_in_order is None or bool(self.heads_in_order))
+        return self.output_weight if is_plain else None
+
+
+def state_times_gradient(state: Tensor, gradient: Tensor | None) -> Tensor:
+    """Σ_c z g over the channels, in float32 at least; 0 without a gradient."""
+    dtype = torch.promote_types(state.dtype, torch.float32)
+    if gradient is None:
+        return state.new_zeros(state.shape[:-1], dtype=dtype)
+    return (state.to(dtype) * gradient.to(dtype)).sum(dim=-1)
+
+
+@dataclass(frozen=True)
+class LinearValue:
+    """The values of an attention operation without the biases of W_v and of the norm before it."""
+
+    source: State
+    bias: Tensor | None
+    weight: Tensor
+    width: int
+
+    def __call__(self) -> Values:
+        source = self.source if self.bias is None else self.source - self.bias
+        values: Values = (source.to(self.weight) @ self.weight.T).unflatten(-1, (-1, self.width)).transpose(1, 2)
+        return values

@@ -1,0 +1,53 @@
+"""Which tokens of a stream are words, and which are of something else: patches, regions, moments of a sound."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import dataclass
+
+import torch
+
+from whyformer.axes import TokenMask
+from whyformer.errors import UnsupportedModel
+from whyformer.inputs.parts import part_places
+from whyformer.tracing.trace import Trace
+
+WORD_STREAMS = ("text", "source", "target")
+
+
+@dataclass(frozen=True)
+class TokenKinds:
+    """Which tokens of a stream are words, and which are not; class tokens, registers and padding are neither."""
+
+    words: TokenMask
+    others: TokenMask
+
+
+def token_kinds(trace: Trace) -> dict[str, TokenKinds]:
+    """The kinds of the tokens of every stream that scores are given on."""
+    masks, question = trace.real_tokens, trace.question
+    if question.bridge is not None:
+        is_picture = {question.family.stream: question.bridge.is_placeholder}
+        return {
+            stream: _split(mask, is_picture.get(stream, stream not in WORD_STREAMS)) for stream, mask in masks.items()
+        }
+    lengths = {stream: mask.shape[1] for stream, mask in masks.items()}
+    nothing = {stream: torch.zeros_like(mask) for stream, mask in masks.items()}
+    words, others = dict(nothing), dict(nothing)
+    with suppress(UnsupportedModel):  # of features at several scales there is no grid, and all of them count
+        for place in part_places(question.model, question.inputs, lengths):
+            part = words if place.kind in ("text", "written") else others
+            part[place.stream] = part[place.stream].clone()
+            part[place.stream][:, place.first : place.first + place.count] = True
+    known = {stream for stream in masks if bool((words[stream] | others[stream]).any())}
+    return {
+        stream: TokenKinds(words[stream] & mask, others[stream] & mask)
+        if stream in known
+        else _split(mask, stream not in WORD_STREAMS)
+        for stream, mask in masks.items()
+    }
+
+
+def _split(mask: TokenMask, is_other: TokenMask | bool) -> TokenKinds:
+    """The real tokens, apart by whether they are words."""
+    return TokenKinds(mask & (~is_other if isinstance(is_other, torch.Tensor) else not is_other), mask & is_other)

@@ -1,0 +1,290 @@
+"""The web page in a real browser: each tab used once by clicks, files and keys; nothing is asked of the outside."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+import socket
+import subprocess
+import sys
+from contextlib import contextmanager, suppress
+
+import pytest
+from playwright.sync_api import expect, sync_playwright
+
+from whyformer import Explanation, Response, explain
+from whyformer.app.examples import CAPTIONS, CAT, DOCUMENTS, QUESTION, REVIEW
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium to click pages")
+
+TABS = ("Picture", "Text", "Response", "Picture + text", "Detection")
+PATIENCE = 90_000  # milliseconds: a busy machine is no error
+
+
+expect.set_options(timeout=PATIENCE)
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory):
+    """The page, started as people start it."""
+    command = [sys.executable, "-m", "whyformer", "app", "--no-browser", "--port", str(free_port())]
+    log = tmp_path_factory.mktemp("app") / "log.txt"
+    with log.open("w") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server:
+        try:
+            line = server.stdout.readline()
+            assert line.startswith("The page is at http://127.0.0.1:"), log.read_text()
+            yield re.search(r"http://[^ ]+", line)[0]
+        finally:
+            server.terminate()
+            with suppress(subprocess.TimeoutExpired):
+                server.wait(20)
+            server.kill()
+    assert log.read_text() == ""
+
+
+@pytest.fixture(scope="module")
+def browser():
+    with sync_playwright() as playwright:
+        arguments = ["--no-sandbox", "--disable-gpu", "--disable-background-networking"]
+        started = playwright.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield started
+        started.close()
+
+
+@pytest.fixture
+def opened(browser, address):
+    """Opens the page with the outside shut off; nothing asks for it, and nothing goes wrong."""
+
+    @contextmanager
+    def open_page(*, width=1280, scheme="light"):
+        context = browser.new_context(viewport={"width": width, "height": 900}, color_scheme=scheme)
+        context.set_default_timeout(PATIENCE)
+        page, outside, problems = context.new_page(), [], []
+
+        def keep_inside(route):
+            if route.request.url.startswith((address, "data:", "blob:")):
+                return route.continue_()
+            outside.append(route.request.url)
+            return route.abort()
+
+        page.route("**/*", keep_inside)
+        page.on("pageerror", lambda problem: problems.append(str(problem)))
+        page.on("console", lambda message: problems.append(message.text) if message.type == "error" else None)
+        page.goto(address)
+        page.wait_for_selector(".stage")
+        try:
+            yield page
+            assert (outside, problems) == ([], [])
+        finally:
+            context.close()
+
+    return open_page
+
+
+def tab(page, name):
+    page.get_by_role("tab", name=name, exact=True).click()
+
+
+def button(page, name):
+    return page.get_by_role("button", name=name, exact=True).locator("visible=true")
+
+
+def shown(page, selector):
+    """What is shown of the tab that is open."""
+    return page.locator(selector).locator("visible=true")
+
+
+def downloads(page, folder):
+    """The three downloads of the tab that is open, by suffix."""
+    files = {}
+    for suffix in ("html", "png", "json"):
+        expect(button(page, f"↓ {suffix.upper()}")).to_be_enabled()
+        with page.expect_download() as download:
+            button(page, f"↓ {suffix.upper()}").click()
+        files[suffix] = folder / download.value.suggested_filename
+        download.value.save_as(files[suffix])
+    assert files["html"].read_text().startswith("<!doctype html>")
+    assert files["png"].read_bytes().startswith(b"\x89PNG")
+    return files
+
+
+def code(page):
+    """The Python and the command of the tab that is open, as text without spaces."""
+    button(page, "Code ▼").click()
+    blocks = shown(page, ".code .cm-content")
+    expect(blocks).to_have_count(2)
+    return ["".join(blocks.nth(number).inner_text().split()) for number in (0, 1)]
+
+
+def test_a_picture_answers_by_itself_and_each_patch_can_be_read(opened):
+    scores = explain(CAT, "mini-vit").parts["image"]
+    with opened() as page:
+        expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat \(0\.9\d\)"))
+        reading, stage = shown(page, ".reading"), shown(page, ".stage")
+        box = stage.bounding_box()
+        row, column = 9, 4
+        stage.click(position={"x": box["width"] * (column + 0.5) / 16, "y": box["height"] * (row + 0.5) / 16})
+        expect(reading).to_contain_text(f"row {row + 1}, column {column + 1}: {scores.scores[16 * row + column]:.3g} ·")
+        page.mouse.move(5, 5)
+        page.keyboard.press("ArrowRight")
+        expect(reading).to_contain_text(f"row {row + 1}, column {column + 2}: ")
+        page.keyboard.press("ArrowUp")
+        expect(reading).to_contain_text(f"row {row}, column {column + 2}: ")
+        page.keyboard.press("Escape")
+        expect(reading).to_have_text("Point at the picture, or click, to read a score.")
+        shown(page, ".opacity input").fill("20")
+        expect(shown(page, ".heat")).to_have_css("opacity", "0.2")
+
+
+def test_a_picture_is_sent_its_label_chosen_and_the_result_taken_away(opened, tmp_path):
+    with opened() as page:
+        button(page, "Clear").or_(page.get_by_label("Clear")).first.click()
+        page.locator("input[type=file]").first.set_input_files(CAT)
+        expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat \("))
+        label = page.get_by_label("Why this label").locator("visible=true")
+        label.click()
+        page.get_by_role("option", name=re.compile("^dog")).click()
+        expect(shown(page, ".result h2")).to_have_text(re.compile(r"dog \("))
+        explanation = Explanation.load(downloads(page, tmp_path)["json"])
+        assert explanation.target == "dog"
+        python, command = code(page)
+        assert python.startswith(
+            "importwhyformerexplanation=whyformer.explain('cat.jpg',model='mini-vit',target='dog')"
+        )
+        assert command == "whyformerexplaincat.jpg--modelmini-vit--targetdog--outexplanation.html"
+
+
+def test_a_file_that_is_no_picture_gets_one_line(opened, tmp_path):
+    (tmp_path / "broken.jpg").write_text("<script>not a picture</script>")
+    with opened() as page:
+        button(page, "Clear").or_(page.get_by_label("Clear")).first.click()
+        page.locator("input[type=file]").first.set_input_files(tmp_path / "broken.jpg")
+        expect(shown(page, ".problem")).to_have_text(
+            "broken.jpg is no picture that can be read: choose a JPEG, PNG or WebP file."
+        )
+
+
+def test_a_text_is_typed_and_its_words_are_coloured(opened, tmp_path):
+    with opened() as page:
+        tab(page, "Text")
+        expect(shown(page, ".empty")).to_contain_text("Which words matter?")
+        page.get_by_label("Text", exact=True).locator("visible=true").last.fill("A wonderful film.")
+        button(page, "Explain").click()
+        expect(shown(page, ".text span[class]").first).to_be_visible()
+        strongest = shown(page, ".text span.only-100")
+        expect(strongest).to_have_text("wonderful")
+        assert Explanation.load(downloads(page, tmp_path)["json"]).target == "positive"
+        button(page, "Positive, not negative").click()
+        expect(shown(page, ".result h2")).to_contain_text("positive")
+        expect(shown(page, ".result .text")).to_have_text(REVIEW)
+
+
+def test_a_click_on_a_sentence_of_a_response_shows_its_sources(opened, tmp_path):
+    with opened() as page:
+        tab(page, "Response")
+        page.get_by_label("Question or prompt").fill(QUESTION)
+        names = []
+        for document in DOCUMENTS.split("\n\n"):
+            name, _, text = document.partition(": ")
+            (tmp_path / f"{name}.txt").write_text(text)
+            names.append(tmp_path / f"{name}.txt")
+        page.locator("input[type=file][multiple]").set_input_files(names)
+        expect(shown(page, ".file-preview tr")).to_have_count(3)
+        button(page, "Explain").click()
+        expect(shown(page, ".units [data-row]")).to_have_count(2)
+        shown(page, ".units [data-row='1']").click()
+        expect(shown(page, ".heading")).to_have_text("Sources of David has the hat.")
+        expect(shown(page, ".ranked li").nth(1)).to_contain_text("David has the box.")
+        response = Response.load(downloads(page, tmp_path)["json"])
+        assert [source.name for source in response.by("document").sources][:3] == ["letter", "diary", "note"]
+
+
+def test_a_picture_is_compared_with_texts_and_each_can_be_asked_about(opened, tmp_path):
+    with opened() as page:
+        tab(page, "Picture + text")
+        page.locator("input[type=file][accept*=image]").locator("visible=true").or_(
+            page.get_by_role("tabpanel").locator("visible=true").locator("input[type=file]")
+        ).first.set_input_files(CAT)
+        page.get_by_label("Texts, a question, or a prompt").fill(CAPTIONS)
+        page.get_by_label("Model").locator("visible=true").first.click()
+        page.get_by_role("option", name="mini-clip").click()
+        button(page, "Explain").click()
+        expect(shown(page, ".result h2")).to_contain_text("a photo of a cat")
+        expect(shown(page, ".result .stage")).to_have_count(1)
+        expect(shown(page, ".result .text")).to_have_text("a photo of a cat")
+        assert set(Explanation.load(downloads(page, tmp_path)["json"]).parts) == {"image", "text"}
+
+
+def test_a_word_that_was_written_about_a_picture_is_chosen(opened):
+    with opened() as page:
+        tab(page, "Picture + text")
+        button(page, "Describe it").click()
+        words = shown(page, ".words button")
+        expect(words.first).to_be_visible()
+        words.nth(2).click()
+        expect(shown(page, ".result h2")).to_contain_text(words.nth(2).text_content())
+
+
+def test_a_click_on_a_box_shows_why_it_was_found(opened, tmp_path):
+    with opened() as page:
+        tab(page, "Detection")
+        button(page, "A drawn scene").click()
+        expect(shown(page, ".find")).to_have_count(3)
+        last = shown(page, ".find").nth(2)
+        title = last.text_content()
+        last.click()
+        expect(shown(page, ".find").nth(2)).to_have_attribute("aria-pressed", "true")
+        expect(shown(page, ".result h2").nth(1)).to_contain_text(title.rpartition(" ")[0])
+        assert Explanation.load(downloads(page, tmp_path)["json"]).target == title.rpartition(" ")[0]
+
+
+def test_keys_alone_ask_and_read(opened):
+    with opened() as page:
+        page.get_by_role("tab", name="Picture", exact=True).focus()
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        expect(page.get_by_role("tab", name="Text", exact=True)).to_have_attribute("aria-selected", "true")
+        for _ in range(12):
+            page.keyboard.press("Tab")
+            if page.evaluate("document.activeElement.textContent.trim()") == "A film review":
+                break
+        page.keyboard.press("Enter")
+        expect(shown(page, ".result h2")).to_contain_text("positive")
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_every_tab_fits_its_screen_in_both_schemes(opened, width, scheme):
+    with opened(width=width, scheme=scheme) as page:
+        ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
+        assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == (scheme == "dark")
+        for name in TABS:
+            tab(page, name)
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_two_visitors_at_once_do_not_mix(opened):
+    with opened() as one, opened() as other:
+        for page, words in ((one, "A wonderful film."), (other, "A dull, boring waste of time.")):
+            tab(page, "Text")
+            page.get_by_label("Text", exact=True).locator("visible=true").last.fill(words)
+            button(page, "Explain").click()
+        expect(shown(one, ".result h2")).to_contain_text("positive")
+        expect(shown(other, ".result h2")).to_contain_text("negative")
+        expect(shown(one, ".result .text")).to_have_text("A wonderful film.")
+        expect(shown(other, ".result .text")).to_have_text("A dull, boring waste of time.")
+
+
+def test_no_visitor_is_counted_and_no_call_is_offered(opened, address):
+    with opened() as page:
+        config = json.loads(page.request.get(f"{address}config").text())
+        assert config["analytics_enabled"] is False
+        assert all(one["api_visibility"] == "private" for one in config["dependencies"])
