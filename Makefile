@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench docs site clean
+.PHONY: demo test check bench docs site wheel compat clean
 
 demo: .venv/installed
 	$(BIN)/whyformer demo --out demo
@@ -25,6 +25,7 @@ docs: .venv/installed
 	$(BIN)/python docs/drawings.py
 	$(BIN)/python notebooks/outputs.py
 	$(BIN)/python docs/tables.py
+	$(BIN)/python docs/controls.py
 
 # Material's notice of what will follow it is no warning about our pages.
 site: .venv/installed
@@ -36,5 +37,17 @@ site: .venv/installed
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable '.[dev]'
 	touch $@
 
+# Wheel and source distribution, checked as the package index will check them.
+wheel:
+	$(PYTHON) -m venv build/packaging
+	build/packaging/bin/python -m pip install --quiet build twine
+	rm -rf dist build/lib
+	build/packaging/bin/python -m build
+	build/packaging/bin/python -m twine check --strict dist/*
+
+# The wheel in fresh environments on several Pythons and versions: gigabytes are fetched.
+compat: wheel
+	$(PYTHON) benchmarks/compat.py --folder build/environments --wheel dist/*.whl
+
 clean:
-	rm -rf .venv demo build
+	rm -rf .venv demo build dist

@@ -38,7 +38,6 @@ DOCUMENTS = [
 ]
 SCENE = 3  # the seed of a plain scene with a plain question
 PANEL, GAP = 312, 28
-FORWARDS = 96
 
 
 def text_picture(part: Part, width: int, size: int) -> Image.Image:
@@ -147,9 +146,7 @@ def method_picture(name: str) -> Image.Image:
         scene = example(SCENE)
         word = whyformer.explain((scene.image, scene.question), "mini-vlm", scene.answer, name)
         return canvas.on_sheet(overlay(word.parts["image"], longest_side=260), width=740, margin=8)
-    # Methods that ask the model again are given a budget with which pictures are made in seconds.
-    budget = {"forwards": FORWARDS} if name in ABLATION_METHODS and name != "occlusion" else {}
-    photograph = overlay(whyformer.explain(CAT, vit(), method=name, **budget).parts["image"], longest_side=300)
+    photograph = overlay(whyformer.explain(CAT, vit(), method=name).parts["image"], longest_side=300)
     review = text_picture(whyformer.explain(REVIEW, bert(), method=name).parts["text"], 400, 22)
     return canvas.on_sheet(canvas.side_by_side([photograph, review], gap=32), width=740, margin=8)
 
@@ -164,15 +161,13 @@ def bert() -> whyformer.LoadedModel:
     return whyformer.load("mini-bert")
 
 
+EVERY_METHOD = METHODS | ABLATION_METHODS | PICTURE_METHODS | SOURCE_METHODS
 MADE: dict[str, Callable[[], Image.Image]] = {
     "strip": strip,
     "cat": cat,
     "response": response,
     "response_picture": response_picture,
-    **{
-        f"method-{name}": partial(method_picture, name)
-        for name in METHODS | ABLATION_METHODS | PICTURE_METHODS | SOURCE_METHODS
-    },
+    **{f"method-{name}": partial(method_picture, name) for name in EVERY_METHOD},
 }
 
 

@@ -17,6 +17,8 @@ from pathlib import Path
 from typing import Any
 
 import architecture_tables
+import install_tables
+import leaderboard
 import yaml
 from cards import CARDS, card_rows, metrics
 from evaluations import contents, defaults, options, pages, rankings, runs, short
@@ -25,6 +27,7 @@ from hooks import listed, pages_of
 from method_pages import EVERY_METHOD, method_pages
 
 import whyformer
+from whyformer.app.limits import Limits
 from whyformer.benchmark import read_suite
 from whyformer.models.zoo import ZOO
 from whyformer.propagation.kinds import KINDS
@@ -46,6 +49,25 @@ def methods() -> str:
         options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
         rows.append([f"[`{name}`]({name}.md)", method.summary, str(method.reads), options or "–"])
     return table(["method", "what it is", "reads", "options"], rows)
+
+
+def limits() -> str:
+    """How much the web page takes at once, and how long it takes and keeps it."""
+    most = Limits()
+    rows = [
+        ["a file", f"{most.file_bytes >> 20} MB"],
+        ["a picture", f"{most.pixels // 10**6} million pixels"],
+        ["all texts of a question", f"{most.characters:,} characters"],
+        ["documents of a response, texts beside a picture", str(most.documents)],
+        ["examples of an evaluation", str(most.examples)],
+        ["methods of a comparison or an evaluation", str(most.methods)],
+        ["tokens that a model writes", str(most.tokens)],
+        ["an answer", f"{most.seconds:g} s"],
+        ["an evaluation", f"{most.evaluation_seconds:g} s"],
+        ["answers computed at once, visitors in the queue", f"{most.at_once}, {most.waiting}"],
+        ["uploads and downloads are deleted after", f"{most.kept_seconds // 60} minutes"],
+    ]
+    return table(["at most", ""], rows)
 
 
 # Kinds of operation that are told by what they read, not by their names alone.
@@ -591,6 +613,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "rules": rules,
     "rule-texts": rule_texts,
     "in-short": in_short,
+    "limits": limits,
     "cost": cost,
     "vlm-cost": vlm_cost,
     "vlm-cost-bound": vlm_cost_bound,
@@ -616,6 +639,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "third-party": third_party,
     "architectures": lambda: architecture_tables.summary(RESULTS / "architectures.json"),
     "architecture-grid": lambda: architecture_tables.grid(RESULTS / "architectures.json"),
+    "compat": lambda: install_tables.compat(RESULTS / "compat.json"),
+    "newcomer": lambda: install_tables.newcomer(RESULTS / "newcomer.json"),
     "bundled": bundled,
     "one-sense": one_sense,
     "scenes-speed": scenes_speed,
@@ -628,6 +653,9 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "runs": lambda: contents(runs(RESULTS / "evaluation")),
     "perturbation-speed": perturbation_speed,
     "imagenet": imagenet,
+    "leaderboard": lambda: leaderboard.summary(
+        runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "cost.json")
+    ),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),
@@ -680,7 +708,8 @@ def written() -> dict[Path, str]:
     found = runs(RESULTS / "evaluation")
     of_models = {DOCS / "results" / "models" / f"{model}.md": text for model, text in pages(found).items()}
     of_methods = {DOCS / "methods" / f"{name}.md": text for name, text in method_pages(found).items()}
-    return of_models | of_methods | {DOCS / "llms.txt": llms()}
+    board = leaderboard.page(found, leaderboard.costs_of(RESULTS / "cost.json"))
+    return of_models | of_methods | {DOCS / "results" / "board.html": board, DOCS / "llms.txt": llms()}
 
 
 def main() -> int:

@@ -18,8 +18,8 @@ TEMPLATE = (
 )
 
 
-def tokenizer() -> PreTrainedTokenizerFast:
-    """One token a word, of 60; <image> is the fifth, as it is in the tiny models."""
+def tokenizer(**marks: str) -> PreTrainedTokenizerFast:
+    """One token a word, of 60; <image> is the fifth, as it is in the tiny models. `marks` name some of them."""
     vocabulary = {word: number for number, word in enumerate([*ENDS, *MARKS, *WORDS])}
     words = Tokenizer(models.WordLevel(vocabulary, unk_token="<unk>"))
     words.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Punctuation()])
@@ -30,7 +30,55 @@ def tokenizer() -> PreTrainedTokenizerFast:
         eos_token="</s>",
         unk_token="<unk>",
         additional_special_tokens=MARKS,
+        model_specific_special_tokens=marks,
     )
+
+
+def without_video(name: str, *parts: Any, **settings: Any) -> Any:
+    """A stock processor without its part for videos, which would need torchvision."""
+    stock = getattr(transformers, name)
+    kind = type(name, (stock,), {"get_attributes": classmethod(lambda cls: ["image_processor", "tokenizer"])})
+    return kind(*parts, **settings)
+
+
+SQUARE = {"height": 32, "width": 32}
+VIDEO = {"video_token": "<row_1_col_1>"}
+
+
+def qwen_processor(name: str) -> Any:
+    pixels = {"patch_size": 4, "merge_size": 2, "temporal_patch_size": 2, "min_pixels": 64, "max_pixels": 20 * 64}
+    marks = VIDEO | {"vision_start_token": "<global-img>", "vision_end_token": "<end_of_utterance>"}
+    words = tokenizer(image_token="<image>", **marks)
+    template = TEMPLATE.replace(" <image> ", " <global-img><image><end_of_utterance> ")
+    return without_video(name, transformers.Qwen2VLImageProcessorPil(**pixels), words, chat_template=template)
+
+
+def internvl_processor(most: int = 6) -> Any:
+    images = transformers.GotOcr2ImageProcessorPil(size=SQUARE, max_patches=most)
+    marks = {"start_image_token": MARKS[1], "end_image_token": MARKS[2], "context_image_token": "<image>"}
+    return without_video(
+        "InternVLProcessor", images, tokenizer(**marks, **VIDEO), image_seq_length=4, chat_template=TEMPLATE
+    )
+
+
+def onevision_processor() -> Any:
+    images = transformers.LlavaOnevisionImageProcessorPil(
+        size=SQUARE, image_grid_pinpoints=[[32, 64], [64, 32], [64, 64]]
+    )
+    settings = {"num_image_tokens": 16, "vision_feature_select_strategy": "full", "chat_template": TEMPLATE}
+    return without_video("LlavaOnevisionProcessor", images, tokenizer(), **settings)
+
+
+def gemma3_processor() -> transformers.Gemma3Processor:
+    images = transformers.Gemma3ImageProcessorPil(size=SQUARE)
+    words = tokenizer(boi_token="<global-img>", eoi_token="<end_of_utterance>", image_token="<image>")
+    template = TEMPLATE.replace("<image>", "<global-img>")
+    return transformers.Gemma3Processor(images, words, image_seq_length=4, chat_template=template)
+
+
+def blip2_processor() -> transformers.Blip2Processor:
+    images = transformers.BlipImageProcessorPil(size=SQUARE)
+    return transformers.Blip2Processor(images, tokenizer(), num_query_tokens=6)
 
 
 def llava_processor(height: int = 32, width: int = 32, **settings: Any) -> transformers.LlavaProcessor:

@@ -47,3 +47,18 @@ def maskformer(kind: str) -> nn.Module:
         mask_feature_size=32,
         **LABELS,
     )
+
+
+def segment_anything() -> nn.Module:
+    """SAM with a grid of 8 by 8 patches, in windows of 3 by 3 that do not divide it, but for the second layer."""
+    prompts = {"hidden_size": 16, "image_size": 64, "patch_size": 8, "mask_input_channels": 4}
+    tokens = {"hidden_size": 16, "mlp_dim": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    patches = {"hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 2, "image_size": 64, "patch_size": 8}
+    windows = {"window_size": 3, "global_attn_indexes": [1], "mlp_dim": 32, "output_channels": 16, "num_pos_feats": 8}
+    return built(
+        "SamModel",
+        "SamConfig",
+        vision_config=patches | windows,
+        prompt_encoder_config=prompts,
+        mask_decoder_config=tokens | {"iou_head_hidden_dim": 16},
+    )

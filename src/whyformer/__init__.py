@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from whyformer.api.several import explain_targets
     from whyformer.api.verify import Verification, verify
     from whyformer.axes import head_mean
+    from whyformer.benchmark.advice.recommend import recommend
+    from whyformer.benchmark.advice.recommendation import Recommendation
     from whyformer.benchmark.evaluation import Evaluation, evaluate
     from whyformer.data.registry import READERS, reader
     from whyformer.errors import UnsupportedModel, WhyformerError
@@ -70,6 +72,7 @@ _HOMES = {
     "Part": "results.part",
     "Pixel": "targets.scores",
     "Reads": "tracing.reads",
+    "Recommendation": "benchmark.advice.recommendation",
     "Region": "targets.scores",
     "Regions": "inputs.read",
     "Response": "results.response",
@@ -103,6 +106,7 @@ _HOMES = {
     "method": "methods.registry",
     "moment": "targets.scores",
     "reader": "data.registry",
+    "recommend": "benchmark.advice.recommend",
     "similarity": "targets.scores",
     "trace": "tracing.build",
     "verify": "api.verify",
@@ -126,6 +130,7 @@ __all__ = [
     "Part",
     "Pixel",
     "Reads",
+    "Recommendation",
     "Region",
     "Regions",
     "Response",
@@ -159,6 +164,7 @@ __all__ = [
     "method",
     "moment",
     "reader",
+    "recommend",
     "similarity",
     "trace",
     "verify",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from functools import cache
 
 import numpy as np
@@ -10,10 +11,22 @@ import torch
 from PIL import Image
 from torch import nn
 
-from tiny_processors import idefics_processor, llava_next_processor, llava_processor, paligemma_processor
+from conftest import saved
+from tiny_processors import (
+    blip2_processor,
+    gemma3_processor,
+    idefics_processor,
+    internvl_processor,
+    llava_next_processor,
+    llava_processor,
+    onevision_processor,
+    paligemma_processor,
+    qwen_processor,
+)
 from tiny_vlms import TINY_VLMS, llava, text_config, vision_config
 from whyformer import WhyformerError, continuation, explain, explain_batch
 from whyformer.inputs.layouts import Patches, WordPieces
+from whyformer.inputs.pictured import pictured_prompt
 from whyformer.models.loading import LoadedModel
 
 QUESTION = "what colour is the star ?"
@@ -26,8 +39,29 @@ def model_of(name: str) -> LoadedModel:
         "LLaVA-NeXT": llava_next_processor,
         "PaliGemma": paligemma_processor,
         "Idefics 3": idefics_processor,
+        "Qwen2-VL": lambda: qwen_processor("Qwen2VLProcessor"),
+        "Qwen2.5-VL": lambda: qwen_processor("Qwen2_5_VLProcessor"),
+        "Qwen3-VL": lambda: qwen_processor("Qwen3VLProcessor"),
+        "InternVL": internvl_processor,
+        "LLaVA-OneVision": onevision_processor,
+        "Gemma 3": gemma3_processor,
+        "BLIP-2": blip2_processor,
     }
     return LoadedModel(TINY_VLMS[name].build(), processors[name](), name)
+
+
+EVERY = [
+    *("LLaVA", "PaliGemma", "LLaVA-NeXT", "Idefics 3", "Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL"),
+    *("InternVL", "LLaVA-OneVision", "Gemma 3", "BLIP-2"),
+]
+# Of a picture of 60 × 40 pixels, where it is not seen as 4 × 4 patches.
+GRID = {
+    "LLaVA-NeXT": (8, 8),
+    "Idefics 3": (8, 8),
+    "LLaVA-OneVision": (8, 8),
+    "InternVL": (8, 12),
+    **dict.fromkeys(("Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL"), (6, 10)),
+}
 
 
 def picture(width: int = 60, height: int = 40) -> Image.Image:
@@ -89,7 +123,7 @@ def test_the_patch_that_the_last_word_attends_to_is_lit_where_it_lies_in_a_pictu
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of PaliGemma's own processor
-@pytest.mark.parametrize("name", ["LLaVA", "PaliGemma", "LLaVA-NeXT", "Idefics 3"])
+@pytest.mark.parametrize("name", EVERY)
 def test_words_of_the_question_and_patches_of_the_picture_are_scored_and_nothing_else(name):
     explanation = explain((picture(), QUESTION), model=model_of(name), method="generic_attention")
     text, image = explanation.parts["text"].layout, explanation.parts["image"].layout
@@ -98,7 +132,7 @@ def test_words_of_the_question_and_patches_of_the_picture_are_scored_and_nothing
     assert text.texts == (QUESTION,)
     assert isinstance(image, Patches)
     assert image.image.size == (60, 40)
-    assert (image.rows, image.columns) == {"LLaVA-NeXT": (8, 8), "Idefics 3": (8, 8)}.get(name, (4, 4))
+    assert (image.rows, image.columns) == GRID.get(name, (4, 4))
     assert explanation.parts["image"].scores.any()
 
 
@@ -110,14 +144,43 @@ def test_the_tiles_of_a_wide_picture_are_laid_on_it_where_they_were_cut():
     assert top < 0 < 20 < bottom
 
 
-def test_several_pictures_are_parts_of_their_own():
+@pytest.mark.parametrize("name", ["Qwen2-VL", "Qwen3-VL", "InternVL", "LLaVA-OneVision"])
+def test_a_processor_with_a_part_for_videos_is_loaded_without_it_where_torchvision_is_missing(name, tmp_path):
+    saved(tmp_path, model_of(name).model, model_of(name).processor)
+    settings = json.loads((tmp_path / "processor_config.json").read_text())
+    stock = settings["image_processor"]["image_processor_type"]  # without "Pil", as it is on the hub
+    settings["video_processor"] = {"video_processor_type": stock.replace("ImageProcessor", "VideoProcessor")}
+    (tmp_path / "processor_config.json").write_text(json.dumps(settings))
+    loaded = explain((picture(), QUESTION), model=str(tmp_path), method="rollout")
+    for part, expected in explain((picture(), QUESTION), model=model_of(name), method="rollout").parts.items():
+        assert loaded.parts[part].layout == expected.layout
+        np.testing.assert_allclose(loaded.parts[part].scores, expected.scores, rtol=1e-5)
+
+
+@pytest.mark.parametrize("size", [(60, 40), (90, 20), (20, 90), (32, 32), (70, 69), (40, 60)])
+def test_the_tiles_that_internvl_cuts_are_boxes_of_the_picture(size):
+    model, black = model_of("InternVL"), Image.new("RGB", size, "black")
+    boxes = pictured_prompt(model, (black, QUESTION)).boxes[0]
+    assert boxes[-1] == (0, 0, 1, 1)
+    for number, (left, top, right, bottom) in enumerate(boxes[:-1]):
+        spot = black.copy()
+        middle = round((left + right) / 2 * size[0]), round((top + bottom) / 2 * size[1])
+        spot.paste("white", (middle[0] - 2, middle[1] - 2, middle[0] + 2, middle[1] + 2))
+        tiles = pictured_prompt(model, (spot, QUESTION)).pixels["pixel_values"]
+        assert len(tiles) == len(boxes)
+        assert int(tiles[:-1].flatten(1).mean(dim=1).argmax()) == number
+    assert len(boxes) != 1 or len(pictured_prompt(model, (black, QUESTION)).pixels["pixel_values"]) == 1
+
+
+@pytest.mark.parametrize("name", ["LLaVA", "Qwen3-VL", "InternVL", "Gemma 3", "LLaVA-OneVision"])
+def test_several_pictures_are_parts_of_their_own(name):
     pictures = [picture(60, 40), picture(30, 50)]
-    explanation = explain((pictures, "which picture is red ?"), model=model_of("LLaVA"), method="rollout")
+    explanation = explain((pictures, "which picture is red ?"), model=model_of(name), method="rollout")
     assert list(explanation.parts) == ["text", "image 1", "image 2"]
     assert [explanation.parts[f"image {n}"].layout.image.size for n in (1, 2)] == [(60, 40), (30, 50)]
 
 
-@pytest.mark.parametrize("name", ["LLaVA", "LLaVA-NeXT", "Idefics 3"])
+@pytest.mark.parametrize("name", ["LLaVA", "LLaVA-NeXT", "Idefics 3", "InternVL", "Qwen2.5-VL", "Gemma 3"])
 def test_prompts_are_explained_together_as_alone(name):
     examples = [
         (picture(60, 40), QUESTION),

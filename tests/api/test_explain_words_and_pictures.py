@@ -118,6 +118,106 @@ def test_blip_says_whether_a_text_matches_a_picture(matcher, wide):
     assert {"text", "image"} == set(explanation.parts)
 
 
+@pytest.fixture(scope="module")
+def answerer():
+    model = blip("ForQuestionAnswering", vocab_size=len(WORDS)).double()
+    processor = transformers.BlipImageProcessorPil(size={"height": 32, "width": 32})
+    return LoadedModel(model, Both(processor, tokenizer()), "blip-vqa")
+
+
+def answer_parts(model, inputs):
+    """The outputs of BLIP's tower, of what reads the question, and of what writes the answer, with all their maps."""
+    seen = model.vision_model(inputs["pixel_values"], output_attentions=True)
+    read = model.text_encoder(
+        inputs["input_ids"],
+        inputs["attention_mask"],
+        encoder_hidden_states=seen.last_hidden_state,
+        output_attentions=True,
+    )
+    written = model.text_decoder(
+        inputs["decoder_input_ids"],
+        encoder_hidden_states=read.last_hidden_state,
+        encoder_attention_mask=inputs["attention_mask"],
+        output_attentions=True,
+    )
+    return seen, read, written
+
+
+def composed(parts, weigh=lambda attention: attention.mean(dim=1)):
+    """The read-out's row through the decoder, over the question, into the picture, block by block."""
+    seen, read, written = parts
+    row = torch.zeros(1, 1, written.attentions[0].shape[-1], dtype=torch.float64)
+    row[..., -1] = 1.0
+    text = image = 0.0
+    for own, cross in zip(reversed(written.attentions), reversed(written.cross_attentions), strict=True):
+        text = text + row @ weigh(cross)
+        row = row + row @ weigh(own)
+    for own, cross in zip(reversed(read.attentions), reversed(read.cross_attentions), strict=True):
+        image = image + text @ weigh(cross)
+        text = text + text @ weigh(own)
+    for own in reversed(seen.attentions):
+        image = image + image @ weigh(own)
+    return text[0, 0], image[0, 0, 1:]  # without the tower's class token
+
+
+def test_blip_answers_a_question_through_what_it_reads_and_what_that_sees(answerer, wide):
+    model, inputs = answerer.model, model_inputs(answerer, encode(answerer, [(wide, QUESTION)]))
+    model.set_attn_implementation("eager")
+    parts = answer_parts(model, inputs)
+    model.set_attn_implementation("sdpa")
+    logits = parts[2].logits[0, -1]
+    explanation = explain((wide, QUESTION), answerer, method="rollout")
+    assert explanation.probability == pytest.approx(float(logits.detach().softmax(dim=0).max()), rel=1e-6)
+    assert explanation.target == answerer.tokenizer.convert_ids_to_tokens(int(logits.argmax()))
+    text, image = composed(parts)
+    assert list(explanation.parts) == ["text", "image"]
+    words = encode(answerer, [(wide, QUESTION)])[0].chunk.positions
+    assert np.allclose(explanation.parts["text"].scores, text[list(words)].detach(), rtol=1e-6)
+    assert np.allclose(explanation.parts["image"].scores, image.detach(), rtol=1e-6)
+
+
+def test_what_blip_reads_through_its_question_flows_to_the_picture(answerer, wide):
+    model, inputs = answerer.model, model_inputs(answerer, encode(answerer, [(wide, QUESTION)]))
+    model.set_attn_implementation("eager")
+    parts = answer_parts(model, inputs)
+    model.set_attn_implementation("sdpa")
+    maps = [*parts[0].attentions, *parts[1].attentions, *parts[1].cross_attentions]
+    maps += [*parts[2].attentions, *parts[2].cross_attentions]
+    token = int(parts[2].logits[0, -1].argmax())
+    gradients = dict(zip(map(id, maps), torch.autograd.grad(parts[2].logits[0, -1, token], maps), strict=True))
+    _, image = composed(parts, lambda attention: (attention * gradients[id(attention)]).clamp(min=0).mean(dim=1))
+    found = explain((wide, QUESTION), answerer, method="generic_attention").parts["image"].scores
+    assert np.allclose(found, image.detach(), rtol=1e-5, atol=1e-12)
+    assert found.any()
+
+
+@pytest.mark.parametrize("method", ["rollout", "generic_attention", "bi_token", "bi_head", "lrp", None])
+def test_questions_to_blip_are_answered_together_as_alone_and_it_is_left_as_it_was(answerer, wide, high, method):
+    examples = [(wide, QUESTION), (high, "a bad film"), (high, "a great bad film")]  # of which two are equally long
+    before = {name: value.clone() for name, value in answerer.model.state_dict().items()}
+    hooks = [len(module._forward_hooks) for module in answerer.model.modules()]
+    together = explain_batch(examples, answerer, method=method, batch_size=2)
+    for example, explanation in zip(examples, together, strict=True):
+        alone = explain(example, answerer, method=method)
+        assert alone.target == explanation.target
+        for name, part in explanation.parts.items():
+            assert np.abs(part.scores - alone.parts[name].scores).max() <= 1e-6 * np.abs(part.scores).max() + 1e-12
+    assert all(torch.equal(value, before[name]) for name, value in answerer.model.state_dict().items())
+    assert [len(module._forward_hooks) for module in answerer.model.modules()] == hooks
+
+
+def test_each_word_of_an_answer_of_blip_is_explained(answerer, wide):
+    written = whyformer.continuation((wide, QUESTION), answerer, "rollout", tokens=3)
+    inputs = model_inputs(answerer, encode(answerer, [(wide, QUESTION)]))
+    with torch.no_grad():
+        ids = answerer.model.generate(
+            **{name: inputs[name] for name in ("input_ids", "attention_mask", "pixel_values")}, max_length=4
+        )
+    names = answerer.tokenizer.convert_ids_to_tokens(ids[0, 1:].tolist())
+    assert [one.target for one in written.explanations] == names[: len(written.explanations)]
+    assert "target" in written.explanations[-1].parts
+
+
 @pytest.mark.parametrize("name", ["OwlViT", "Owlv2"])
 def test_an_owl_is_asked_about_one_of_its_texts_where_it_is_found_best(name, wide):
     model, texts = owl(name), ["the film", "a bad film", "great"]

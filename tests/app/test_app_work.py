@@ -1,18 +1,23 @@
 """Work that is followed, stopped and limited, and what an area shows of it."""
 
-import os
 import time
 from pathlib import Path
 
 import pytest
 import torch
 
-from whyformer import WhyformerError
-from whyformer.app.area import serve
+from whyformer import WhyformerError, verify
+from whyformer.app.area import SUFFIXES, Area, serve, serve_audit
 from whyformer.app.code import Code, call, command
+from whyformer.app.examples import CAT
+from whyformer.app.labelled import Question, explain_picture
 from whyformer.app.models import model_choice, tab_of
+from whyformer.app.setup import Setup
 from whyformer.app.view import View, progress_html
-from whyformer.app.work import Progress, Stopped, follow
+from whyformer.app.work import Progress, Stopped, Work, follow
+
+# The components of an area by their names.
+AREA = Area("html", "stop", SUFFIXES, "audit", "audit_file", "view", "python", "command")
 
 
 def endless(work):
@@ -68,24 +73,35 @@ def test_two_visitors_get_their_own_results():
         time.sleep(0.1)
         return View(name)
 
-    answer = serve(action, seconds=60)
+    answer = serve(action, 60, AREA)
     ours, theirs = answer("ours"), answer("theirs")
-    assert [next(ours)[0], next(theirs)[0]] == ["ours", "theirs"]
+    assert [next(ours)["html"], next(theirs)["html"]] == ["ours", "theirs"]
 
 
 def test_downloads_are_written_after_the_result_and_removed_after_they_were_taken():
     def action(work):
         return View("shown", Code("python", "command"), {".json": lambda path: path.write_text("{}")})
 
-    shown, downloads = [], []
-    for outputs in serve(action, seconds=60)():
-        shown.append(outputs[0])
-        downloads.append(outputs[4])
-        if isinstance(outputs[4], dict) and "value" in outputs[4]:
-            assert Path(outputs[4]["value"]).read_text() == "{}"
-    assert shown[0] == "shown"
-    assert downloads[-1]["interactive"]
-    assert not os.path.exists(downloads[-1]["value"])
+    path = None
+    for outputs in serve(action, 60, AREA)():
+        if "html" in outputs:
+            assert (outputs["html"], outputs["python"], outputs["command"]) == ("shown", "python", "command")
+            assert not outputs[".json"]["interactive"]
+        else:
+            path = Path(outputs[".json"]["value"])
+            assert path.read_text() == "{}"
+            assert list(outputs) == [".json"]
+    assert not path.exists()
+
+
+def test_an_audit_file_is_made_for_who_asks_and_agrees_with_the_picture(tmp_path):
+    view = explain_picture(Work(600), Setup(model_choice()), str(CAT), Question(methods=["raw_attention"]))
+    for outputs in serve_audit(AREA)(view):
+        copy = tmp_path / "cat.audit.json"
+        copy.write_bytes(Path(outputs["audit_file"]["value"]).read_bytes())
+    assert verify(copy, inputs=[CAT]).agrees
+    (refused,) = serve_audit(AREA)(None)
+    assert "The result is no longer kept here: explain it again." in refused["html"]
 
 
 def test_errors_are_one_escaped_line(caplog):
@@ -95,11 +111,11 @@ def test_errors_are_one_escaped_line(caplog):
     def fail(work):
         raise ZeroDivisionError("secret")
 
-    (refused,) = serve(refuse, seconds=60)()
-    assert refused[0].strip() == '<p class="problem" role="alert" dir="auto">No model &lt;x&gt;. Second line</p>'
-    (failed,) = serve(fail, seconds=60)()
-    assert "could not be answered (ZeroDivisionError): try another input" in failed[0]
-    assert "secret" not in failed[0]
+    (refused,) = serve(refuse, 60, AREA)()
+    assert refused["html"].strip() == '<p class="problem" role="alert" dir="auto">No model &lt;x&gt;. Second line</p>'
+    (failed,) = serve(fail, 60, AREA)()
+    assert "could not be answered (ZeroDivisionError): try another input" in failed["html"]
+    assert "secret" not in failed["html"]
     assert "secret" in caplog.text
 
 

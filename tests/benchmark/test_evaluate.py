@@ -125,6 +125,14 @@ def test_pictures_are_given_as_they_are(vit):
     assert "negative AUC" not in figures  # accuracy needs labels
 
 
+def test_methods_that_remove_units_are_measured_like_others(bert):
+    """What asks the model itself which tokens count finds the order that the protocol then tries."""
+    budgets = [{"name": "rise", "forwards": 32}, {"name": "mask_regression", "forwards": 32, "units": "word"}]
+    table = evaluate(bert, PAIRS, ["occlusion", *budgets], "text_perturbation").to_pandas()
+    assert {"occlusion", "rise forwards=32", "mask_regression forwards=32 units=word"} <= {*table["method"]}
+    assert table["value"].notna().any()
+
+
 def test_the_result_has_tables_values_and_a_report(bert, tmp_path):
     result = evaluate(bert, PAIRS, ["rollout"], ["text_perturbation"], seed=3)
     assert isinstance(result, Evaluation)

@@ -13,13 +13,14 @@ from contextlib import contextmanager, suppress
 import pytest
 from playwright.sync_api import expect, sync_playwright
 
-from whyformer import Explanation, Response, explain
+from app_soak import figures, soak
+from whyformer import Explanation, Response, explain, verify
 from whyformer.app.examples import CAPTIONS, CAT, DOCUMENTS, QUESTION, REVIEW
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium to click pages")
 
-TABS = ("Picture", "Text", "Response", "Picture + text", "Detection")
+TABS = ("Picture", "Text", "Response", "Picture + text", "Detection", "Compare", "Evaluate")
 PATIENCE = 90_000  # milliseconds: a busy machine is no error
 
 
@@ -182,6 +183,11 @@ def test_a_text_is_typed_and_its_words_are_coloured(opened, tmp_path):
         strongest = shown(page, ".text span.only-100")
         expect(strongest).to_have_text("wonderful")
         assert Explanation.load(downloads(page, tmp_path)["json"]).target == "positive"
+        button(page, "Audit file").click()
+        with page.expect_download() as download:
+            button(page, "↓ AUDIT").click()
+        download.value.save_as(tmp_path / "film.audit.json")
+        assert verify(tmp_path / "film.audit.json").agrees
         button(page, "Positive, not negative").click()
         expect(shown(page, ".result h2")).to_contain_text("positive")
         expect(shown(page, ".result .text")).to_have_text(REVIEW)
@@ -210,9 +216,7 @@ def test_a_click_on_a_sentence_of_a_response_shows_its_sources(opened, tmp_path)
 def test_a_picture_is_compared_with_texts_and_each_can_be_asked_about(opened, tmp_path):
     with opened() as page:
         tab(page, "Picture + text")
-        page.locator("input[type=file][accept*=image]").locator("visible=true").or_(
-            page.get_by_role("tabpanel").locator("visible=true").locator("input[type=file]")
-        ).first.set_input_files(CAT)
+        page.get_by_role("tabpanel").locator("visible=true").locator("input[type=file]").first.set_input_files(CAT)
         page.get_by_label("Texts, a question, or a prompt").fill(CAPTIONS)
         page.get_by_label("Model").locator("visible=true").first.click()
         page.get_by_role("option", name="mini-clip").click()
@@ -246,6 +250,44 @@ def test_a_click_on_a_box_shows_why_it_was_found(opened, tmp_path):
         assert Explanation.load(downloads(page, tmp_path)["json"]).target == title.rpartition(" ")[0]
 
 
+def test_methods_are_compared_for_two_labels(opened, tmp_path):
+    with opened() as page:
+        tab(page, "Compare")
+        button(page, "Cat and dog, three methods").click()
+        frame = page.frame_locator("iframe.framed")
+        expect(frame.locator("section.row")).to_have_count(2)
+        expect(frame.locator("section.row").first.locator("figure")).to_have_count(4)
+        inside = frame.locator("main").evaluate("one => one.scrollHeight")
+        assert shown(page, "iframe.framed").bounding_box()["height"] >= inside
+        cells = json.loads(downloads(page, tmp_path)["json"].read_text())["explanations"]
+        assert [cell["target"] for cell in cells] == ["cat"] * 3 + ["dog"] * 3
+
+
+def test_methods_are_measured_and_the_report_is_taken_away(opened, tmp_path):
+    with opened() as page:
+        tab(page, "Evaluate")
+        button(page, "Eight drawn scenes").click()
+        expect(shown(page, ".working")).to_contain_text(re.compile(r"3 methods on mini-visualbert|is measured"))
+        frame = page.frame_locator("iframe.framed")
+        expect(frame.locator("table").first).to_contain_text("generic_attention")
+        results = json.loads(downloads(page, tmp_path)["json"].read_text())
+        assert results["samples"] == 8
+
+
+def test_long_work_can_be_stopped(opened):
+    with opened() as page:
+        tab(page, "Evaluate")
+        page.get_by_label("Model").locator("visible=true").first.click()
+        page.get_by_role("option", name="mini-visualbert").click()
+        page.get_by_label("Or drawn scenes").first.fill("32")
+        button(page, "Measure").click()
+        button(page, "Stop").click()
+        expect(shown(page, ".empty")).to_contain_text("Stopped")
+        expect(button(page, "Stop")).to_have_count(0)
+        page.wait_for_timeout(1500)  # nothing comes after it
+        expect(shown(page, ".empty")).to_contain_text("Stopped")
+
+
 def test_keys_alone_ask_and_read(opened):
     with opened() as page:
         page.get_by_role("tab", name="Picture", exact=True).focus()
@@ -260,15 +302,16 @@ def test_keys_alone_ask_and_read(opened):
         expect(shown(page, ".result h2")).to_contain_text("positive")
 
 
-@pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_every_tab_fits_its_screen_in_both_schemes(opened, width, scheme):
-    with opened(width=width, scheme=scheme) as page:
+def test_every_tab_fits_its_screen_in_both_schemes(opened, scheme):
+    with opened(scheme=scheme) as page:
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == (scheme == "dark")
-        for name in TABS:
-            tab(page, name)
-            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        for width in (1280, 390):
+            page.set_viewport_size({"width": width, "height": 900})
+            for name in TABS:
+                tab(page, name)
+                assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 def test_two_visitors_at_once_do_not_mix(opened):
@@ -288,3 +331,9 @@ def test_no_visitor_is_counted_and_no_call_is_offered(opened, address):
         config = json.loads(page.request.get(f"{address}config").text())
         assert config["analytics_enabled"] is False
         assert all(one["api_visibility"] == "private" for one in config["dependencies"])
+
+
+def test_many_requests_at_once_are_all_answered(address):
+    outcomes = soak(address, lambda: 1.0, requests=9, clients=4)
+    assert [one.is_right for one in outcomes] == [True] * 9
+    assert figures(outcomes, 4, warm_up=3)["failures"] == 0

@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 from typer.testing import CliRunner
 
-from commands import COMMAND, process, run
+from commands import COMMAND, process, refusal, run
 from conftest import save_noise
 from whyformer import METHODS, SOURCE_METHODS, Explanation, contrast, explain, load
 from whyformer.cli import app
@@ -27,6 +27,13 @@ def test_a_text_is_explained_as_given_or_from_its_file(bert, tmp_path):
     expected = f"{explain('the film was not great', load(bert))}\n"
     assert run("explain", "the film was not great", "--model", bert) == expected
     assert run("explain", tmp_path / "review.txt", "--model", bert) == expected
+
+
+def test_methods_that_remove_units_are_known_by_name(bert):
+    text = "the film was not great"
+    expected = f"{explain(text, load(bert), method='occlusion', units='word')}\n"
+    assert run("explain", text, "--model", bert, "--method", "occlusion", "--option", "units=word") == expected
+    assert {"occlusion", "rise", "kernel_shap", "lime", "mask_regression"} <= {*run("methods").split()}
 
 
 def test_a_text_longer_than_any_file_name_is_a_text(bert):
@@ -228,8 +235,8 @@ def test_a_method_that_does_not_apply_is_left_out_with_a_note(vit, levit, photo,
 
 def test_a_model_without_attention_has_a_row_of_the_methods_that_read_inputs(vit, resnet, photo, tmp_path, grids):
     printed = run("compare", photo, "--model", resnet, "--model", vit, "--out", tmp_path / "c.html")
-    of_inputs = {name for name, method in METHODS.items() if method.reads.maps == "none" and name != "random"}
-    assert of_inputs == {"input_x_gradient", "integrated_gradients", "lrp"}
+    of_inputs = {name for name, method in METHODS.items() if method.reads.inputs != "none"}
+    assert of_inputs == {"input_x_gradient", "integrated_gradients", "gradient_shap", "lrp"}
     assert printed.count("Left out: ") == len(METHODS) - len(of_inputs)
     ((rows, titles, _, _),) = grids
     assert [title.rpartition(" · ")[2] for title in titles] == ["tiny-resnet", "tiny-vit"]
@@ -356,3 +363,30 @@ def test_a_reader_that_leaves_is_not_complained_about():
         result = subprocess.run([*COMMAND, "methods", "--json"], stdout=gone, stderr=subprocess.PIPE, timeout=120)
     assert result.stderr == b""
     assert result.returncode == 1
+
+
+def test_an_advice_is_printed_saved_and_given_as_json(tmp_path):
+    table = tmp_path / "films.csv"
+    table.write_text("text,label\na wonderful film,positive\na dull film,negative\n")
+    command = ("recommend", "mini-bert", "--data", table, "--method", "rollout", "--method", "bi_token backward=libra")
+    page = tmp_path / "advice.html"
+    shown = run(*command, "--json", "--out", page)
+    document = json.loads(shown)
+    assert document["samples"] == 2
+    assert {one["label"] for one in document["contenders"]} == {"rollout", "bi_token backward=libra", "random"}
+    assert document["verdict"][0].startswith("A hint, no more")
+    assert "Which method for mini-bert?" in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["mini-bert"], "No data: --data names a folder of pictures or a table of texts"),
+        (["mini-bert", "--reader", "scenes", "--data", "."], "scenes reads no file: leave --data out."),
+        (["mini-bert", "--data", ".", "--label", "x"], "--label 'x': write NAME=VALUE."),
+        (["mini-bert", "--data", ".", "--out", "x.pdf"], "--out 'x.pdf': no format for '.pdf'. Known: .html, .json."),
+        (["mini-bert", "--reader", "sceens"], "No reader named 'sceens'. Did you mean 'scenes'"),
+    ],
+)
+def test_an_advice_that_cannot_be_given_is_refused_in_one_line(arguments, message):
+    assert message in refusal("recommend", *arguments)

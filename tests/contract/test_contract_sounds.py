@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tiny_models import masked, noise
+from tiny_models import applies, masked, noise
 from tiny_sounds import WAVE_FAMILIES, ast, ctc
 from whyformer import METHODS, attribute
 from whyformer.axes import Inputs
@@ -16,7 +16,7 @@ from whyformer.axes import Inputs
 SAMPLES = 2640  # of which the convolutions make 8 frames
 FAMILIES = WAVE_FAMILIES | {"ast": ast, "ctc": ctc}
 TOKENS = {"ast": 2 + 3 * 29, "sew": 4}
-OF_INPUTS = {"input_x_gradient", "integrated_gradients", "lrp"}
+OF_INPUTS = {"input_x_gradient", "integrated_gradients", "gradient_shap", "lrp"}
 OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
 # Relevance divides by sums near zero: how it treats batches and padding can only be told in float64.
 RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
@@ -61,7 +61,12 @@ def scores_of(family: str, model: nn.Module, inputs: Inputs, method: str | None)
 
 # WavLM's biases are in nn.MultiheadAttention, SEW's tokens are not those that its answer is read from.
 REFUSED = {("full_grad", "wavlm"), ("full_grad", "sew")}
-CASES = [(method, family) for method in [*METHODS, None] for family in FAMILIES if (method, family) not in REFUSED]
+CASES = [
+    (method, family)
+    for method in [*METHODS, None]
+    for family in FAMILIES
+    if (method, family) not in REFUSED and applies(method, family)
+]
 
 
 @pytest.mark.parametrize(("method", "family"), CASES)

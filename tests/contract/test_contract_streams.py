@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tiny_models import OF_ONE_STREAM, STREAM_FAMILIES
+from tiny_models import OF_ONE_STREAM, STREAM_FAMILIES, applies
 from whyformer import METHODS, attribute
 from whyformer.axes import Inputs, StreamScores
 from whyformer.tracing.build import trace
@@ -38,7 +38,7 @@ TOKENS = {
 } | dict.fromkeys(("gpt2", "llama", "qwen2", "qwen3", "gemma", "mistral in windows"), WORDS)
 OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
 # What those that read the input itself score: pixels and sound as they come in, embeddings token by token.
-OF_INPUTS = {"input_x_gradient", "integrated_gradients", "lrp"}
+OF_INPUTS = {"input_x_gradient", "integrated_gradients", "gradient_shap", "lrp"}
 RAW = {
     **{family: {"pixels": 1024, "text": 9} for family in ("clip", "siglip", "owlvit", "owlv2", "blip", "vilt")},
     "detr": {"pixels": 6144},
@@ -117,6 +117,7 @@ CASES = [
     for method in [*METHODS, None]
     for family in STREAM_FAMILIES
     if method not in OF_ONE_STREAM
+    and applies(method, family)
     and (family, method) not in {("deformable detr", "partial_lrp"), ("deformable detr", "transformer_attribution")}
 ]
 

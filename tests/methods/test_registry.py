@@ -108,6 +108,9 @@ def test_the_words_for_what_methods_read():
         "state_x_gradient": "state gradients",
         "full_grad": "state gradients",
         "evidence": "gradients, states",
+        "grad_eclip": "last gradient, states",
+        "gradient_shap": "inputs",
+        "consensus": "gradients",
     }
 
 

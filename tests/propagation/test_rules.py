@@ -267,6 +267,12 @@ ROWS: dict[str, Row] = {
         "linear",
         (random(4, 1, 2, 2, seed=2), random(4, seed=3)),
     ),
+    "conv_transpose2d": Row(
+        lambda x, w, b: F.conv_transpose2d(x, w, b, 2, 1, 1, 2),
+        (PIXELS.repeat(1, 2, 1, 1)[:, :4],),
+        "linear",
+        (random(4, 3, 3, 3, seed=2), random(6, seed=3)),
+    ),
     "conv1d": Row(
         lambda x, w, b: F.conv1d(x, w, b, 2, 1), (X,), "linear", (random(2, 3, 2, seed=2), random(2, seed=3))
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import sys
 from functools import cache
 from itertools import product
 
@@ -22,24 +23,31 @@ BACKBONE = {"embedding_size": 8, "hidden_sizes": [8, 8, 8, 16], "depths": [1, 1,
 LEVELS = ["stage2", "stage3", "stage4"]
 
 
-def rt_detr() -> nn.Module:
+def rt_detr(kind: str = "RTDetr", **others) -> nn.Module:
     sizes = {"d_model": 32, "encoder_hidden_dim": 32, "encoder_ffn_dim": 32, "decoder_ffn_dim": 32, "num_labels": 4}
     channels = {"encoder_in_channels": [8, 8, 16], "decoder_in_channels": [32, 32, 32]}
     layers = {"encoder_layers": 1, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2}
     return built(
-        "RTDetrForObjectDetection",
-        "RTDetrConfig",
+        f"{kind}ForObjectDetection",
+        f"{kind}Config",
         backbone_config=transformers.RTDetrResNetConfig(**BACKBONE, out_features=LEVELS),
         num_queries=5,
         num_denoising=0,
-        decoder_n_points=2,
-        **sizes | channels | layers,
+        **{"decoder_n_points": 2} | sizes | channels | layers | others,
     )
+
+
+def d_fine() -> nn.Module:
+    """With another number of points in each feature map."""
+    return rt_detr("DFine", decoder_n_points=[2, 1, 3], max_num_bins=8, hidden_expansion=1.0)
+
+
+MAKERS = {"rt": rt_detr, "rt 2": lambda: rt_detr("RTDetrV2"), "d-fine": d_fine}
 
 
 @cache
 def case(name: str) -> tuple[nn.Module, Inputs]:
-    make = STREAM_FAMILIES["deformable detr"][0] if name == "deformable" else rt_detr
+    make = STREAM_FAMILIES["deformable detr"][0] if name == "deformable" else MAKERS[name]
     return make().double().requires_grad_(False), {"pixel_values": noise(1, 3, 64, 96).double()}
 
 
@@ -90,6 +98,27 @@ def test_the_map_of_points_is_weight_times_bilinear_weight(name):
         torch.testing.assert_close(record.pick(some).gradient, record.gradient[:, :, [1, 3]])
 
 
+@pytest.mark.parametrize("name", ["rt 2", "d-fine"])
+def test_points_of_feature_maps_side_by_side_make_the_map_that_mixes_the_values(name, monkeypatch):
+    model, inputs = case(name)
+    module, calls = sys.modules[type(model).__module__], []
+    original = module.multi_scale_deformable_attention_v2
+
+    def spy(value, *args, **kwargs):
+        calls.append((value, original(value, *args, **kwargs)))
+        return calls[-1][1]
+
+    monkeypatch.setattr(module, "multi_scale_deformable_attention_v2", spy)
+    with torch.no_grad():
+        model(**inputs)
+    records = [record for record in trace(model, inputs, 1).records if record.key_stream == "image"]
+    assert len(records) == 2
+    for record, (value, output) in zip(records, calls, strict=False):
+        assert value.shape[1] == record.map.shape[-1] == 126
+        mixed = torch.einsum("bhqk,bkhd->bqhd", record.map, value).flatten(2)
+        torch.testing.assert_close(mixed, output, rtol=1e-9, atol=1e-12)
+
+
 def test_the_gradient_of_the_map_is_that_of_the_weights_of_its_points():
     """Σ_j ∂s/∂A_j · bilinear_j is the gradient of a point's weight; A ⊙ ∇A adds up to weight times gradient."""
     model, inputs = case("deformable")
@@ -112,7 +141,7 @@ def test_the_gradient_of_the_map_is_that_of_the_weights_of_its_points():
     torch.testing.assert_close((record.map * record.gradient).sum(dim=-1)[0], expected.detach(), rtol=1e-8, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["deformable", "rt"])
+@pytest.mark.parametrize("name", ["deformable", *MAKERS])
 def test_rollout_goes_through_the_points(name):
     model, inputs = case(name)
     asked = trace(model, inputs, 1)
@@ -155,7 +184,7 @@ def on_the_finest(scores: Tensor, sizes: list[tuple[int, int]]) -> Tensor:
     return total
 
 
-@pytest.mark.parametrize("name", ["deformable", "rt"])
+@pytest.mark.parametrize("name", ["deformable", *MAKERS])
 @pytest.mark.parametrize("method", ["rollout", "generic_attention"])
 def test_levels_are_drawn_on_one_grid_over_the_picture(name, method):
     model, _ = case(name)

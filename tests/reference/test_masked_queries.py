@@ -14,8 +14,8 @@ from PIL import Image
 from torch import Tensor, nn
 
 from tiny_models import noise
-from tiny_segmenters import mask2former, maskformer
-from whyformer import Pixel, WhyformerError, attribute, detection, explain
+from tiny_segmenters import mask2former, maskformer, segment_anything
+from whyformer import Pixel, Region, WhyformerError, attribute, detection, doctor, explain, explain_batch, load
 from whyformer.targets.areas import resolve_area
 from whyformer.tracing.build import trace
 
@@ -28,6 +28,11 @@ KINDS = [(make, kind) for make in (mask2former, maskformer) for kind in ("swin",
 @cache
 def model_of(make, kind: str) -> nn.Module:
     return make(kind).double().requires_grad_(False)
+
+
+@cache
+def sam() -> nn.Module:
+    return segment_anything().double().requires_grad_(False)
 
 
 def through_windows(row: Tensor, maps: Tensor, grid: tuple[int, int], size: int) -> Tensor:
@@ -148,3 +153,95 @@ def test_an_instance_that_is_not_there_is_said():
         resolve_area(detection(2), nothing, {})
     with pytest.raises(WhyformerError, match="segments without queries: ask about a label, a pixel or a region"):
         resolve_area(detection(2), SimpleNamespace(logits=torch.ones(1, 5, 4, 4)), {})
+
+
+PROMPT = {"pixel_values": noise(1, 3, 64, 64).double(), "input_points": torch.tensor([[[[20.0, 40.0]]]]).double()}
+SQUARE = transformers.SamImageProcessorPil(size={"longest_edge": 64}, pad_size={"height": 64, "width": 64})
+PICTURE = Image.fromarray(np.random.default_rng(0).integers(0, 256, (120, 200, 3), dtype=np.uint8))
+
+
+def test_rollout_goes_from_a_mask_over_tokens_and_patches_that_read_each_other():
+    asked = trace(sam(), PROMPT, Pixel(0.4, 0.4))
+    start = {readout.stream: readout.weights[0] for readout in asked.readouts}
+    queries, image = start["queries"], start["image"]
+    maps = [record.map for record in asked.records]
+    for weights in reversed(maps[3:]):
+        mean = weights[0].mean(dim=0)
+        if mean.shape == (64, 7):  # patches read tokens
+            queries = queries + image @ mean
+        elif mean.shape == (7, 64):
+            image = image + queries @ mean
+        else:
+            queries = queries + queries @ mean
+    image = through_windows(image, maps[2], (8, 8), 3)
+    image = image + image @ maps[1][0].mean(dim=0)
+    image = through_windows(image, maps[0], (8, 8), 3)
+    scores = attribute(sam(), PROMPT, Pixel(0.4, 0.4), "rollout")
+    torch.testing.assert_close(scores["queries"][0], queries - start["queries"], rtol=1e-9, atol=1e-12)
+    torch.testing.assert_close(scores["image"][0], image - start["image"], rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("prompt", [(0.3, 0.6), (0.1, 0.2, 0.8, 0.9)])
+@pytest.mark.parametrize("target", ["predicted", Pixel(0.5, 0.9), Region(box=(0.0, 0.5, 0.5, 1.0))])
+def test_a_mask_a_pixel_and_a_box_of_it_are_explained_and_drawn_over_the_picture(prompt, target):
+    """The picture is 64 by 38 pixels of the square that the model sees, and its mask 32 by 19 of 32 by 32."""
+    explanation = explain((PICTURE, prompt), sam(), target, "generic_attention", processor=SQUARE)
+    pixels = SQUARE(images=[PICTURE], return_tensors="pt")["pixel_values"].double()
+    places = torch.tensor([prompt]).double() * torch.tensor([64, 38] * (len(prompt) // 2))
+    prompts = {"input_boxes": places[None]} if len(prompt) == 4 else {"input_points": places[None, None]}
+    inputs = {"pixel_values": pixels, **prompts}
+    with torch.no_grad():
+        output = sam()(**inputs)
+    best = int(output.iou_scores[0, 0].argmax())
+    inside = {
+        "predicted": output.pred_masks[0, 0, best] > 0,
+        Pixel(0.5, 0.9): (slice(17, 18), slice(16, 17)),  # of 19.2 rows and 32 columns
+    }.get(target, (slice(10, 19), slice(0, 16)))
+    raw = attribute(
+        sam(), inputs, lambda output: output.pred_masks[:, 0, best][0][inside].mean()[None], "generic_attention"
+    )
+    part = explanation.parts["image"]
+    assert part.scores == pytest.approx(raw["image"][0].numpy(), rel=1e-4, abs=1e-9)
+    assert (part.layout.rows, part.layout.columns, part.layout.box) == (8, 8, (0.0, 0.0, 200.0, 200.0))
+    outline = (20.0, 24.0, 160.0, 108.0) if len(prompt) == 4 else (58.0, 70.0, 62.0, 74.0)  # a mark around a point
+    assert part.layout.outline == pytest.approx(outline)
+    assert explanation.target == "mask"
+    assert "expects its mask to overlap with the truth" in explanation.notes[0]
+
+
+def test_prompts_in_a_batch_are_explained_like_each_alone():
+    examples = [(PICTURE, (0.3, 0.6)), (PICTURE.rotate(90, expand=True), (0.7, 0.2))]
+    together = explain_batch(examples, sam(), Pixel(0.5, 0.5), "rollout", processor=SQUARE, batch_size=2)
+    for example, one in zip(examples, together, strict=True):
+        alone = explain(example, sam(), Pixel(0.5, 0.5), "rollout", processor=SQUARE)
+        assert one.scores == pytest.approx(alone.scores, rel=1e-5)
+    assert together[0].scores != pytest.approx(together[1].scores, rel=1e-2)
+
+
+def test_a_model_of_masks_is_loaded_and_seen_by_the_doctor(tmp_path):
+    segment_anything().save_pretrained(tmp_path)
+    SQUARE.save_pretrained(tmp_path)
+    checkup = doctor(load(tmp_path, device="cpu"))
+    assert checkup.answers == "a mask for a point or a box of a picture"
+    assert checkup.targets == "Pixel(x, y), Region(box=…), or none for all of it"
+
+
+@pytest.mark.parametrize("prompt", ["here", (0.5,), (0.5, 3.0), (0.6, 0.1, 0.2, 0.9), (0.5, "0.5")])
+def test_a_prompt_that_is_no_place_of_the_picture_is_said(prompt):
+    with pytest.raises(WhyformerError, match=r"A point is \(x, y\) and a box \(left, top, right, bottom\), as shares"):
+        explain((PICTURE, prompt), sam(), processor=SQUARE)
+
+
+def test_what_cannot_be_asked_of_a_mask_is_said():
+    with pytest.raises(
+        WhyformerError, match=r"given a picture and a point or a box of it: \('street.jpg', \(0.4, 0.6\)\)"
+    ):
+        explain(PICTURE, sam(), processor=SQUARE)
+    with pytest.raises(WhyformerError, match="A mask has no labels: ask about a pixel or a box of it"):
+        explain((PICTURE, (0.5, 0.5)), sam(), "cat", processor=SQUARE)
+    both = [(PICTURE, (0.5, 0.5)), (PICTURE, (0.1, 0.1, 0.9, 0.9))]
+    with pytest.raises(WhyformerError, match="Points and boxes cannot be explained together"):
+        explain_batch(both, sam(), Pixel(0.5, 0.5), processor=SQUARE, batch_size=2)
+    two = PROMPT | {"input_points": PROMPT["input_points"].repeat(1, 2, 1, 1)}
+    with pytest.raises(WhyformerError, match="2 prompts for a picture: give one for each picture"):
+        attribute(sam(), two, method="rollout")

@@ -266,7 +266,9 @@ def test_every_method_but_the_control_has_a_twin():
     }  # in tests/propagation/test_rules.py, and against the authors' code in tests/golden/test_golden_relevance.py
     inputs = {"attention_gradient", "input_x_gradient", "integrated_gradients"}
     others = {"bi_head", "bi_token", "random", "flow_routes"}  # the last in tests/reference/test_flow_routes.py
-    assert set(METHODS) == set(TWINS) | set(RELEVANCE_TWINS) | inputs | propagated | others
+    states = {"state_x_gradient", "full_grad", "evidence"}  # in tests/reference/test_states.py
+    later = {"grad_eclip", "gradient_shap", "consensus"}  # in tests/reference/test_later_methods.py
+    assert set(METHODS) == set(TWINS) | set(RELEVANCE_TWINS) | inputs | propagated | others | states | later
 
 
 def test_first_block_leaves_earlier_blocks_out():

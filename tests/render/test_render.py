@@ -323,7 +323,7 @@ def test_the_page_itself_is_readable_in_both_schemes():
 
 
 def test_legends_of_a_page_show_the_values():
-    assert _legend(range(-4, 4)) == ["-4", "0", "4"]
+    assert _legend(range(-4, 4)) == ["-4 against", "0", "4 for"]
     assert _legend(range(8)) == ["0", "7"]
     assert _legend([0] * 8) == ["all scores are 0"]
 

@@ -28,6 +28,7 @@ from whyformer.results.part import Part
 from whyformer.targets.scores import logits_of
 from whyformer.tracing.trace import Trace
 
+POINT = 0.01  # of a picture's longer side is how far the mark of a point reaches
 COARSE = 0.1  # of the answer's score may be missing from the scores' sum before a note says so
 
 
@@ -129,7 +130,7 @@ def _layouts(
             name = "text" if place.stream == JOINT else place.stream
             yield name, place.stream, text.layout, torch.tensor(text.positions, dtype=torch.long)
         elif place.kind == "picture" and encoded.picture is not None and place.grid is not None:
-            layout: Layout = _patches(encoded.picture, row, trace, place)
+            layout: Layout = _patches(encoded, row, trace, place)
             yield "image", place.stream, layout, torch.arange(place.first, place.first + layout.size)
         elif place.kind == "sound" and encoded.hearing is not None:
             frames, positions = sound_layout(trace.question.model, trace.question.inputs, encoded.hearing, place.count)
@@ -140,9 +141,10 @@ def _layouts(
             yield "image", place.stream, boxes, torch.arange(place.first, place.first + boxes.size)
 
 
-def _patches(picture: Picture, row: int, trace: Trace, place: PartPlace) -> Patches:
-    inputs, grid = trace.question.inputs, place.grid
+def _patches(encoded: EncodedExample, row: int, trace: Trace, place: PartPlace) -> Patches:
+    inputs, picture, grid = trace.question.inputs, encoded.picture, place.grid
     assert grid is not None
+    assert picture is not None
     if place.stream == JOINT:
         return Patches(picture.image, *real_grid(inputs, row, grid), picture.box)
     height, width = inputs["pixel_values"].shape[-2:]
@@ -151,7 +153,16 @@ def _patches(picture: Picture, row: int, trace: Trace, place: PartPlace) -> Patc
         real = inputs["pixel_mask"][row].bool()
         right *= width / int(real.any(dim=0).sum())
         bottom *= height / int(real.any(dim=1).sum())
-    return Patches(picture.image, *grid, (left, top, right, bottom), _outline(picture, row, trace))
+    outline = _outline(picture, row, trace) if encoded.prompt is None else _prompt_outline(picture, encoded.prompt)
+    return Patches(picture.image, *grid, (left, top, right, bottom), outline)
+
+
+def _prompt_outline(picture: Picture, prompt: tuple[float, ...]) -> Box:
+    """The box that a model was shown, or a small one around a point, in the picture's pixels."""
+    width, height = picture.image.size
+    reach = POINT * max(width, height) if len(prompt) == 2 else 0.0
+    left, top, right, bottom = prompt if len(prompt) == 4 else (*prompt, *prompt)
+    return left * width - reach, top * height - reach, right * width + reach, bottom * height + reach
 
 
 def _outline(picture: Picture, row: int, trace: Trace) -> Box | None:

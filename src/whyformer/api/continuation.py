@@ -82,7 +82,7 @@ def continuation(
     if "target" in options:
         raise WhyformerError("A continuation explains every token that is written: use explain to ask about another.")
     (encoded,) = encode(loaded_model, [example], truncate=truncate, room=tokens - 1)
-    if encoded.hearing is not None:
+    if encoded.hearing is not None or encoded.picture is not None:
         settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward}
         return transcript(loaded_model, encoded, tokens, method, **settings, **options)
     _check_room(loaded_model, encoded, tokens - 1)

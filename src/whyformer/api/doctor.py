@@ -23,12 +23,13 @@ from whyformer.inputs.hearing import sound_layout
 from whyformer.inputs.read import Regions
 from whyformer.inputs.sound import Sound
 from whyformer.methods.registry import METHODS
+from whyformer.models.answering import run_model
 from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import config_of, labels_of, layers_of, main_input, patch_grid, prefix_length
 from whyformer.targets.head_target import score_of
 from whyformer.targets.heads import head_targets, is_asked_of_examples
-from whyformer.targets.scores import Target, all_logits
+from whyformer.targets.scores import Pixel, Target, all_logits
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
@@ -72,7 +73,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
     inputs = model_inputs(loaded_model, [one])
     probe = trace(model, inputs, target, reads=Reads(maps="last"))
     with torch.no_grad():
-        plain = _answer(model(**inputs))
+        plain = _answer(run_model(model, **inputs))
     recorder = Recorder(1)
     recorded = _answer(recorder.run(model, **inputs))
     content = _content(one, probe)
@@ -139,11 +140,13 @@ def _neutral(loaded_model: LoadedModel) -> tuple[EncodedExample, Target]:
         samples = np.random.default_rng(0).standard_normal(rate // 2, dtype=np.float32) * 0.1
         return encode(loaded_model, [Sound(samples, rate)], truncate=True)[0], "predicted"
     picture: list[Any] = [_noise(loaded_model)] if loaded_model.task.sees is not None else []
-    parts = [*picture, *_sentences(loaded_model)] if loaded_model.tokenizer is not None else picture
+    is_alone = loaded_model.tokenizer is None and not loaded_model.task.cuts_out
+    parts = picture if is_alone else [*picture, *_sentences(loaded_model)]
     example = tuple(parts) if len(parts) == 2 else parts[0]
     if not is_asked_of_examples(loaded_model, [example]):
         return encode(loaded_model, [example], truncate=True)[0], "predicted"
-    targets = head_targets(loaded_model, [example], "predicted", truncate=True)[:1]
+    asked = Pixel(0.5, 0.5) if loaded_model.task.cuts_out else "predicted"  # noise may have no mask
+    targets = head_targets(loaded_model, [example], asked, truncate=True)[:1]
     return targets[0].encoded, score_of(targets)
 
 
@@ -156,6 +159,8 @@ def _sentences(loaded_model: LoadedModel) -> list[Any]:
             return [QUESTION, [SENTENCE]]
         case "embedding" | "next sentence":
             return [QUESTION, SENTENCE]
+        case "mask":
+            return [(0.5, 0.5)]
         case "masked word":
             return [f"{loaded_model.tokenizer.mask_token} {SENTENCE}"]
         case _:
@@ -171,13 +176,15 @@ def _noise(loaded_model: LoadedModel) -> Image.Image | Regions:
         return Regions(Image.new("RGB", (32, 32)), boxes, rng.standard_normal((4, width), dtype=np.float32))
     processor = loaded_model.image_processor
     size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
-    height, width = (size[side] if side in size else size["shortest_edge"] for side in ("height", "width"))
+    edge = size.get("shortest_edge") or size.get("longest_edge")
+    height, width = (size.get(side) or edge for side in ("height", "width"))
     return Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def _answer(output: Any) -> Tensor:
-    """All that the model answers with: its logits, the similarity of a pair, or the states of its text."""
-    named = (getattr(output, name, None) for name in ("logits_per_image", "start_logits", "last_hidden_state"))
+    """All that the model answers with: its logits, a mask's, the similarity of a pair, or the states of its text."""
+    masks = ("masks_queries_logits", "pred_masks")
+    named = (getattr(output, name, None) for name in ("logits_per_image", "start_logits", *masks, "last_hidden_state"))
     answer = next((value for value in named if isinstance(value, Tensor)), None)
     answer = all_logits(output) if answer is None else answer
     assert answer is not None

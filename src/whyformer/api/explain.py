@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,14 @@ from whyformer.api.batches import (
     texts_at_once,
 )
 from whyformer.api.options import processed_options
+from whyformer.api.predictions import Predict, explain_predictions
+from whyformer.api.progress import track
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.methods.registry import check_options
+from whyformer.models.answering import keeps_its_answer
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of
 from whyformer.propagation.mode import Backward
@@ -65,6 +69,8 @@ def explain(
     readout: str | int | Tensor | None = None,
     truncate: bool = False,
     backward: Backward | None = None,
+    predict: Predict | None = None,
+    labels: Sequence[str] | None = None,
     **options: Any,
 ) -> Explanation:
     """Why a model answered as it did on one example.
@@ -90,6 +96,10 @@ def explain(
             in overlapping chunks, a token's score being the mean over the chunks that see it.
         backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, under any method that
             reads gradients.
+        predict: In the place of a model, a function that takes a list of examples, strings or PIL images, and gives an
+            array [example, label]: a served model or an API. It is explained by a method that removes words, patches or
+            superpixels, kernel_shap unless one is named (docs/methods.md).
+        labels: The names of what `predict` gives.
         **options: The options of the method.
 
     Returns:
@@ -115,6 +125,8 @@ def explain(
         readout=readout,
         truncate=truncate,
         backward=backward,
+        predict=predict,
+        labels=labels,
         **options,
     )
     return explanation
@@ -132,6 +144,8 @@ def explain_batch(
     batch_size: int | None = None,
     progress: bool = False,
     backward: Backward | None = None,
+    predict: Predict | None = None,
+    labels: Sequence[str] | None = None,
     **options: Any,
 ) -> list[Explanation]:
     """Why a model answered as it did on each of many examples, computed in batches.
@@ -148,6 +162,8 @@ def explain_batch(
             like length as pay.
         progress: Show a progress bar.
         backward: As in `explain`.
+        predict: As in `explain`; `batch_size` says how many examples it is given at once, 32 unless given.
+        labels: As in `explain`.
         **options: The options of the method.
 
     Returns:
@@ -164,6 +180,11 @@ def explain_batch(
     """
     if isinstance(examples, (str, Path)):
         raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
+    if predict is not None:
+        answering: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
+        return explain_predictions(list(examples), predict, labels, target, method, **answering, **options)
+    if labels is not None:
+        raise WhyformerError("labels are the names of what predict gives; a model has its own.")
     if method is not None:
         check_options(choose_method(method, backward)[0], options)
     loaded_model = resolve_model(model, processor)
@@ -219,9 +240,12 @@ def explain_encoded(
 
         def answer(batch: Sequence[tuple[EncodedExample, Any]], checkpoint: bool | None) -> list[Answer]:
             own = [target for _, target in batch] if isinstance(targets, list) else targets
-            return _answers(loaded_model, [one for one, _ in batch], own, choice, readout, checkpoint)
+            steps = partial(track, description=doing, progress=progress and reads.subsets)
+            return _answers(loaded_model, [one for one, _ in batch], own, choice, readout, checkpoint, steps)
 
-        for one, each_answer in zip(encoded, in_batches(items, answer, batches, doing, progress=progress), strict=True):
+        # What asks the model hundreds of times shows how far it is with each batch.
+        results = in_batches(items, answer, batches, doing, progress=progress and not reads.subsets)
+        for one, each_answer in zip(encoded, results, strict=True):
             by_example[one.example].append(each_answer)
         way = {} if choice.backward == "gradient" else {"backward": choice.backward}
         explanations = [
@@ -239,6 +263,7 @@ def _answers(
     choice: Choice,
     readout: str | int | Tensor | None,
     checkpoint: bool | None,
+    steps: Callable[[Sequence[int]], Iterable[int]],
 ) -> list[Answer]:
     """What the method of the choice gives of a batch."""
     task, inputs = loaded_model.task, model_inputs(loaded_model, batch)
@@ -253,7 +278,7 @@ def _answers(
         checkpoint=checkpoint,
     )
     options = processed_options(choice.method, choice.options, loaded_model, inputs, batch)
-    return list(answers(trace, choice.method, options, batch, task))
+    return list(answers(replace(trace, track=steps), choice.method, options, batch, task))
 
 
 def _labels(loaded_model: LoadedModel) -> Mapping[int, str] | None:
@@ -311,8 +336,10 @@ def _batches(
     device = device_of(loaded_model.model).type
     lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
     is_text = not any(one.picture or one.regions or one.hearing for one in encoded)
-    if any(one.hearing for one in encoded):  # of equal length: some models hear the padding of a shorter one
-        lengths = [len(one.hearing.sound.samples) if one.hearing else 0 for one in encoded]
+    # Of equal length, where padding is read: some models hear that of a shorter sound, BLIP answers that of a question.
+    if any(one.hearing for one in encoded) or keeps_its_answer(loaded_model.model):
+        sounds = [len(one.hearing.sound.samples) for one in encoded if one.hearing]
+        lengths = sounds or lengths
         most = batch_size or (PICTURES if device == "cpu" else BATCH_SIZE.get(device, PICTURES))
         return like_lengths(lengths, lambda _: most, padding=0)
     if batch_size is None and device == "cpu":

@@ -12,6 +12,7 @@ from transformers import MaxLengthCriteria, StoppingCriteriaList
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
+from whyformer.models.answering import run_model
 from whyformer.models.loading import LoadedModel, quiet
 from whyformer.models.structure import device_of
 
@@ -39,7 +40,7 @@ def generate(loaded_model: LoadedModel, inputs: Inputs, tokens: int, *, seed: in
 
 @torch.no_grad()
 def transcribe(loaded_model: LoadedModel, inputs: Inputs, tokens: int) -> list[int]:
-    """What the model writes about a sound: the likeliest tokens that it may write, one by one, up to its end."""
+    """What the model writes about a sound or a picture: the likeliest tokens that it may write, up to its end."""
     model = cast(Any, loaded_model.model)
     ids = inputs["decoder_input_ids"]
     inputs = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
@@ -49,7 +50,7 @@ def transcribe(loaded_model: LoadedModel, inputs: Inputs, tokens: int) -> list[i
     never_first: Sequence[int] = getattr(settings, "begin_suppress_tokens", None) or ()
     limit = getattr(model.config, "max_target_positions", None)
     while len(written) < tokens and (limit is None or ids.shape[1] < limit):
-        logits = model(**inputs, decoder_input_ids=ids, use_cache=False).logits[0, -1].float()
+        logits = run_model(model, **inputs, decoder_input_ids=ids, use_cache=False).logits[0, -1].float()
         logits[[*banned, *(never_first if ids.shape[1] == first else ())]] = -torch.inf
         token = int(logits.argmax())
         if token in ends:

@@ -42,10 +42,23 @@ def labelled_inputs(models: ModelChoice, tab: Tab) -> list[Any]:
     """Model, label, other label and methods."""
     model = model_input(models, tab)
     with gr.Row():
-        label = gr.Dropdown([], label="Why this label", min_width=180, value=None)
-        other = gr.Dropdown([], label="Rather than", min_width=180, value=None)
+        label, other = choice_input("Why this label"), choice_input("Rather than")
     methods = methods_input([DEFAULT], MOST_BESIDE, label="Method, or two side by side")
     return [model, label, other, methods]
+
+
+def choice_input(label: str, most: int | None = None) -> gr.Dropdown:
+    """One of what a view offers, or several; what it does not have is taken, too, for examples come before views."""
+    several = most is not None
+    return gr.Dropdown(
+        [],
+        value=[] if several else None,
+        label=label,
+        min_width=180,
+        multiselect=several,
+        max_choices=most,
+        allow_custom_value=True,
+    )
 
 
 def methods_input(
@@ -63,7 +76,8 @@ def example_buttons(*titles: str) -> list[gr.Button]:
 
 def filled(event: Any, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
     """What runs after an event has put the values into the inputs."""
-    return event(lambda: list(values), None, list(inputs), show_progress="hidden", api_visibility="private").then
+    given = list(values) if len(values) > 1 else values[0]  # Gradio takes one output's value as it is
+    return event(lambda: given, None, list(inputs), show_progress="hidden", api_visibility="private").then
 
 
 def choice_updates(view: View) -> list[Any]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL import Image
@@ -46,7 +47,7 @@ class Find:
 
 
 def explain_detection(
-    work: Work, setup: Setup, path: str | None, model: str | None, query: int | None = None, method: str = DEFAULT
+    work: Work, setup: Setup, path: str | None, model: str | None, query: Any = None, method: str = DEFAULT
 ) -> View:
     """The picture with all that was found in it, and why the find of this query was: of the likeliest if None."""
     picture = picture_of(path, setup.limits)
@@ -65,6 +66,7 @@ def explain_detection(
         explanation_writers([explanation]),
         choices=[(find.title, find.query) for find in found],
         choice=chosen.query,
+        audit=explanation.save,
     )
 
 

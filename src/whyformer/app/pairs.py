@@ -86,4 +86,4 @@ def _explain_words(seen: Any, prompt: str, file: str, name: str, loaded_model: L
     typed = {"model": name, "text": prompt, "tokens": MOST_WORDS, "method": method, "out": "continuation.html"}
     code = Code(python, command("continue", file, **typed))
     view = explanations_view(result.explanations, code, is_chosen_by_word=True)
-    return replace(view, writers=dict.fromkeys((".html", ".png", ".json"), result.save))
+    return replace(view, writers=dict.fromkeys((".html", ".png", ".json"), result.save), audit=None)

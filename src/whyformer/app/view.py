@@ -49,6 +49,7 @@ class View:
         writers: By suffix, what writes the download.
         choices: What the visitor can choose next, as it is shown and as it is called: labels with their probabilities.
         choice: Which of them this is about.
+        audit: What writes the audit file; None where there is none.
     """
 
     html: str
@@ -56,6 +57,7 @@ class View:
     writers: Mapping[str, Writer] = field(default_factory=dict)
     choices: Sequence[tuple[str, Any]] = ()
     choice: Any = None
+    audit: Writer | None = None
 
     def save(self, folder: Path) -> dict[str, Path]:
         """Write every download into the folder: its file by suffix."""
@@ -69,7 +71,8 @@ def explanations_view(explanations: Sequence[Explanation], code: Code, *, is_cho
     """One explanation, or several of one example: side by side, or of words that were written one at a time."""
     shown = [shown_explanation(one) for one in explanations]
     page = _page("explanations.html.j2", shown, is_chosen_by_word=is_chosen_by_word)
-    return View(page, code, explanation_writers(explanations))
+    audit = explanations[0].save if len(explanations) == 1 else None
+    return View(page, code, explanation_writers(explanations), audit=audit)
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,8 @@ class ShownExplanation:
 
 def shown_explanation(explanation: Explanation) -> ShownExplanation:
     cells = [_cells(part) for _, part in captioned_parts(explanation)]
-    return ShownExplanation(explanation_view(explanation), visible(explanation.target), explanation.manner, cells)
+    word = visible(explanation.target.strip() or explanation.target)
+    return ShownExplanation(explanation_view(explanation), word, explanation.manner, cells)
 
 
 def detection_html(picture: str, finds: Sequence[Any], query: int, explanation: Explanation) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import cache
 from typing import Any
 
 import gradio as gr
@@ -11,6 +12,7 @@ from whyformer.app.area import Area, connect, result_area
 from whyformer.app.comparison import TABS as COMPARED
 from whyformer.app.comparison import Comparison, compare_methods
 from whyformer.app.components import (
+    choice_input,
     choice_updates,
     example_buttons,
     filled,
@@ -82,7 +84,9 @@ def _picture_tab(setup: Setup) -> Callable[[Any], None]:
             asked = labelled_inputs(setup.models, "Picture")
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("Where does it look?", "The picture appears here with what its label rests on in heat.")
+            area = result_area(
+                "Where does it look?", "The picture appears here with what its label rests on in heat.", setup.limits
+            )
     cases: list[tuple[gr.Button, list[Any]]] = [
         (cat, [str(CAT), "mini-vit", None, None, [DEFAULT]]),
         (dog, [str(CAT), "mini-vit", "cat", "dog", [DEFAULT]]),
@@ -101,7 +105,9 @@ def _text_tab(setup: Setup) -> None:
             asked = labelled_inputs(setup.models, "Text")
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("Which words matter?", "The text appears here, coloured where its label rests on it.")
+            area = result_area(
+                "Which words matter?", "The text appears here, coloured where its label rests on it.", setup.limits
+            )
     cases: list[tuple[gr.Button, list[Any]]] = [
         (review, [REVIEW, "mini-bert", None, None, [DEFAULT]]),
         (against, [REVIEW, "mini-bert", "positive", "negative", [DEFAULT]]),
@@ -135,7 +141,21 @@ def _connect_labelled(
     fresh = [filled(event, [None, None], [label, other]) for event in (triggers[0], model.input)]
     chosen = [filled(button.click, values, inputs) for button, values in cases]
     ask(*fresh, *triggers[1:], label.input, other.input, *chosen)
-    return lambda event: ask(filled(event, cases[0][1], inputs))
+
+    @cache
+    def first(*values: Any) -> View:
+        """The example that every visitor sees first, computed once."""
+        return action(Work(setup.limits.seconds), *values)
+
+    def ask_first(event: Any) -> None:
+        values = cases[0][1]
+        given = [*values[:-1], tuple(values[-1])]
+        start = filled(event, values, inputs)
+        connect(
+            [start], lambda work, *_: first(*given), inputs, area, setup.limits, updates=updates, others=[label, other]
+        )
+
+    return ask_first
 
 
 def _response_tab(setup: Setup) -> None:
@@ -160,7 +180,9 @@ def _response_tab(setup: Setup) -> None:
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
             area = result_area(
-                "Where does it come from?", "The response appears here: click a sentence of it to see its sources."
+                "Where does it come from?",
+                "The response appears here: click a sentence of it to see its sources.",
+                setup.limits,
             )
     inputs = [prompt, documents, files, response, contrast, model, method]
 
@@ -188,13 +210,15 @@ def _pair_tab(setup: Setup) -> None:
             )
             model = model_input(setup.models, "Picture + text")
             with gr.Row():
-                target = gr.Dropdown([], label="Why this answer", min_width=180, value=None)
+                target = choice_input("Why this answer")
                 method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
             with gr.Accordion("Regions, for models that see no pixels", open=False):
                 regions = gr.File(label="An .npz file of regions", file_types=[".npz"], height=110)
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("Which words, which patches?", "Picture and text appear here with what matters in both.")
+            area = result_area(
+                "Which words, which patches?", "Picture and text appear here with what matters in both.", setup.limits
+            )
     inputs = [picture, regions, text, model, target, method]
 
     def action(work: Work, seen: Any, boxes: Any, said: str | None, *rest: Any) -> View:
@@ -219,11 +243,13 @@ def _detection_tab(setup: Setup) -> None:
             (drawn,) = example_buttons("A drawn scene")
             model = model_input(setup.models, "Detection")
             with gr.Row():
-                find = gr.Dropdown([], label="Why this find", min_width=180, value=None)
+                find = choice_input("Why this find")
                 method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
             start = gr.Button("Explain", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("What is there, and why?", "What was found appears here as boxes: click one to see why.")
+            area = result_area(
+                "What is there, and why?", "What was found appears here as boxes: click one to see why.", setup.limits
+            )
     inputs = [picture, model, find, method]
 
     def action(work: Work, *values: Any) -> View:
@@ -248,12 +274,12 @@ def _compare_tab(setup: Setup) -> None:
             text = gr.Textbox(label="Or a text", lines=3, max_lines=10, max_length=setup.limits.characters)
             model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
             methods = methods_input([DEFAULT, "rollout", "random"], setup.limits.methods)
-            labels = gr.Dropdown(
-                [], label="Labels, a row each", multiselect=True, max_choices=setup.limits.labels, value=[]
-            )
+            labels = choice_input("Labels, a row each", setup.limits.labels)
             start = gr.Button("Compare", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("Do they agree?", "Methods appear here side by side, with a row for each label.")
+            area = result_area(
+                "Do they agree?", "Methods appear here side by side, with a row for each label.", setup.limits
+            )
     inputs = [picture, text, model, labels, methods]
 
     def action(work: Work, seen: Any, said: str | None, *rest: Any) -> View:
@@ -285,7 +311,9 @@ def _evaluate_tab(setup: Setup) -> None:
             )
             start = gr.Button("Measure", variant="primary")
         with gr.Column(scale=7, min_width=300):
-            area = result_area("Which method can you trust?", "A report appears here, with intervals and a control.")
+            area = result_area(
+                "Which method can you trust?", "A report appears here, with intervals and a control.", setup.limits
+            )
     inputs = [model, texts, pictures, count, methods]
 
     def action(work: Work, name: str, lines: str | None, sent: list[str] | None, *rest: Any) -> View:

@@ -155,17 +155,17 @@ def evaluate(
     plugin_files = [Path(path) for path in plugins]
     load_plugins(plugin_files)
     place = Path(data_folder).resolve()
-    source, choice = _source(model, data, processor)
+    source, choice = source_of(model, data, processor)
     suite = Suite(
         model=source.loaded_model.name if source.loaded_model is not None else str(model),
         data=choice,
-        methods=check_methods(_entries(methods, "method")),
-        protocols=check_protocols(_entries(protocols, "protocol")),
+        methods=check_methods(choices_of(methods, "method")),
+        protocols=check_protocols(choices_of(protocols, "protocol")),
         labels=labels or {},
-        seed=_natural("seed", seed, 0),
-        samples=None if samples is None else _natural("samples", samples, 1),
-        shard=_natural("shard_size", shard_size, 1),
-        batch=_natural("batch_size", batch_size, 1),
+        seed=natural("seed", seed, 0),
+        samples=None if samples is None else natural("samples", samples, 1),
+        shard=natural("shard_size", shard_size, 1),
+        batch=natural("batch_size", batch_size, 1),
     )
     if not suite.protocols:
         raise WhyformerError("No protocol is named: name one at least, as ['text_perturbation'].")
@@ -184,7 +184,7 @@ def evaluate(
     return evaluation
 
 
-def _source(model: Any, data: Any, processor: Any) -> tuple[Source, Choice]:
+def source_of(model: Any, data: Any, processor: Any) -> tuple[Source, Choice]:
     """The model and the data that are given as they are, and what the suite calls the data."""
     is_loaded = isinstance(model, (nn.Module, LoadedModel)) or processor is not None
     loaded_model = resolve_model(model, processor) if is_loaded else None
@@ -198,7 +198,7 @@ def _source(model: Any, data: Any, processor: Any) -> tuple[Source, Choice]:
     return Source(loaded_model, examples, data), Choice(MEMORY)
 
 
-def _entries(named: Named | Iterable[Named], kind: str) -> list[str | Choice]:
+def choices_of(named: Named | Iterable[Named], kind: str) -> list[str | Choice]:
     """Methods or protocols in any of the ways they are named."""
     is_one = isinstance(named, (str, Mapping)) or _is_pair(named)
     if not is_one and not isinstance(named, Iterable):
@@ -220,7 +220,7 @@ def _is_pair(entry: Any) -> bool:
     return isinstance(entry, tuple) and len(entry) == 2 and isinstance(entry[0], str) and isinstance(entry[1], Mapping)
 
 
-def _natural(name: str, value: Any, least: int) -> int:
+def natural(name: str, value: Any, least: int) -> int:
     if type(value) is not int or value < least:
         raise WhyformerError(f"{name}={value!r}: a whole number, {least} or more.")
     return value

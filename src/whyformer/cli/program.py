@@ -18,6 +18,7 @@ from whyformer.cli.explain import continue_, explain
 from whyformer.cli.listings import doctor, methods, models
 from whyformer.cli.measure import demo, evaluate, report, schema
 from whyformer.cli.options import examples
+from whyformer.cli.recommend import recommend
 from whyformer.cli.response import response_
 from whyformer.cli.screen import complain
 from whyformer.cli.web_page import web_page
@@ -136,6 +137,13 @@ app.command(
         "whyformer evaluate my_suite.toml --out results --plugin my_methods.py --engine ray",
     )
 )(evaluate)
+app.command(
+    epilog=examples(
+        "whyformer recommend mini-vit --data photos --out advice.html",
+        "whyformer recommend mini-bert --data reviews.csv --minutes 5",
+        "whyformer recommend mini-visualbert --reader scenes --reader-option count=64 --minutes 2",
+    )
+)(recommend)
 app.command(epilog=examples("whyformer schema > suite.schema.json"))(schema)
 app.command(epilog=examples("whyformer report results", "whyformer report results --against other-results"))(report)
 app.command(epilog=examples("whyformer demo --out demo"))(demo)

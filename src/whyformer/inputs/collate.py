@@ -56,6 +56,7 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
         batch = loaded_model.image_processor(images=pictures, return_tensors="pt")
         takes = inspect.signature(loaded_model.model.forward).parameters
         inputs |= {name: batch[name] for name in ("pixel_values", "pixel_mask") if name in batch and name in takes}
+    inputs |= _prompt_inputs(encoded, inputs)
     pictured = [one.pictured for one in encoded if one.pictured is not None]
     if pictured:
         inputs |= picture_inputs(pictured)
@@ -70,6 +71,22 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
         padded = _padded(written, loaded_model.tokenizer)
         inputs |= {f"decoder_{name}": padded[name] for name in ("input_ids", "attention_mask")}
     return inputs
+
+
+def _prompt_inputs(encoded: Sequence[EncodedExample], inputs: Inputs) -> Inputs:
+    """Points, or boxes, in the pixels that a picture is made into: it lies at the top left of a square."""
+    places: list[list[float]] = []
+    for one in encoded:
+        if one.prompt is not None and one.picture is not None:
+            scale = inputs["pixel_values"].shape[-1] / max(one.picture.image.size)
+            sides = [int(side * scale + 0.5) for side in one.picture.image.size]
+            places.append([share * side for share, side in zip(one.prompt, sides * 2, strict=False)])
+    if len({len(place) for place in places}) > 1:
+        raise WhyformerError("Points and boxes cannot be explained together: give those of one kind, or batch_size=1.")
+    if not places:
+        return {}
+    prompts = torch.tensor(places)[:, None]
+    return {"input_boxes": prompts} if prompts.shape[-1] == 4 else {"input_points": prompts[:, None]}
 
 
 def _fixed_length(model: nn.Module) -> int | None:

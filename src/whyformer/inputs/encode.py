@@ -13,7 +13,7 @@ from whyformer.inputs.chunks import Chunk, chunks_of, length_limit, spell
 from whyformer.inputs.hearing import Hearing, hearing_of
 from whyformer.inputs.layouts import Box, WordPieces, covered_box
 from whyformer.inputs.pictured import PicturedPrompt, has_picture, pictured_prompt
-from whyformer.inputs.read import Regions, image_of, regions_of, text_of, two_of
+from whyformer.inputs.read import Regions, image_of, prompt_of, regions_of, text_of, two_of
 from whyformer.inputs.sound import Sound, is_sound
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import device_of, dtype_of
@@ -40,6 +40,7 @@ class EncodedExample:
     written: Chunk | None = None
     pictured: PicturedPrompt | None = None
     hearing: Hearing | None = None
+    prompt: tuple[float, ...] | None = None  # a point or a box of the picture
 
 
 def encode(
@@ -77,13 +78,16 @@ def _encode_one(
         )
     elif loaded_model.task.sees_pictures_in_text:
         yield pictured_example(number, pictured_prompt(loaded_model, example))
+    elif loaded_model.task.cuts_out:
+        picture, prompt = two_of(example, "a picture and a point or a box of it: ('street.jpg', (0.4, 0.6))")
+        yield EncodedExample(number, picture_of(picture, loaded_model), prompt=prompt_of(prompt))
     elif has_picture(example) and not loaded_model.task.sees_pictures:
         raise WhyformerError(f"{loaded_model.name} sees no pictures: give it a text.")
     elif loaded_model.task.sees_pictures and loaded_model.tokenizer is not None:
         picture, text = two_of(example, "a picture and a text: ('street.jpg', 'a red bus')")
-        yield EncodedExample(
-            number, picture_of(picture, loaded_model), chunk=whole_text(text, loaded_model, truncate=truncate)
-        )
+        chunk = whole_text(text, loaded_model, truncate=truncate)
+        written = written_of([], loaded_model) if loaded_model.task.has_decoder else None
+        yield EncodedExample(number, picture_of(picture, loaded_model), chunk=chunk, written=written)
     elif loaded_model.task.sees_pictures:
         yield EncodedExample(number, picture_of(example, loaded_model))
     elif loaded_model.task.has_decoder:
@@ -181,7 +185,8 @@ def written_of(ids: list[int], loaded_model: LoadedModel, beginning: Sequence[in
 
 def decoder_beginning(loaded_model: LoadedModel) -> list[int]:
     """The tokens that a decoder starts from and does not choose: its start and, for some, a language."""
-    settings = [getattr(loaded_model.model, "generation_config", None), loaded_model.model.config]
+    model = loaded_model.model
+    settings = [getattr(model, "generation_config", None), model.config, model]
     start, forced = (
         next((value for part in settings if (value := getattr(part, name, None)) is not None), None)
         for name in ("decoder_start_token_id", "forced_bos_token_id")

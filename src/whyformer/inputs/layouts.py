@@ -318,7 +318,9 @@ Layout = PictureLayout | SoundLayout | WordPieces
 def covered_box(processor: Any, size: tuple[int, int]) -> Box:
     """The part of a picture of this (width, height) that the processor hands to the model."""
     width, height = size
-    if type(processor).__name__.startswith("Owlv2"):  # which makes a square of it, padded at the right or below
+    if type(processor).__name__.startswith(
+        ("Owlv2", "SamImage")
+    ):  # which makes a square of it, padded at the right or below
         return 0.0, 0.0, float(max(size)), float(max(size))
     if not getattr(processor, "do_center_crop", False):
         return 0.0, 0.0, float(width), float(height)

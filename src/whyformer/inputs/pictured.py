@@ -112,18 +112,38 @@ def _boxes(loaded_model: LoadedModel, picture: Image.Image) -> tuple[BoxShares, 
     processor = loaded_model.image_processor
     if getattr(processor, "do_image_splitting", False):
         info = processor(images=[[picture]], return_row_col_info=True)
-        rows, columns = info["rows"][0][0], info["cols"][0][0]
-        tiles = [
-            (column / columns, row / rows, (column + 1) / columns, (row + 1) / rows)
-            for row in range(rows)
-            for column in range(columns)
-        ]
-        return (*tiles, WHOLE)
+        return (*_tiles(info["rows"][0][0], info["cols"][0][0]), WHOLE)
+    if hasattr(processor, "crop_to_patches"):
+        grid = _cut_grid(loaded_model, picture.size)
+        return (WHOLE,) if grid == (1, 1) else (*_tiles(*grid), WHOLE)
     if not getattr(processor, "do_center_crop", False) or hasattr(processor, "image_grid_pinpoints"):
         return (WHOLE,)
     width, height = picture.size
     left, top, right, bottom = covered_box(processor, picture.size)
     return ((left / width, top / height, right / width, bottom / height),)
+
+
+def _tiles(rows: int, columns: int) -> list[BoxShares]:
+    """The tiles of a picture that is cut into a grid, row by row."""
+    return [
+        (column / columns, row / rows, (column + 1) / columns, (row + 1) / rows)
+        for row in range(rows)
+        for column in range(columns)
+    ]
+
+
+def _cut_grid(loaded_model: LoadedModel, size: tuple[int, int]) -> tuple[int, int]:
+    """Into how many rows and columns a processor cuts a picture of this size, before it adds the whole.
+
+    It does not say. A picture that grows brighter from top to bottom shows it: the tiles of a row are equally bright.
+    """
+    settings = getattr(getattr(loaded_model.processor, "valid_processor_kwargs", None), "_defaults", {})
+    ramp = Image.linear_gradient("L").resize(size, Image.Resampling.NEAREST).convert("RGB")
+    cuts = loaded_model.image_processor(images=[ramp], return_tensors="pt", **settings.get("images_kwargs", {}))
+    brightness = cuts["pixel_values"].flatten(1).mean(dim=1)
+    count = max(1, len(brightness) - 1)  # the last is the whole, unless it is the only one
+    columns = int(torch.isclose(brightness[:count], brightness[0], atol=1e-3).sum())
+    return count // columns, columns
 
 
 def picture_inputs(prompts: Sequence[PicturedPrompt]) -> Inputs:

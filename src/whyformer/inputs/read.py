@@ -99,6 +99,24 @@ def two_of(example: Any, what: str) -> tuple[Any, Any]:
     return example[0], example[1]
 
 
+def prompt_of(prompt: Any) -> tuple[float, ...]:
+    """A point (x, y) or a box (left, top, right, bottom) of a picture, as shares of its width and height."""
+    numbers = tuple(prompt) if isinstance(prompt, (tuple, list, np.ndarray)) else ()
+    is_place = len(numbers) in (2, 4) and all(isinstance(one, (int, float, np.number)) for one in numbers)
+    is_box = is_place and len(numbers) == 4
+    if not is_place or not all(0 <= one <= 1 for one in numbers) or (is_box and not _has_area(numbers)):
+        raise WhyformerError(
+            "A point is (x, y) and a box (left, top, right, bottom), as shares of the picture's width and height from "
+            f"0 to 1, not {_excerpt(prompt)}."
+        )
+    return tuple(map(float, numbers))
+
+
+def _has_area(box: tuple[float, ...]) -> bool:
+    left, top, right, bottom = box
+    return left < right and top < bottom
+
+
 def _excerpt(example: Any) -> str:
     """The example in a few words; a path as it was written."""
     return f"{str(example) if isinstance(example, Path) else example!r:.60}"

@@ -55,6 +55,10 @@ def estimate(
 
     def fitted(number: int, count: int) -> UnitScores:
         own, whole = subsets[number].first(count), float(ablation.whole[number])
+        if not np.isfinite(
+            answers[:count, number]
+        ).all():  # nothing can be fitted to that, and whoever reads it is to know
+            return np.full(ablation.examples[number].count, np.nan)
         return fit(ablation.examples[number], own, answers[:count, number], whole)
 
     start = 0
@@ -137,8 +141,12 @@ def shapley_masks(units: Units, count: int, random: np.random.Generator) -> Subs
 
 
 def weighted_mean(units: Units, subsets: Subsets, values: SubsetValues, whole: float) -> UnitScores:
-    """RISE: Σ s(masked) · mask / (N p)."""
-    scores: UnitScores = values @ subsets.masks / (len(values) * KEPT)
+    """RISE: Σ s(masked) · mask / (N p), the scores taken from their mean.
+
+    That takes the same from every unit, but for the noise of how often each happened to be kept, which is large where
+    scores are logits and not, as in the paper, probabilities.
+    """
+    scores: UnitScores = (values - values.mean()) @ subsets.masks / (len(values) * KEPT)
     return scores
 
 

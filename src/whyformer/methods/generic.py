@@ -51,8 +51,10 @@ def generic_attention(
 
     weighted: Mix = HeadMean(times_gradient=True) if clamp == "before" and relevances is None else product
     steps = trace.steps_from(first_block)
-    # The rules between streams are for tokens that attend to each other, not for those that were made of others.
-    if not trace.question.family.attention or any(isinstance(step, Transfer) for step in steps):
+    # The rules between streams are for tokens that attend to each other, not for those that were made of others, and
+    # for two streams: what is read through a third flows.
+    is_joined = any(isinstance(step, Transfer) for step in steps)
+    if not trace.question.family.attention or is_joined or _is_chain(trace):
         rows = flow(steps, weighted, trace.start())
         return Attribution({stream: row[:, 0] for stream, row in rows.items()}, remarks=remarks)
     relevance = start = _unrelated(trace)
@@ -66,6 +68,13 @@ def generic_attention(
     read = ((query, key) for query, key in relevance if query in by_stream)
     scores = summed((key, (by_stream[query] @ relevance[query, key])[:, 0]) for query, key in read)
     return Attribution(scores, remarks=remarks)
+
+
+def _is_chain(trace: Trace) -> bool:
+    """Whether the answer reads some stream through another one alone."""
+    read = {readout.stream for readout in trace.readouts}
+    beside = read | {record.key_stream for record in trace.records if record.query_stream in read}
+    return any(record.key_stream not in beside for record in trace.records)
 
 
 def _unrelated(trace: Trace) -> Relevance:

@@ -6,12 +6,15 @@ from typing import Literal
 
 import torch
 from torch import Tensor
+from torch.nn import functional as F
 
-from whyformer.axes import HEAD, KEY, Mixing, StreamScores
+from whyformer.axes import HEAD, KEY, AttentionMap, Mixing, StreamScores, TokenMask, TokenScores, at_least_float32
+from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.flow import fold
+from whyformer.tracing.own_scores import own_map_gradients
 from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -41,13 +44,22 @@ def grad_cam(trace: Trace) -> StreamScores:
     return summed(rows_of_streams)
 
 
-@method("attention_gradient", reads=Reads(maps="all", gradients="all"))
-def attention_gradient(trace: Trace, *, rows: Literal["readout", "mean"] = "readout") -> StreamScores:
+@method(
+    "attention_gradient",
+    reads=Reads(maps="all", gradients="all"),
+    reads_if={("scores", "each"): Reads(maps="last", gradients="last")},
+)
+def attention_gradient(
+    trace: Trace, *, rows: Literal["readout", "mean"] = "readout", scores: Literal["final", "each"] = "final"
+) -> StreamScores:
     """Mean over blocks and heads of the maps' positive gradient, (∇A)⁺, after LeGrad (ICCV 2025).
 
-    Read at the read-out's row, or as the mean over all tokens' `rows`. LeGrad itself takes the score from each block's
-    own tokens; here it is the model's.
+    Read at the read-out's row, or as the mean over all tokens' `rows`. The score is the model's own; with `scores`
+    "each" it is LeGrad's: that of the mean of each block's own tokens, and the mean is over all rows.
     """
+    if scores == "each":
+        parts = [_mean_row(gradient, trace.mask) for gradient in own_map_gradients(trace)]
+        return {trace.readout.stream: torch.stack(parts).mean(dim=0)}
     weights = trace.start()
     if rows == "mean":
         weights = {stream: (mask / mask.sum(dim=1, keepdim=True))[:, None] for stream, mask in trace.masks.items()}
@@ -63,15 +75,69 @@ def attention_gradient(trace: Trace, *, rows: Literal["readout", "mean"] = "read
             continue
         dtype, records = trace.readout.weights.dtype, [record for record in step if record.query_stream in weights]
         rows_of = [(r.key_stream, fold(weights[r.query_stream].to(dtype), r, positive)[:, 0]) for r in records]
-        for stream, scores in trace.on_inputs(summed(rows_of)).items():
-            by_stream.setdefault(stream, []).append(scores)
+        for stream, part in trace.on_inputs(summed(rows_of)).items():
+            by_stream.setdefault(stream, []).append(part)
     return {stream: torch.stack(parts).mean(dim=0) for stream, parts in by_stream.items()}
+
+
+def _mean_row(gradient: AttentionMap, mask: TokenMask) -> TokenScores:
+    """Mean over heads and real queries of G⁺, at the real keys."""
+    heads = at_least_float32(gradient).clamp(min=0).mean(HEAD)
+    queries = mask.to(heads) / mask.sum(dim=1, keepdim=True)
+    return torch.einsum("bqk,bq->bk", heads, queries) * mask
+
+
+@method("grad_eclip", reads=Reads(maps="last", gradients="last", edges=True))
+def grad_eclip(trace: Trace) -> StreamScores:
+    """Grad-ECLIP (ICML 2024): (Σ_hc g_hc v_hjc w_hj)⁺ at the last attention.
+
+    g is the gradient of what the read-out's token is given there before W_o, v_j the values of token j, and w_hj the
+    cosine of the read-out's query and key j, from 0 for the least of all tokens to 1. The authors' code recomputes the
+    attention with one head over all channels; here they are the model's own heads.
+    """
+    rows_of_streams = []
+    for readout, record in trace.last_rows:
+        call, gradient = record.call, record.folded_gradient
+        if call is None or gradient is None or record.tokens is not None:
+            raise UnsupportedModel(
+                "grad_eclip reads queries and keys of the last attention, which this model does not run by "
+                "scaled_dot_product_attention on its own tokens: load it with attn_implementation='sdpa', or use "
+                "grad_cam."
+            )
+        positions, weights = readout.rows
+        own, rows = call.with_own_keys(), positions[:, None, :, None]
+        query, key, value, pulled = (at_least_float32(x) for x in (own.query, own.key, own.value, gradient.of_mixed))
+        query, pulled = query.take_along_dim(rows, dim=2), pulled.take_along_dim(rows, dim=2)
+        near = F.cosine_similarity(query[:, :, :, None], key[:, :, None], dim=-1)
+        near = _from_0_to_1(near, trace.masks[record.key_stream][:, None, None])
+        heat = torch.einsum("bhrc,bhkc,bhrk->brk", pulled, value, near).to(weights)
+        rows_of_streams.append((record.key_stream, torch.einsum("brk,br->bk", heat, weights).clamp(min=0)))
+    return summed(rows_of_streams)
+
+
+def _from_0_to_1(x: Tensor, counted: TokenMask) -> Tensor:
+    """x with its least value among the tokens that count at 0 and its greatest at 1; 0 for the others."""
+    low = x.masked_fill(~counted, torch.inf).amin(dim=-1, keepdim=True)
+    span = x.masked_fill(~counted, -torch.inf).amax(dim=-1, keepdim=True) - low
+    return ((x - low) / span.where(span > 0, 1.0)) * counted
 
 
 @method("input_x_gradient", reads=Reads(inputs="gradients"))
 def input_x_gradient(trace: Trace) -> Attribution:
     """Input times gradient, at the pixels or the embeddings, summed over channels."""
     return trace.inputs_times_gradients()
+
+
+@method("gradient_shap", reads=Reads(inputs="gradients", path=True))
+def gradient_shap(
+    trace: Trace, *, samples: int = 20, seed: int = 0, baseline: Baseline | Tensor | None = None
+) -> Attribution:
+    """Expected gradients (Erion et al. 2021): (x − x₀) ⊙ ∇s at random points between input and baseline, their mean.
+
+    A tensor of several baselines, such as other examples, has the points shared out among them. In the mean over many
+    points the scores add up to the score less the mean score of the baselines; the explanation says how nearly.
+    """
+    return trace.expected_inputs(samples, seed, baseline)
 
 
 @method("integrated_gradients", reads=Reads(inputs="gradients", path=True))

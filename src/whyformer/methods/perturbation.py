@@ -35,7 +35,7 @@ def occlusion(ablation: Ablation) -> list[UnitScores]:
 def rise(
     ablation: Ablation, *, forwards: int = 512, cells: int = 7, seed: int = 0, stable: float | None = None
 ) -> list[UnitScores]:
-    """Mean of random masks weighted by the score they leave, Σ s(x ⊙ m) m / (N p) (RISE, BMVC 2018).
+    """Mean of random masks weighted by the score they leave, Σ (s(x ⊙ m) − mean s) m / (N p) (RISE, BMVC 2018).
 
     Of a picture the masks are coarse grids of `cells` × `cells`, smoothed and shifted; of a text its units.
     """

@@ -10,7 +10,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 import torch
 from torch import Tensor
 
-from whyformer.axes import SourceMasks, SourceScores, StreamScores, SubsetScores, at_least_float32
+from whyformer.axes import SourceMasks, SourceScores, SubsetScores, at_least_float32
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.inputs.fills import Erasure, Fill
 from whyformer.models.modalities import INPUT_STREAMS

@@ -21,10 +21,11 @@ from whyformer.models.pictures import (
     tiled_pictures,
     whole_pictures,
 )
-from whyformer.models.queries import masked_queries
+from whyformer.models.queries import gated_detector, late_queries, masked_queries, prompted_masks
 from whyformer.models.structure import base_model, main_input
+from whyformer.models.videos import divided_space_time
 from whyformer.models.vision_language import arrange_pictures
-from whyformer.models.windows import mask_units, pyramid, shifted_windows
+from whyformer.models.windows import mask_units, pyramid, shifted_windows, shrinking, unfolded
 
 
 def _pooling(attribute: str, mean: Any) -> Callable[[nn.Module], str]:
@@ -70,6 +71,8 @@ def _clip_with(embeddings: str) -> Family:
 
 
 _MASKED_QUERIES = Family("queries", scaled=NOTHING, mask=None, others=(Stream("image"),), arrange=masked_queries)
+# A mask is what its token makes of the patches' own states, so that it is read in both.
+_SAM = replace(_MASKED_QUERIES, others=(Stream("image", is_read=True),), arrange=prompted_masks)
 _WINDOWS = Family("image", mask=None, arrange=shifted_windows)
 _PYRAMID = Family("image", mask=None, arrange=pyramid)
 _CLASS_TOKEN_TEXT = Family("text", "first", "embeddings")
@@ -139,6 +142,19 @@ FAMILIES: dict[str, Family] = {
         others=(Stream("image"),),
         attention=(("crossattention", "text", "image"), ("text_encoder", "text", "text"), _TOWERS[0]),
     ),
+    "BlipForQuestionAnswering": Family(
+        "target",
+        scaled="text_decoder.bert.embeddings",
+        mask="decoder_attention_mask",
+        others=(Stream("text", scaled="text_encoder.embeddings", mask="attention_mask"), Stream("image")),
+        attention=(
+            ("text_decoder.*.crossattention", "target", "text"),
+            ("text_decoder", "target", "target"),
+            ("crossattention", "text", "image"),
+            ("text_encoder", "text", "text"),
+            _TOWERS[0],
+        ),
+    ),
     "clip": _CLIP,
     "metaclip_2": _CLIP,
     "chinese_clip": _clip_with("text_model.embeddings"),
@@ -156,6 +172,7 @@ FAMILIES: dict[str, Family] = {
     "pvt": _PYRAMID,
     "pvt_v2": _PYRAMID,
     "glpn": _PYRAMID,
+    "cvt": _PYRAMID,
     "hiera": Family("image", mask=None, arrange=mask_units),
     # Its boxes are read in a stream of their own, which has the same maps and never comes back to the words.
     "lilt": Family(
@@ -165,6 +182,11 @@ FAMILIES: dict[str, Family] = {
         others=(Stream("layout", scaled=NOTHING, mask="attention_mask"),),
         attention=(("layout_output", "layout", "layout"), ("encoder.layer.", "text", "text")),
     ),
+    "levit": Family("image", mask=None, arrange=shrinking),
+    "mobilevit": Family("image", mask=None, arrange=unfolded),
+    "eomt": Family("image", mask=None, arrange=late_queries),
+    "eomt_dinov3": Family("image", mask=None, arrange=late_queries),
+    "timesformer": Family("image", mask=None, arrange=divided_space_time),
     "lxmert": Family(
         "text",
         scaled="embeddings",
@@ -215,9 +237,14 @@ FAMILIES: dict[str, Family] = {
     "conditional_detr": _DETECTOR,
     "deformable_detr": _DETECTOR,
     "rt_detr": _FEATURE_DETECTOR,
+    "rt_detr_v2": _FEATURE_DETECTOR,
+    "d_fine": replace(_DETECTOR, attention=(), arrange=gated_detector),
+    "dab-detr": replace(_DETECTOR, attention=(("cross_attn", "queries", "image"), *_DETECTOR.attention[1:])),
     "table-transformer": _DETECTOR,
     "maskformer": _MASKED_QUERIES,
     "mask2former": _MASKED_QUERIES,
+    "sam": _SAM,
+    "sam_hq": _SAM,
     **dict.fromkeys(_LIKE_BART, _encoder_decoder("source", "encoder_attn")),
     **dict.fromkeys(("t5", "mt5", "umt5", "switch_transformers"), _encoder_decoder("source", "EncDecAttention")),
     "nllb-moe": _encoder_decoder("source", "cross_attention"),
@@ -252,6 +279,7 @@ def family_of(model: nn.Module, inputs: Inputs) -> Family:
     several streams, or of streams cut up, leave that to the gradient, and are for every model that has all of them.
     """
     kind = getattr(getattr(model, "config", None), "model_type", "")
+    kind = type(model).__name__ if type(model).__name__ in FAMILIES else kind  # a class may have a row of its own
     row = FAMILIES.get(kind)
     is_stock = type(model).__module__.startswith("transformers.") and type(model).__name__.endswith(_STOCK_HEADS)
     is_one_stream = row is not None and row.is_one_stack and not row.others

@@ -49,8 +49,9 @@ class Family:
     Args:
         stream: The stream the answer is read from, with its `readout`, `scaled` and `mask` as in `Stream`.
         others: The other streams.
-        attention: For a part of an attention's path, the streams of its queries and of its keys; the first row that
-            fits counts. Rows for the same part are taken in turn, and are one step: they read the same state.
+        attention: For a part of an attention's path (* is anything between), the streams of its queries and of its
+            keys; the first row that fits counts. Rows for the same part are taken in turn, and are one step: they read
+            the same state.
         pads_to_limit: Whether every text is padded to the model's limit, with the mask its row names; without one, all
             of it is read (SigLIP).
         arrange: For streams that are cut up or joined, such as windows or merged patches: the place of each attention

@@ -21,6 +21,7 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 from torch import nn
 
 from whyformer.errors import WhyformerError, nearest, with_article
+from whyformer.models.compat import has_part, misfit, weight_names
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
 from whyformer.models.processors import check_processor, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
@@ -61,7 +62,8 @@ class LoadedModel:
     @property
     def feature_extractor(self) -> Any:
         """What makes sounds into what the model hears; None for a model that hears none."""
-        part = getattr(self.processor, "feature_extractor", self.processor)
+        is_part = has_part(self.processor, "feature_extractor")
+        part = self.processor.feature_extractor if is_part else self.processor
         return part if hasattr(part, "sampling_rate") else None
 
     @property
@@ -278,12 +280,13 @@ def _model(source: _Source, config: Any, name: str, placement: Placement) -> nn.
             output_loading_info=True,
             **placement.arguments,
             **source.how,
+            **weight_names(model_class),
         )
-    if report["mismatched_keys"]:
-        key, in_file, in_model = min(report["mismatched_keys"])
+    unfit = misfit(report)
+    if unfit is not None:
         raise WhyformerError(
-            f"The weights of {name!r} do not fit its config.json: {key} is {list(in_file)} in the file and "
-            f"{list(in_model)} in the model{_and_more(report['mismatched_keys'])}."
+            f"The weights of {name!r} do not fit its config.json: {unfit[0]} {unfit[1]}"
+            f"{_and_more(report['mismatched_keys'])}."
         )
     is_headless = answer_of_class(model_class.__name__) == "embedding"  # whose pooler nobody reads
     missing = [key for key in report["missing_keys"] if not (is_headless and key.startswith("pooler."))]

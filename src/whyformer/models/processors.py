@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.util
 import inspect
 from typing import Any
 
 import transformers
 from torch import nn
+from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
 from whyformer.errors import WhyformerError
 from whyformer.models.modalities import SOUND_INPUTS
@@ -22,10 +24,23 @@ def processor_of(model: nn.Module, place: str, **how: bool) -> Any:
         reader = transformers.AutoProcessor if writes else transformers.AutoFeatureExtractor
         return reader.from_pretrained(place, **how)
     if "pixel_values" in takes and "input_ids" in takes:
-        return transformers.AutoProcessor.from_pretrained(place, **how)
+        has_videos = importlib.util.find_spec("torchvision") is not None
+        kind = transformers.AutoProcessor if has_videos else _without_videos(model)
+        return kind.from_pretrained(place, **how)
     if "pixel_values" in takes:
         return transformers.AutoImageProcessor.from_pretrained(place, **how)
     return transformers.AutoTokenizer.from_pretrained(place, **how)
+
+
+def _without_videos(model: nn.Module) -> Any:
+    """The class of a model's processor less its part for videos, which alone needs torchvision, where it has one."""
+    name = PROCESSOR_MAPPING_NAMES.get(getattr(model.config, "model_type", ""))
+    stock: Any = getattr(transformers, str(name), transformers.AutoProcessor)
+    parts = stock.get_attributes() if hasattr(stock, "get_attributes") else []
+    others = [part for part in parts if "video" not in part]
+    if len(others) == len(parts):
+        return transformers.AutoProcessor
+    return type(stock.__name__, (stock,), {"get_attributes": classmethod(lambda cls: others)})
 
 
 def check_processor(processor: Any) -> None:

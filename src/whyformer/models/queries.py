@@ -1,4 +1,4 @@
-"""Models that segment by queries: what their queries read of feature maps, and what those are made of."""
+"""Models that segment or detect by queries: what these read of a picture, and what that is made of."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import KEY, QUERY, Inputs
-from whyformer.models.joined import Leaving, MapTokens, Operation, Place, Transfer, mean_of
+from whyformer.models.joined import NO_TOKEN, Leaving, MapTokens, Operation, Place, Transfer, mean_of
 from whyformer.models.structure import main_input
-from whyformer.models.windows import IMAGE, shifted_windows
+from whyformer.models.windows import IMAGE, flat_windows, shifted_windows
 
 QUERIES, FEATURES = "queries", "features"
 _BACKBONE, _ENCODER = "pixel_level_module.encoder", "pixel_level_module.decoder"
@@ -73,3 +73,44 @@ def _levels(stages: list[Place | Transfer], sizes: Sequence[int], pixels: Tensor
             leaving: Leaving = "all" if level == len(sizes) - 1 else "carried"
             lengths, positions = (sum(sizes), size), sum(sizes[:level]) + own
             yield mean_of(FEATURES, place.query_stream, own[..., None], lengths, positions=positions, leaving=leaving)
+
+
+def prompted_masks(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """SAM's: an encoder of patches; then the tokens of a prompt and of its masks, and the patches, read each other."""
+    encoder = [one for one in operations if one.path.startswith("vision_encoder.")]
+    yield from flat_windows(model, inputs, encoder)
+    layers: dict[str, int] = {}
+    for operation in operations[len(encoder) :]:
+        layer, _, attention = operation.path.removesuffix(".out_proj").rpartition(".")
+        block = layers.setdefault(layer, len(layers))
+        if attention == "cross_attn_image_to_token":
+            yield Place(len(encoder) + block, IMAGE, QUERIES)
+        else:
+            yield Place(block, QUERIES, QUERIES if attention == "self_attn" else IMAGE)
+
+
+def gated_detector(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """D-FINE's: queries read feature maps that convolutions have mixed, by gates instead of output projections."""
+    block = 0
+    for number, operation in enumerate(operations):
+        if "encoder" in operation.path:
+            yield Place(number, FEATURES, FEATURES)
+        elif operation.path:
+            yield Place(block, QUERIES, QUERIES)
+        else:
+            yield Place(block, QUERIES, IMAGE)
+            block += 1
+
+
+def late_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """EoMT's: an encoder of patches, which queries join before its last blocks, ahead of them all."""
+    _, pixels = main_input(inputs)
+    stream, count = IMAGE, operations[0].shape[QUERY]
+    for block, operation in enumerate(operations):
+        added = operation.shape[QUERY] - count
+        if added:
+            stream, own = f"{IMAGE} with {QUERIES}", torch.arange(count, device=pixels.device)
+            parts = torch.cat([torch.full((added,), NO_TOKEN, device=pixels.device), own])
+            yield mean_of(stream, IMAGE, parts[None, :, None].expand(len(pixels), -1, -1), (added + count, count))
+            count += added
+        yield Place(block, stream, stream)

@@ -8,6 +8,7 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
+from whyformer.models.answering import keeps_its_answer
 from whyformer.models.families import FAMILIES
 from whyformer.models.modalities import REGION_INPUTS
 from whyformer.models.structure import config_of, unwrapped
@@ -18,6 +19,7 @@ Answer = Literal[
     "value",
     "detection",
     "labels of pixels",
+    "mask",
     "character",
     "similarity",
     "next token",
@@ -61,6 +63,11 @@ HEADS: dict[Answer, Head] = {
         "a label for each pixel",
         "a label's name or index, Pixel(x, y, label), Region(label, box), of queries detection(query, label)",
         ("ForSemanticSegmentation", "ForUniversalSegmentation", "ForInstanceSegmentation"),
+    ),
+    "mask": Head(
+        "a mask for a point or a box of a picture",
+        "Pixel(x, y), Region(box=…), or none for all of it",
+        ("SamModel", "SamHQModel"),
     ),
     "character": Head(
         "a character at each moment of a sound",
@@ -143,6 +150,11 @@ class Task:
         return self.answer == "detection"
 
     @property
+    def cuts_out(self) -> bool:
+        """Whether its answer is a mask of what a point or a box of a picture shows."""
+        return self.answer == "mask"
+
+    @property
     def spells(self) -> bool:
         """Whether its answer is a character at each moment of a sound (CTC)."""
         return self.answer == "character"
@@ -182,7 +194,8 @@ def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any, feature_e
     can_generate = getattr(model, "can_generate", None)
     writes = bool(can_generate is not None and can_generate())
     answer: Answer = "next token" if writes else _answer(model, sees)
-    has_decoder = writes and bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    is_apart = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
+    has_decoder = writes and (is_apart or keeps_its_answer(model))
     row = FAMILIES.get(getattr(getattr(model, "config", None), "model_type", ""))
     in_text = writes and sees == "picture" and row is not None and row.sight is not None
     hears = feature_extractor is not None
@@ -200,7 +213,9 @@ def _answer(model: nn.Module, sees: str | None) -> Answer:
     answer = answer_of_class(type(unwrapped(model)).__name__) if is_from_transformers else "label"
     if sees == "picture" and hasattr(model, "logit_scale"):
         return "similarity"
-    if answer is None or (sees is not None and answer not in _OF_PICTURES):  # a question about a picture has labels
+    if answer is None or (
+        sees is not None and answer not in (*_OF_PICTURES, "mask")
+    ):  # a question about a picture has labels
         answer = "label"
     config = config_of(model)
     if answer != "label" or config is None:

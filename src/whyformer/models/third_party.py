@@ -18,6 +18,7 @@ from torch import Tensor, nn
 
 from whyformer.errors import WhyformerError, nearest
 from whyformer.extras import extra
+from whyformer.models.compat import pil_processor
 
 TIMM, OPEN_CLIP, RANDOM = "timm:", "open_clip:", "?random"
 THIRD_PARTY = (TIMM, OPEN_CLIP)
@@ -222,7 +223,7 @@ def _open_clip_pixels(settings: dict[str, Any], name: str) -> Any:
 
 
 def _pixels(settings: dict[str, Any], resize: dict[str, int], crop: tuple[int, int]) -> Any:
-    return transformers.CLIPImageProcessorPil(
+    return pil_processor("CLIP")(
         size=resize,
         crop_size={"height": crop[0], "width": crop[1]},
         image_mean=list(settings["mean"]),

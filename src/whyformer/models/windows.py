@@ -15,7 +15,7 @@ from torch.nn.utils.rnn import pad_sequence
 from whyformer.axes import KEY, QUERY, Inputs
 from whyformer.errors import UnsupportedModel
 from whyformer.models.joined import NO_TOKEN, MapTokens, Operation, Place, Tokens, Transfer, mean_of
-from whyformer.models.structure import first_grid, main_input
+from whyformer.models.structure import feature_levels, first_grid, main_input
 
 Grid = Int[Tensor, "row column"]  # the positions of a stage's tokens, row by row
 IMAGE = "image"
@@ -37,6 +37,17 @@ def shifted_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Opera
         windows = _squares(shifted, layer.window_size, layer.window_size).flatten(0, 1)
         tokens = _in_each(windows, batch, grid.numel())
         yield Place(block, stream, stream, tokens=MapTokens(tokens, tokens, (grid.numel(),) * 2, batch))
+
+
+def flat_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place]:
+    """SAM's and ViTDet's: patches that keep their places, with attention inside windows or among all of them."""
+    _, pixels = main_input(inputs)
+    grid, batch = _finest(model, pixels), len(pixels)
+    for block, operation in enumerate(operations):
+        size = _module_of(model, operation.path, ".attn").window_size
+        windows = _squares(_filled_up(grid, size), size, size).flatten(0, 1) if size else grid.flatten()[None]
+        tokens = _in_each(windows, batch, grid.numel())
+        yield Place(block, IMAGE, IMAGE, tokens=MapTokens(tokens, tokens, (grid.numel(),) * 2, batch))
 
 
 def pyramid(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
@@ -66,6 +77,55 @@ def pyramid(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -
         own = _for_each(reduced, batch, [[token] for token in range(prefix)])
         yield mean_of(f"{stream}, keys", stream, own, (operation.shape[KEY], length))
         yield Place(block, stream, f"{stream}, keys")
+
+
+def shrinking(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """LeViT's: tokens of a later stage are what they read of the earlier one's, and keep nothing of their own."""
+    _, pixels = main_input(inputs)
+    stream, stage = IMAGE, 0
+    for block, operation in enumerate(operations):
+        earlier, queries, keys = stream, operation.shape[QUERY], operation.shape[KEY]
+        if queries < keys:
+            stage += 1
+            stream = _name(stage)
+            nothing = torch.full((len(pixels), queries, 1), NO_TOKEN, device=pixels.device)
+            yield mean_of(stream, earlier, nothing, (queries, keys))
+        yield Place(block, stream, earlier)
+
+
+def unfolded(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """MobileViT's: of small squares all first tokens read each other, all second ones, and so on, stage by stage.
+
+    Of the convolutions between them those are followed that make a stage of the one before it, as in a pyramid.
+    """
+    _, pixels = main_input(inputs)
+    config: Any = model.config
+    side, batch, places = int(config.patch_size), len(pixels), list[str]()
+    grid = pixels.new_zeros(0, 0).long()
+    for block, operation in enumerate(operations):
+        place = operation.path.partition(".transformer.")[0]
+        if place not in places:
+            places.append(place)
+            rows, columns = feature_levels(model, _size(pixels), operation.shape[KEY] * side**2)[0]
+            before, grid = grid, torch.arange(rows * columns, device=pixels.device).view(rows, columns)
+            if len(places) > 1:
+                parts = _halved(model.get_submodule(place), before)
+                lengths = (grid.numel(), before.numel())
+                yield mean_of(_name(len(places) - 1), _name(len(places) - 2), _for_each(parts, batch), lengths)
+        tokens = _in_each(_squares(grid, side, side).flatten(0, 1).T, batch, grid.numel())
+        stream = _name(len(places) - 1)
+        yield Place(block, stream, stream, tokens=MapTokens(tokens, tokens, (grid.numel(),) * 2, batch))
+
+
+def _halved(stage: nn.Module, grid: Grid) -> Int[Tensor, "row column part"]:
+    """What each token of a stage is made of: what a convolution of two steps reads, or where it has none itself."""
+    convolutions = (module for module in stage.modules() if isinstance(module, nn.Conv2d))
+    step = next((convolution for convolution in convolutions if convolution.stride[0] == 2), None)
+    return grid[..., None] if step is None else _read_by(step, grid)
+
+
+def _size(pixels: Tensor) -> tuple[int, int]:
+    return pixels.shape[-2], pixels.shape[-1]
 
 
 def mask_units(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
@@ -99,7 +159,7 @@ def mask_units(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]
 
 def _finest(model: nn.Module, pixels: Tensor, *, fills_up: bool = False) -> Grid:
     """The grid of the patches, as the picture comes in."""
-    rows, columns = first_grid(model, (pixels.shape[-2], pixels.shape[-1]), fills_up=fills_up)
+    rows, columns = first_grid(model, _size(pixels), fills_up=fills_up)
     return torch.arange(rows * columns, device=pixels.device).view(rows, columns)
 
 

@@ -14,7 +14,10 @@ from whyformer.propagation.operation import Operation, linear_form
 
 # What each function is to the rules. What only moves entries, or picks some, hands back by its gradient.
 KINDS: dict[str, str] = (
-    dict.fromkeys("linear addmm conv1d conv2d conv3d grouped_mm _grouped_mm grouped_mm_fallback".split(), "linear")
+    dict.fromkeys(
+        "linear addmm conv1d conv2d conv3d conv_transpose2d grouped_mm _grouped_mm grouped_mm_fallback".split(),
+        "linear",
+    )
     | dict.fromkeys("matmul __matmul__ bmm einsum".split(), "product")
     | dict.fromkeys("add add_ __add__ __radd__ __iadd__ sub sub_ __sub__ __rsub__ __isub__".split(), "add")
     | dict.fromkeys("mul mul_ __mul__ __rmul__ __imul__ div div_ __truediv__ __itruediv__ true_divide".split(), "gate")
@@ -132,7 +135,9 @@ class TensorFacts:
             return ("product", {}) if map_input is None else ("mixing", {"map": map_input})
         if kind == "linear":
             is_pixels = name in ("conv2d", "conv3d") and given[0].shape[1] == 3
-            others = ("offs",) if "grouped" in name else ("stride", "padding", "dilation", "groups")
+            others = ["offs"] if "grouped" in name else ["stride", "padding", "dilation", "groups"]
+            if name == "conv_transpose2d":
+                others = ["stride", "padding", "output_padding", "groups", "dilation"]
             how = dict(zip(others, args[2 if "grouped" in name else 3 :], strict=False)) | {
                 key: value for key, value in kwargs.items() if key not in ("input", "weight", "bias")
             }

@@ -188,7 +188,7 @@ def linear_form(name: str, inputs: Sequence[Tensor], weight: int, kwargs: dict[s
         return Linear(0, 1, F.linear, lambda s, w, _: s @ w, 2 if len(inputs) > 2 else None)
     if name == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
         return Linear(1, 2, torch.matmul, lambda s, w, _: s @ w.mT, 0)
-    if name in ("conv1d", "conv2d", "conv3d"):
+    if name.startswith("conv"):
         return _convolution(name, len(inputs) > 2, kwargs)
     if "grouped_mm" in name:
         return _grouped(kwargs["offs"])

@@ -20,10 +20,10 @@ from whyformer.render.text import (
     Span,
     Units,
     captioned_parts,
-    number,
     offset_remark,
     readable,
     region_ranking,
+    scale_texts,
     spans,
     visible,
 )
@@ -51,10 +51,9 @@ def legend(part: Part, *, width: int = 300) -> Image.Image:
     colours = np.rint(np.clip(_bar(part, width), 0, 1) * 255).astype(np.uint8)
     bar = Image.fromarray(np.repeat(colours[None], 14, axis=0))
     if scale.high == 0:
-        return canvas.stack([bar, canvas.label("all scores are 0", width, 16)], gap=4)
-    values = [scale.low, 0, scale.high] if scale.is_diverging else [0, scale.high]
+        return canvas.stack([bar, canvas.label(scale_texts(scale)[0], width, 16)], gap=4)
     remarks = [canvas.label(remark, width, 14)] if (remark := offset_remark(part)) else []
-    return canvas.stack([bar, _spread_out([number(value) for value in values], width), *remarks], gap=4)
+    return canvas.stack([bar, _spread_out(list(scale_texts(scale)), width), *remarks], gap=4)
 
 
 def explanation_figure(explanation: Explanation, *, units: Units = "word") -> Image.Image:

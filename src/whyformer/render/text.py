@@ -11,7 +11,7 @@ import numpy as np
 
 from whyformer.inputs.layouts import Boxes, WordPieces
 from whyformer.inputs.words import tokens_by_word
-from whyformer.render.colour import score_scale
+from whyformer.render.colour import Scale, score_scale
 from whyformer.render.heat import leading_regions
 
 if TYPE_CHECKING:
@@ -125,6 +125,15 @@ def region_ranking(part: Part) -> str:
         return ""
     regions = enumerate(leading_regions(part))
     return " · ".join(f"{'①②③'[rank]} {number(part.scores[region])}" for rank, region in regions)
+
+
+def scale_texts(scale: Scale) -> tuple[str, ...]:
+    """What stands under a colour bar: the ends of the range, and what they say where scores have both signs."""
+    if not scale.high:
+        return ("all scores are 0",)
+    if not scale.is_diverging:
+        return "0", number(scale.high)
+    return f"{number(scale.low)} against", "0", f"{number(scale.high)} for"
 
 
 def offset_remark(part: Part) -> str:

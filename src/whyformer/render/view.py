@@ -25,6 +25,7 @@ from whyformer.render.text import (
     option_lines,
     readable,
     region_ranking,
+    scale_texts,
     spans,
 )
 
@@ -181,6 +182,4 @@ def _span_view(span: Span, scale: Scale) -> SpanView:
 
 def _legend(part: Part, ground: BarGround) -> LegendView:
     scale = score_scale(part.scores)
-    values = [scale.low, 0, scale.high] if scale.is_diverging else [0, scale.high]
-    texts = tuple(number(value) for value in values) if scale.high else ("all scores are 0",)
-    return LegendView(bar_shade(scale, ground), texts, offset_remark(part))
+    return LegendView(bar_shade(scale, ground), scale_texts(scale), offset_remark(part))

@@ -17,11 +17,14 @@ from whyformer.targets.scores import Contrast, Detection, Pixel, Region, Score, 
 Named = tuple[Score, tuple[int, ...], tuple[str, ...]]
 
 
+_MASKS = ("masks_queries_logits", "pred_masks")
+
+
 def segments(output: Any) -> bool:
     """Whether the output has an answer for each pixel: logits [example, label, row, column], or masks of queries."""
     logits = getattr(output, "logits", None)
     has_logits = isinstance(logits, Tensor) and logits.dim() == 4
-    return has_logits or isinstance(getattr(output, "masks_queries_logits", None), Tensor)
+    return has_logits or any(isinstance(getattr(output, name, None), Tensor) for name in _MASKS)
 
 
 def pixel_logits(output: Any) -> Tensor:
@@ -43,6 +46,8 @@ def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> Named:
 
     A label by itself, or "predicted", is the region where the model sees it, "predicted" the label of the largest.
     """
+    if isinstance(getattr(output, "pred_masks", None), Tensor):
+        return _resolve_mask(target, output)
     if isinstance(target, Detection):
         return _resolve_instance(target, output, labels)
     logits = pixel_logits(output).detach()
@@ -67,6 +72,33 @@ def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> Named:
         chosen = torch.tensor(indices, device=seen.device)[:, None, None]
         inside = _within(target if isinstance(target, Region) else Region(), seen == chosen, indices, labels)
     return _mean_logit(torch.tensor(indices), inside), indices, tuple(label_name(index, labels) for index in indices)
+
+
+def _resolve_mask(target: Any, output: Any) -> Named:
+    """The mask that a model makes of a prompt, the best by its own judgement: all of it, a pixel of it, or a box."""
+    if not (target == "predicted" or isinstance(target, (Pixel, Region))):
+        raise WhyformerError("A mask has no labels: ask about a pixel or a box of it, or leave the target out.")
+    if output.pred_masks.shape[1] != 1:
+        raise WhyformerError(f"{output.pred_masks.shape[1]} prompts for a picture: give one for each picture.")
+    best = output.iou_scores[:, 0].argmax(dim=1)
+
+    def logits_of(output: Any) -> Tensor:
+        logits: Tensor = output.pred_masks[torch.arange(len(best)), 0, best]
+        return logits
+
+    seen = logits_of(output).detach() > 0
+    if isinstance(target, Pixel):
+        row, column = place_of(target, (seen.shape[1], seen.shape[2]))
+        inside = torch.zeros_like(seen)
+        inside[:, row, column] = True
+    else:
+        inside = _within(target if isinstance(target, Region) else Region(), seen, (0,) * len(seen), {0: "The mask"})
+
+    def score(output: Any) -> ExampleScores:
+        mean: ExampleScores = (logits_of(output) * inside).sum(dim=(1, 2)) / inside.sum(dim=(1, 2))
+        return mean
+
+    return score, (0,) * len(seen), ("mask",) * len(seen)
 
 
 def _resolve_instance(target: Detection, output: Any, labels: Mapping[int, str]) -> Named:

@@ -18,6 +18,7 @@ from whyformer.targets.candidates import all_candidates, candidate_target, choic
 from whyformer.targets.embeddings import similarity_target
 from whyformer.targets.findings import finding_target
 from whyformer.targets.head_target import HeadTarget
+from whyformer.targets.masks import prompt_target
 from whyformer.targets.pairs import pair_target
 from whyformer.targets.resolve import object_probabilities
 from whyformer.targets.scores import Detection, PlacedLabel, Target, logits_of, one_each
@@ -35,6 +36,7 @@ DEFINITE: Mapping[Answer, Definite] = {
     "masked word": mask_target,
     "choice": choice_target,
     "embedding": similarity_target,
+    "mask": prompt_target,
 }
 
 

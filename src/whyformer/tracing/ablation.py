@@ -26,7 +26,7 @@ from whyformer.inputs.fills import Erasure, Fill, blanked, deleted, erased
 from whyformer.inputs.parts import PartPlace, part_places, real_grid
 from whyformer.inputs.road import imputed
 from whyformer.inputs.units import Ablation, Units
-from whyformer.models.families import JOINT
+from whyformer.models.family import JOINT
 from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
 from whyformer.models.structure import config_of
 from whyformer.tracing.copies import repeat_inputs, split_output
@@ -285,7 +285,13 @@ def _remove(part: RemovablePart, inputs: Inputs, kept: Tensor, removal: Removal)
     own = {name: inputs[name] for name in TEXT_INPUTS if name in inputs}
     gone = gone.reshape(len(gone), *own["input_ids"].shape)  # the one choice of a multiple-choice head has an axis
     how = "mask" if isinstance(removal.erasure, int) else removal.erasure
-    return erased(own, gone, how, filler=removal.erasure if isinstance(removal.erasure, int) else removal.padding)
+    steps = erased(own, gone, how, filler=removal.erasure if isinstance(removal.erasure, int) else removal.padding)
+    if "attention_mask" in steps:  # where nothing is left the padding is read: a mean over no token is none
+        mask = steps["attention_mask"]
+        steps["attention_mask"] = mask.where(
+            mask.any(dim=-1, keepdim=True), own.get("attention_mask", torch.ones_like(mask))
+        )
+    return steps
 
 
 def _fill(pixels: Tensor, kept: Tensor, fill: Fill | Tensor) -> StepPixels:

@@ -6,7 +6,7 @@ which gradients come. Of a block only its own activations are ever there, for as
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -60,6 +60,25 @@ def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
         return ()
     stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
     return next((tuple(stack) for stack in stacks if len(stack) == layers_of(model)), ())
+
+
+@contextmanager
+def other_forwards(blocks: Sequence[nn.Module], make: Callable[[nn.Module, Any], Any]) -> Iterator[None]:
+    """While inside, and in this thread, each block runs what is made of it and of its own forward function."""
+    before, thread = [vars(block).get("forward") for block in blocks], get_ident()
+
+    def guarded(block: nn.Module, original: Any) -> Any:
+        other = make(block, original)
+        return lambda *args, **kwargs: (other if get_ident() == thread else original)(*args, **kwargs)
+
+    try:
+        for block in blocks:
+            block.forward = guarded(block, block.forward)
+        yield
+    finally:
+        for block, own in zip(blocks, before, strict=True):
+            vars(block).pop("forward", None)  # the class's own again, or what accelerate has put in its place
+            vars(block).update({} if own is None else {"forward": own})
 
 
 @dataclass(frozen=True, eq=False)
@@ -185,14 +204,9 @@ class BlockPass:
     @contextmanager
     def _intercepted(self, recorder: Recorder, mode: PropagationMode | None) -> Iterator[None]:
         """While inside, the blocks of the model run without a graph, and what they were called with is kept."""
-        originals = [block.forward for block in self.blocks]
-        before = [vars(block).get("forward") for block in self.blocks]
-        thread = get_ident()
 
         def make(block: nn.Module, original: Any) -> Any:
             def forward(*args: Any, **kwargs: Any) -> Any:
-                if get_ident() != thread:
-                    return original(*args, **kwargs)
                 first = recorder.seen
                 with torch.no_grad(), _paused(mode):
                     result = original(*args, **kwargs)
@@ -204,14 +218,8 @@ class BlockPass:
 
             return forward
 
-        try:
-            for block, original in zip(self.blocks, originals, strict=True):
-                block.forward = make(block, original)
+        with other_forwards(self.blocks, make):
             yield
-        finally:
-            for block, own in zip(self.blocks, before, strict=True):
-                del block.forward  # the class's own again, or what accelerate has put in its place
-                vars(block).update({} if own is None else {"forward": own})
 
     def _state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """The state that enters a block: what the block before it gave, or its first tensor."""

@@ -50,7 +50,7 @@ def check_model(model: object, reads: Reads) -> None:
             "its tensors and has no relevance: generic_attention follows it, lrp goes on to the pixels."
         )
     row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
-    if getattr(config_of(model), "is_encoder_decoder", False) and not (row and row.attention):
+    if getattr(config_of(model), "is_encoder_decoder", False) and not (row and not row.is_one_stack):
         raise UnsupportedModel(f"{name} has an encoder and a decoder: whose attention is whose? {ROW_TO_WRITE}")
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores, at_least_float32
 from whyformer.errors import WhyformerError
+from whyformer.models.answering import run_model
 from whyformer.models.weights import readable_weights
 from whyformer.propagation.mode import PropagationMode, backward_mode, using_backward
 from whyformer.tracing.blocks import BlockPass, find_blocks, way_back
@@ -154,7 +155,7 @@ def _scores_at(
             output = blocks.run(Recorder(batch, graph=True, mode=mode, shapes_only=True), mode, inputs)
         elif mode is None:
             with torch.enable_grad(), readable_weights(question.model), Frozen():
-                output = question.model(**inputs)
+                output = run_model(question.model, **inputs)
         else:
             output = Recorder(batch, graph=True, mode=mode).run(question.model, **inputs)
         return [question.score(part) for part in split_output(output, question.batch, len(scales))], mode, blocks

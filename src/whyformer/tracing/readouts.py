@@ -32,7 +32,8 @@ def find_readouts(
         return _without_records(question, chosen)
     reached: dict[str, TokenMask] = {}
     kinds: dict[str, str | int | Tensor] = {}
-    for number, stream in enumerate(stream for stream in question.family.streams if stream.is_read):
+    streams = [stream for stream in question.family.streams if stream.is_read]
+    for number, stream in enumerate(streams):
         name = latest(stream.name, steps)
         kind = stream.readout if chosen is None or number else chosen
         kind = kind(question.model) if callable(kind) else kind
@@ -40,7 +41,7 @@ def find_readouts(
             kinds[name] = kind
             continue
         last, reached[name] = _last_reached(question, [r for r in records_of(steps) if r.query_stream == name])
-        if not question.family.attention:
+        if not question.family.attention and len(streams) == 1:
             steps = _up_to(last, steps)
     masks = _masks(question, steps)
     *_, record = records_of(steps)

@@ -14,6 +14,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer.axes import HEAD, by_head
 from whyformer.errors import WhyformerError
+from whyformer.models.answering import run_model
 from whyformer.models.weights import is_lending_weights, plain_weight, readable_weights
 from whyformer.propagation.kinds import KEEPING, MOVING
 from whyformer.tracing import kernels
@@ -22,7 +23,7 @@ from whyformer.tracing.frozen import Function, gradient_in_order, plain, plain_v
 from whyformer.tracing.fused import is_faster_on_chip
 from whyformer.tracing.kernels import KEPT, Attention
 from whyformer.tracing.moves import PUTTING, check_fits, mixes, moved, part_of, projected, repeating, tag_of_all
-from whyformer.tracing.sampling import SampledAttention, sampled, value_tag
+from whyformer.tracing.sampling import SAMPLING, SampledAttention, sampled, value_tag
 from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
     Branch,
@@ -87,7 +88,7 @@ class Recorder(TorchFunctionMode):
         """The model's output, recorded. The caller's own gradient mode neither matters nor changes."""
         graph, ready = self._graph and self._start == 0, readable_weights(model)
         with torch.inference_mode(False), torch.set_grad_enabled(graph), ready, self._mode, self, self._above:
-            return model(*args, **kwargs)
+            return run_model(model, *args, **kwargs)
 
     def __torch_function__(
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
@@ -118,8 +119,8 @@ class Recorder(TorchFunctionMode):
         elif name == "rsqrt" or (name == "pow" and type(constants[1]) is float and constants[1] < 0):
             self._set(result, Spread())
         else:
-            tag = sampled(name, args, self._tag) if name in ("grid_sample", "stack") else self._scores(args)
-            self._set(result, Scores() if name == "baddbmm" else tag)
+            tag = sampled(name, args, self._tag) if name in SAMPLING else None
+            self._set(result, Scores() if name == "baddbmm" else tag or self._scores(args))
         return result
 
     def _tag(self, x: Any) -> Tag | None:
@@ -128,11 +129,9 @@ class Recorder(TorchFunctionMode):
 
     def _set(self, result: Any, tag: Tag | None) -> None:
         """Give the result its tag; an operation in place must not leave the old one behind."""
-        if not isinstance(result, Tensor):
-            return
-        if tag is not None:
+        if isinstance(result, Tensor) and tag is not None:
             self._tags[result] = tag
-        elif result in self._tags:
+        elif isinstance(result, Tensor) and result in self._tags:
             del self._tags[result]
 
     def _scores(self, args: tuple[Any, ...]) -> Scores | None:

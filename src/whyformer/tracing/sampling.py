@@ -13,6 +13,8 @@ from torch import Tensor
 from whyformer.axes import AttentionMap, Positions, TokenMask, Values
 from whyformer.tracing.tags import Projection, Sampled, Tag
 
+TOGETHER = ("stack", "cat", "concat")  # what puts the samples of all feature maps side by side
+SAMPLING = ("grid_sample", *TOGETHER)
 Points = Float[Tensor, "batch head query point 2"]
 
 
@@ -20,7 +22,7 @@ def sampled(name: str, args: tuple[Any, ...], tag_of: Callable[[Any], Tag | None
     """The tag of values sampled from feature maps, put side by side, and weighed: what a sum over points then mixes."""
     if name == "grid_sample":
         return Sampled((args[0],), (args[1].detach(),), tag_of(args[0]))
-    if name == "stack":
+    if name in TOGETHER:
         parts = [tag for tag in map(tag_of, args[0]) if isinstance(tag, Sampled)]
         if not parts or len(parts) < len(args[0]):
             return None
@@ -39,7 +41,8 @@ class SampledAttention:
 
     points: Points  # in the pixels of their feature map
     weights: Float[Tensor, "batch head query point"]
-    sizes: tuple[tuple[int, int], ...]  # height and width of each feature map, whose points follow each other
+    sizes: tuple[tuple[int, int], ...]  # height and width of each feature map
+    counts: tuple[int, ...]  # how many points are in each, which follow each other
     value: Values
 
     @classmethod
@@ -55,6 +58,7 @@ class SampledAttention:
             torch.cat(points, dim=-2).unflatten(0, by_head),
             tag.weights[:, 0].unflatten(0, by_head),
             sizes,
+            tuple(grid.shape[-2] for grid in tag.grids),
             torch.cat([level.detach().flatten(2).mT for level in tag.levels], dim=1).unflatten(0, by_head),
         )
 
@@ -78,10 +82,11 @@ class SampledAttention:
 
     def __call__(self) -> AttentionMap:
         dense = self.weights.new_zeros(self.shape)
-        count, first = self.weights.shape[-1] // len(self.sizes), 0
-        for level, (height, width) in enumerate(self.sizes):
-            here = slice(level * count, (level + 1) * count)
-            points, weights = self.points[..., here, :], self.weights[..., here]
+        first, by_level = (
+            0,
+            zip(self.points.split(self.counts, dim=-2), self.weights.split(self.counts, -1), strict=True),
+        )
+        for (height, width), (points, weights) in zip(self.sizes, by_level, strict=True):
             corner = points.floor()
             for step in ((0, 0), (0, 1), (1, 0), (1, 1)):
                 x, y = (corner + corner.new_tensor(step)).unbind(dim=-1)

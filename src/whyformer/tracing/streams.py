@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from fnmatch import fnmatchcase
 
 from torch import nn
 
@@ -44,7 +45,7 @@ def places(
 
 
 def _turns(family: Family, path: str) -> tuple[str, list[tuple[str, str]]]:
-    part = next((part for part, _, _ in family.attention if part in path), None)
+    part = next((part for part, _, _ in family.attention if fnmatchcase(path, f"*{part}*")), None)
     if part is None:
         whose = repr(path) if path else "without a plain output projection"
         raise UnsupportedModel(f"The family's row does not say whose attention this is: {whose}. {ROW_TO_WRITE}")

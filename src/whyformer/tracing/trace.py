@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from whyformer.axes import Rows, StreamScores, TokenMask
@@ -179,11 +180,33 @@ class Trace:
         no number of steps adds up. Regions embedded with a text start at features of zero. Between embeddings the path
         is rougher, and gets more steps.
         """
-        has_pixels = any(stream.scaled is None for stream in self.question.family.streams)
-        steps = (PIXEL_STEPS if has_pixels else EMBEDDING_STEPS) if steps is None else steps
-        if baseline is None:
-            pads = not has_pixels and getattr(config_of(self.question.model), "pad_token_id", None) is not None
-            baseline = "padding" if pads else "zero"
+        steps = (PIXEL_STEPS if self._has_pixels else EMBEDDING_STEPS) if steps is None else steps
         nodes, weights = nodes_and_weights(quadrature, steps)
-        scores, total = integrated_inputs(self.question, nodes, weights, baseline, self.copies_at_once)
+        start = self._baseline if baseline is None else baseline
+        scores, total = integrated_inputs(self.question, nodes, weights, start, self.copies_at_once)
         return Attribution(scores, incompleteness(scores, total))
+
+    def expected_inputs(self, samples: int, seed: int, baseline: Baseline | Tensor | None) -> Attribution:
+        """The same at random points of the paths from each of several baselines, their mean."""
+        baselines = baseline.split(1) if isinstance(baseline, Tensor) else [baseline or self._baseline]
+        if samples < len(baselines):
+            raise WhyformerError(f"samples={samples}: at least one for each of {len(baselines)} baselines.")
+        generator = torch.Generator().manual_seed(seed)
+        nodes = torch.rand(samples, generator=generator, dtype=torch.float64)
+        parts = []
+        for number, start in enumerate(baselines):
+            own = nodes[number :: len(baselines)]
+            weights = torch.full_like(own, 1 / len(own))
+            parts.append(integrated_inputs(self.question, own, weights, start, self.copies_at_once))
+        scores = {name: torch.stack([part[name] for part, _ in parts]).mean(dim=0) for name in parts[0][0]}
+        return Attribution(scores, incompleteness(scores, torch.stack([total for _, total in parts]).mean(dim=0)))
+
+    @property
+    def _has_pixels(self) -> bool:
+        return any(stream.scaled is None for stream in self.question.family.streams)
+
+    @property
+    def _baseline(self) -> Baseline:
+        """Where paths start unless that is said."""
+        pads = not self._has_pixels and getattr(config_of(self.question.model), "pad_token_id", None) is not None
+        return "padding" if pads else "zero"

@@ -11,9 +11,10 @@ from whyformer.axes import PixelRemoval
 from whyformer.benchmark.maps import explanations
 from whyformer.benchmark.perturbed import step_answers
 from whyformer.benchmark.protocols import Columns, Figure, protocol, require
-from whyformer.benchmark.protocols.perturbation import Fill, remove_pixels
+from whyformer.benchmark.protocols.perturbation import remove_pixels
 from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.errors import WhyformerError
+from whyformer.inputs.fills import Fill
 from whyformer.metrics.maps import upsampled
 from whyformer.metrics.perturbation import Explained, curves
 from whyformer.metrics.sanity import rank_correlation

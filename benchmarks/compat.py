@@ -1,0 +1,97 @@
+"""The wheel in fresh environments, by its own requirements alone: on which versions does it compute the same?
+
+    python benchmarks/compat.py --folder ENVIRONMENTS [--wheel WHEEL] [--pair 3.11,2.6.0,4.56.0 …]
+
+For each Python and pair of torch and transformers an environment is made, the wheel installed with those two versions
+and no constraints, and benchmarks/installed.py run there: explanations kept with the pinned versions are computed
+again. What was found is written to benchmarks/results/compat.json, a row for each environment; a row that is there
+already and not asked for again stays. An interpreter is looked for as pythonX.Y on the path and among pyenv's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "benchmarks" / "results" / "compat.json"
+PAIRS = ("3.11,2.6.0,4.56.0", "3.11,2.13.0,5.22.2", "3.12,2.6.0,4.57.6", "3.12,2.15.0,5.0.0", "3.13,2.15.0,5.23.0")
+
+
+def interpreter(python: str) -> Path | None:
+    """The path of a Python of this version."""
+    on_path = shutil.which(f"python{python}")
+    kept = sorted(Path.home().glob(f".pyenv/versions/{python}.*/bin/python{python}"))
+    return Path(kept[-1]) if kept else Path(on_path) if on_path else None
+
+
+def build(folder: Path) -> Path:
+    """The wheel of this checkout, without what an earlier build left behind."""
+    shutil.rmtree(ROOT / "build" / "lib", ignore_errors=True)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(folder), str(ROOT)]
+    subprocess.run(command, check=True)
+    return max(folder.glob("whyformer-*.whl"), key=lambda path: path.stat().st_mtime)
+
+
+def installed(folder: Path, python: str, torch: str, transformers: str, wheel: Path) -> dict[str, Any]:
+    """A row: what became of the wheel in a fresh environment."""
+    row: dict[str, Any] = {"python": python, "torch": torch, "transformers": transformers}
+    base = interpreter(python)
+    if base is None:
+        return {**row, "failure": f"no Python {python} here"}
+    place = folder / f"{python}-{torch}-{transformers}"
+    shutil.rmtree(place, ignore_errors=True)
+    subprocess.run([str(base), "-m", "venv", str(place)], check=True)
+    own = place / "bin" / "python"
+    uv = shutil.which("uv")
+    pip = [uv, "pip", "install", "--python", str(own)] if uv else [str(own), "-m", "pip", "install"]
+    start = time.monotonic()
+    wanted = [f"torch=={torch}", f"transformers=={transformers}", str(wheel)]
+    done = subprocess.run([*pip, "--quiet", *wanted], capture_output=True, text=True, check=False)
+    row["install_seconds"] = round(time.monotonic() - start)
+    if done.returncode:
+        return {**row, "failure": " ".join(done.stderr.split())[-300:]}
+    out = place / "result.json"
+    script = [str(own), str(ROOT / "benchmarks" / "installed.py"), "--out", str(out)]
+    start = time.monotonic()
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
+    subprocess.run(script, cwd=place, env=environment, check=False)
+    found = json.loads(out.read_text()) if out.is_file() else {"failure": "installed.py did not end"}
+    versions = found.get("versions", {})
+    return {
+        **row,
+        "python": found.get("python", python),
+        "torch": versions.get("torch", torch),
+        "transformers": versions.get("transformers", transformers),
+        "run_seconds": round(time.monotonic() - start),
+        **{name: found[name] for name in ("same", "of", "differ", "failure") if name in found},
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--folder", type=Path, required=True, help="where environments are made")
+    parser.add_argument("--wheel", type=Path, help="the wheel; that of this checkout if not given")
+    parser.add_argument("--pair", action="append", help="PYTHON,TORCH,TRANSFORMERS; those of PAIRS if not given")
+    arguments = parser.parse_args()
+    arguments.folder.mkdir(parents=True, exist_ok=True)
+    wheel = arguments.wheel or build(arguments.folder)
+    rows = {row["asked"]: row for row in json.loads(FILE.read_text())["rows"]} if FILE.is_file() else {}
+    for pair in arguments.pair or PAIRS:
+        rows[pair] = {"asked": pair, **installed(arguments.folder, *pair.split(","), wheel)}
+        megabytes = round(wheel.stat().st_size / 1e6, 1)
+        ordered = [rows[name] for name in sorted(rows)]
+        FILE.write_text(json.dumps({"wheel_megabytes": megabytes, "rows": ordered}, indent=1) + "\n")
+        print(rows[pair], flush=True)
+    return int(any(row.get("same") != row.get("of") or "failure" in row for row in rows.values()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,242 @@
+"""Any function that answers examples explained by its answers alone: a served model, an API, no torch needed there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from whyformer.api.batches import check_batch_size, consecutive
+from whyformer.api.progress import track
+from whyformer.axes import LabelValues, PlaceShares, SubsetExampleScores, UnitMasks, UnitScores
+from whyformer.errors import WhyformerError, check_choice
+from whyformer.inputs.fills import Fill
+from whyformer.inputs.layouts import Patches, WordPieces
+from whyformer.inputs.read import image_of, text_of
+from whyformer.inputs.removal import with_white_space
+from whyformer.inputs.road import imputed
+from whyformer.inputs.units import Ablation, Units
+from whyformer.inputs.words import word_spans
+from whyformer.methods.registry import ABLATION_METHODS, Method, check_options
+from whyformer.results.explanation import Explanation
+from whyformer.results.part import Part
+from whyformer.targets.scores import Contrast, Target, label_index, label_name, one_each
+from whyformer.tracing.ablation import UnitKind, superpixels
+
+Predict = Callable[[list[Any]], Any]
+DEFAULT = "kernel_shap"
+AT_ONCE = 32  # examples that the function is given at once
+PATCHES, FINE_PATCHES = 8, 28  # on a side of a square picture, where they are the units, and where superpixels are
+SIDE = 224  # masks of larger pictures are made this large, and enlarged
+SURE = 1e-3  # how far the answers to an example may be from adding up to 1 and be probabilities
+
+
+@dataclass(frozen=True, eq=False)
+class Removable:
+    """An example whose places can be removed; `without` gives it with a share of each, `part` lays scores on it."""
+
+    whole: Any
+    name: str
+    units: Units
+    without: Callable[[PlaceShares], Any]
+    part: Callable[[UnitScores], Part]
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """A function that answers examples, and what its answers are called."""
+
+    predict: Predict
+    labels: Mapping[int, str]
+    batch_size: int
+    progress: bool
+
+    @property
+    def name(self) -> str:
+        """What it is called in explanations."""
+        return getattr(self.predict, "__name__", type(self.predict).__name__)
+
+    def answers(
+        self, examples: Sequence[Any] | np.ndarray, make: Callable[[Any], Any] = lambda example: example
+    ) -> LabelValues:
+        """What it answers, [example, label], to what is made of each example, a batch at a time."""
+        rows = []
+        for batch in track(consecutive(len(examples), self.batch_size), f"asking {self.name}", progress=self.progress):
+            given = np.asarray(self.predict([make(examples[number]) for number in batch]), dtype=np.float64)
+            given = given[:, None] if given.ndim == 1 else given
+            if given.ndim != 2 or len(given) != len(batch) or given.shape[1] < 1:
+                raise WhyformerError(
+                    f"predict gave an array of shape {given.shape} for {len(batch)} examples: a row for each, with a "
+                    "number for each label."
+                )
+            if self.labels and given.shape[1] != len(self.labels):
+                raise WhyformerError(
+                    f"predict gave {given.shape[1]} numbers an example, and labels has {len(self.labels)}."
+                )
+            if not np.isfinite(given).all():
+                raise WhyformerError("predict gave NaN or infinite numbers.")
+            rows.append(given)
+        return np.concatenate(rows)
+
+
+def explain_predictions(
+    examples: Sequence[Any],
+    predict: Predict,
+    labels: Sequence[str] | None,
+    target: Target,
+    method: str | None,
+    *,
+    batch_size: int | None = None,
+    progress: bool = False,
+    units: UnitKind | None = None,
+    fill: Fill = "mean",
+    **options: Any,
+) -> list[Explanation]:
+    """Why the function answered as it did on each of the examples, texts and pictures."""
+    chosen = _method(method)
+    check_options(chosen, options)
+    check_choice("fill", fill, Fill)
+    if units is not None:
+        check_choice("units", units, UnitKind)
+    if not callable(predict):
+        raise WhyformerError(f"predict is a function of a list of examples, not {predict!r:.40}.")
+    named = {} if labels is None else dict(enumerate(map(str, labels)))
+    prediction = Prediction(predict, named, check_batch_size(batch_size) or AT_ONCE, progress)
+    removable = [_removable(example, units, fill) for example in examples]
+    targets = (
+        [target] * len(removable)
+        if isinstance(target, Contrast) or callable(target)
+        else one_each(target, len(removable))
+    )
+    given = {**({} if units is None else {"units": units}), "fill": fill, **options}
+    return [_explanation(one, prediction, own, chosen, given) for one, own in zip(removable, targets, strict=True)]
+
+
+def _method(name: str | None) -> Method:
+    if name is not None and name not in ABLATION_METHODS:
+        raise WhyformerError(
+            f"{name!r} cannot explain predict, of which only answers are known: {', '.join(ABLATION_METHODS)} can."
+        )
+    return ABLATION_METHODS[name or DEFAULT]
+
+
+def _explanation(
+    example: Removable, prediction: Prediction, target: Any, method: Method, options: Mapping[str, Any]
+) -> Explanation:
+    whole = prediction.answers([example.whole])
+    name, score, index = _resolve(target, whole, prediction.labels)
+
+    def ask(units: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
+        own, numbers = masks[0], units[0].numbers
+        kept = np.append(own, np.ones((len(own), 1), dtype=own.dtype), axis=1)[:, numbers]
+        if not isinstance(example.whole, str):
+            return score(prediction.answers(kept, example.without))[:, None]
+        versions = [example.without(row) for row in kept]
+        known = list(dict.fromkeys(versions))  # few words have few subsets: none is asked about twice
+        scores = dict(zip(known, score(prediction.answers(known)), strict=True))
+        return np.array([[scores[version]] for version in versions])
+
+    own = {key: value for key, value in options.items() if key in method.options}
+    (scores,) = method.formula(Ablation((example.units,), score(whole), ask), **own)
+    is_share = index is not None and bool((whole >= 0).all()) and abs(float(whole.sum()) - 1) < SURE
+    defaults = {key: parameter.default for key, parameter in method.options.items()}
+    return Explanation(
+        parts={example.name: example.part(example.units.at_places(scores))},
+        target=name,
+        probability=float(whole[0, index]) if is_share else None,
+        method=method.name,
+        model=prediction.name,
+        options=defaults | dict(options),
+    )
+
+
+def _resolve(
+    target: Any, whole: LabelValues, labels: Mapping[int, str]
+) -> tuple[str, Callable[[LabelValues], np.ndarray], int | None]:
+    """What the target is called, the score that it is, and the label that it is about."""
+    count = whole.shape[1]
+    if callable(target):
+        return getattr(target, "__name__", "score"), lambda answers: np.asarray(target(answers), dtype=np.float64), None
+
+    def index_of(label: Any) -> int:
+        return (
+            int(whole[0].argmax())
+            if isinstance(label, str) and label == "predicted"
+            else label_index(label, labels, count)
+        )
+
+    if isinstance(target, Contrast):
+        first, second = index_of(target.label), index_of(target.other)
+        name = f"{label_name(first, labels)} rather than {label_name(second, labels)}"
+        return name, lambda answers: answers[:, first] - answers[:, second], None
+    index = index_of(target)
+    return label_name(index, labels), lambda answers: answers[:, index], index
+
+
+def _removable(example: Any, units: UnitKind | None, fill: Fill) -> Removable:
+    is_text = isinstance(example, str) or (isinstance(example, Path) and example.suffix in (".txt", ".md"))
+    if is_text:
+        if units not in (None, "word"):
+            raise WhyformerError(f"units={units!r}: what is removed of a text that predict is given is a word.")
+        return _removable_text(str(text_of(example)))
+    if units == "word":
+        raise WhyformerError("units='word' is for texts: a picture has 'token', its patches, or 'superpixel'.")
+    return _removable_picture(image_of(example), by_superpixel=units == "superpixel", fill=fill)
+
+
+def _removable_text(text: str) -> Removable:
+    """A text by its words, which are cut out with their white space."""
+    spans = word_spans(text)
+    layout = WordPieces((text,), tuple(text[a:b] for a, b in spans), (0,) * len(spans), tuple(spans))
+
+    def without(kept: PlaceShares) -> str:
+        rest, start = [], 0
+        for first, last in with_white_space(text, [span for span, share in zip(spans, kept, strict=True) if not share]):
+            rest.append(text[start:first])
+            start = last
+        return "".join([*rest, text[start:]])
+
+    units = Units(np.arange(len(spans)), ((len(spans),),))
+    return Removable(text, "text", units, without, lambda scores: Part(layout, scores.astype(np.float32)))
+
+
+def _removable_picture(picture: Image.Image, *, by_superpixel: bool, fill: Fill) -> Removable:
+    """A picture by patches or superpixels, which are filled."""
+    width, height = picture.size
+    shrunk = max(1.0, max(width, height) / SIDE)
+    wide, high = max(1, round(width / shrunk)), max(1, round(height / shrunk))
+    side = FINE_PATCHES if by_superpixel else PATCHES
+    rows, columns = (max(1, min(n, round(side * (n / m) ** 0.5))) for n, m in ((high, wide), (wide, high)))
+    down, right = np.arange(high) * rows // high, np.arange(wide) * columns // wide
+    patches = (down[:, None] * columns + right).ravel()
+    numbers = patches
+    if by_superpixel:
+        small = torch.from_numpy(np.asarray(picture.resize((wide, high)), dtype=np.float32))
+        numbers = superpixels(small.permute(2, 0, 1)).ravel()
+    pixels = np.asarray(picture, dtype=np.float32)
+    colour = np.zeros(3, dtype=np.float32) if fill == "black" else pixels.mean(axis=(0, 1))
+    at = np.ix_(np.arange(height) * high // height, np.arange(width) * wide // width)
+
+    def without(kept: PlaceShares) -> Image.Image:
+        shares = kept.reshape(high, wide)[at][..., None].astype(np.float32)
+        if fill == "road":
+            return _imputed(pixels, shares[..., 0] > 0)
+        return Image.fromarray(np.rint(colour + shares * (pixels - colour)).astype(np.uint8))
+
+    def part(scores: UnitScores) -> Part:
+        layout = Patches(picture, rows, columns, (0.0, 0.0, float(width), float(height)))
+        return Part(layout, Units(patches, ((high, wide),)).mean_of(scores).astype(np.float32))
+
+    return Removable(picture, "image", Units.counted(numbers, [(high, wide)]), without, part)
+
+
+def _imputed(pixels: np.ndarray, kept: np.ndarray) -> Image.Image:
+    """A picture whose pixels that are not kept are imputed from their neighbours."""
+    values = torch.from_numpy(pixels / 255).permute(2, 0, 1)[None]
+    filled = imputed(values, torch.from_numpy(~kept)[None, None])[0, 0].permute(1, 2, 0)
+    return Image.fromarray((filled.clamp(0, 1) * 255).round().byte().numpy())

@@ -1,0 +1,265 @@
+"""An advice: which method to use, how sure that is, what it costs and where it fails; in words, JSON and as a page."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from whyformer.benchmark.advice.elimination import ERROR_RATE, FIRST_LOOK, Lead
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.reporting.gallery import Gallery, value_text
+from whyformer.errors import WhyformerError
+from whyformer.files import write_whole
+from whyformer.render.html import report_page
+from whyformer.render.text import visible
+
+
+@dataclass(frozen=True)
+class Contender:
+    """A method, or a control, as it came out.
+
+    Attributes:
+        label: What it is called in tables.
+        value: The figure that decides, with its 95 % interval `low` to `high`, on `samples` samples.
+        cost: Of an explanation, in forward passes; None for a control. `seconds` is what it took here.
+        behind: By how much it is behind the method that is recommended, with a p that counts for all tests.
+        is_control: Whether it knows nothing of the model.
+        dropped_after: After how many samples it had surely lost; None if it never had.
+        beside: Figures shown beside the one that decides, by their names.
+    """
+
+    label: str
+    value: float
+    low: float
+    high: float
+    samples: int
+    cost: float | None = None
+    seconds: float | None = None
+    behind: Lead | None = None
+    is_control: bool = False
+    dropped_after: int | None = None
+    beside: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Recommendation:
+    """Which method to use on a model and data, and why.
+
+    Attributes:
+        model: The model's name.
+        method: The method, by its name.
+        options: Its options, as `explain` takes them.
+        protocol: What decided, and `figure`, which of its figures; `question` says it in words.
+        contenders: The methods and controls, the best first.
+        samples: On how many samples, of `available` ones; `seconds` is how long that took.
+        looks: How often methods were compared.
+        is_share: Whether the figure is shown in percent.
+        most: How large it can be.
+        notes: Methods and samples that were left out, and why.
+        worst: Where the method does worst: examples, their values, and how they look.
+
+    Example:
+        >>> import whyformer
+        >>> films = ["a wonderful film, full of warmth", "a dull and endless film"]
+        >>> advice = whyformer.recommend("mini-bert", films, methods=["rollout", "input_x_gradient"])
+        >>> advice.method, advice.samples, advice.is_enough
+        ('input_x_gradient', 2, False)
+    """
+
+    model: str
+    method: str
+    options: Mapping[str, Any]
+    protocol: str
+    figure: str
+    question: str
+    contenders: tuple[Contender, ...]
+    samples: int
+    available: int
+    seconds: float
+    looks: int
+    is_share: bool
+    most: float
+    notes: tuple[str, ...] = ()
+    worst: tuple[tuple[str, float], ...] = ()
+    gallery: Gallery | None = None
+
+    @property
+    def best(self) -> Contender:
+        """The recommended method."""
+        return next(one for one in self.contenders if one.label == self.label)
+
+    @property
+    def label(self) -> str:
+        return Choice(self.method, self.options).label
+
+    @property
+    def others(self) -> tuple[Contender, ...]:
+        return tuple(one for one in self.contenders if not one.is_control and one.label != self.label)
+
+    @property
+    def controls(self) -> tuple[Contender, ...]:
+        return tuple(one for one in self.contenders if one.is_control)
+
+    @property
+    def ties(self) -> tuple[Contender, ...]:
+        """Methods that are not surely behind."""
+        return tuple(one for one in self.others if one.behind is None or not one.behind.is_sure)
+
+    @property
+    def is_enough(self) -> bool:
+        """Whether there were samples enough for a test to be sure."""
+        return self.samples >= FIRST_LOOK
+
+    @property
+    def beats_controls(self) -> bool:
+        """Whether it is surely better than everything that knows nothing of the model."""
+        leads = [one.behind for one in self.controls]
+        return bool(leads) and all(lead is not None and lead.is_sure and lead.difference.value > 0 for lead in leads)
+
+    @property
+    def call(self) -> str:
+        """How it is called from Python."""
+        options = "".join(f", {name}={value!r}" for name, value in self.options.items())
+        return f"whyformer.explain(example, model={self.model!r}, method={self.method!r}{options})"
+
+    def to_json(self) -> dict[str, Any]:
+        """Everything as plain data."""
+        document = {key: value for key, value in vars(self).items() if key not in ("gallery", "contenders", "worst")}
+        document |= {"options": dict(self.options), "notes": list(self.notes)}
+        document |= {name: getattr(self, name) for name in ("is_enough", "beats_controls", "call")}
+        document["ties"] = [one.label for one in self.ties]
+        document["contenders"] = [asdict(one) | {"beside": dict(one.beside)} for one in self.contenders]
+        document["worst"] = [{"name": name, "value": value} for name, value in self.worst]
+        return {"verdict": sentences(self), **document}
+
+    def save(self, path: str | Path) -> Path:
+        """Write it as a page (.html) or as JSON (.json)."""
+        place = Path(path)
+        if place.suffix.lower() == ".html":
+            write_whole(place, page(self).encode())
+        elif place.suffix.lower() == ".json":
+            text = json.dumps(self.to_json(), indent=1, ensure_ascii=False)
+            write_whole(place, (text + "\n").encode())
+        else:
+            raise WhyformerError(f"{str(place)!r}: an advice is saved as .html or .json.")
+        return place
+
+    def __repr__(self) -> str:
+        return f"<Recommendation for {visible(self.model)}: {self.label}, {self.samples} samples>"
+
+    def __str__(self) -> str:
+        header, rows = table(self)
+        widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+        lines = [
+            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
+        ]
+        return "\n".join([*sentences(self), "", *(line.rstrip() for line in lines), *(f"  {n}" for n in self.notes)])
+
+
+def sentences(advice: Recommendation) -> list[str]:
+    """The advice in words: what to use, how sure that is, what it costs, if it beats the controls, where it fails."""
+    lines = [_use(advice), _decided(advice), _next(advice), _cost(advice), _controls(advice)]
+    if advice.worst:
+        worst = ", ".join(f"{visible(name)} ({_text(advice, value)})" for name, value in advice.worst)
+        lines.append(f"Where it fails: {worst}. Look at these before you trust it.")
+    return [line for line in lines if line]
+
+
+def _use(advice: Recommendation) -> str:
+    if not advice.is_enough:
+        few = f"{advice.samples} sample{'s' if advice.samples != 1 else ''}"
+        return (
+            f"A hint, no more: {advice.label} came first, but {few} cannot tell methods apart. Give {FIRST_LOOK} at "
+            "least, or more time."
+        )
+    if not advice.beats_controls:
+        return (
+            f"No method is surely better than a control that knows nothing of {visible(advice.model)}: do not trust "
+            f"explanations of this data yet. First came {advice.label}."
+        )
+    return f"Use {advice.label}: {advice.call}"
+
+
+def _decided(advice: Recommendation) -> str:
+    best, scale = advice.best, f" of {_text(advice, advice.most)}" if advice.is_share and advice.most != 1 else ""
+    return (
+        f"Decided by {advice.question} ({advice.protocol}: {advice.figure}): {_text(advice, best.value)}{scale} "
+        f"[{_text(advice, best.low)}, {_text(advice, best.high)}] on {best.samples} of {advice.available} samples, in "
+        f"{advice.seconds:.0f} s."
+    )
+
+
+def _next(advice: Recommendation) -> str:
+    if not advice.others:
+        return "There was no other method to compare it with."
+    second = advice.others[0]
+    lead = second.behind
+    text = f"The next is {second.label}"
+    if lead is None:
+        return f"{text}."
+    low, high = (_text(advice, edge) for edge in (lead.difference.low, lead.difference.high))
+    text += f", behind by {_text(advice, lead.difference.value)} [{low}, {high}]: "
+    text += f"surely worse (p = {lead.p:.2g}, for all tests together)." if lead.is_sure else "not told apart from it."
+    ties = advice.ties
+    if len(ties) > 1:
+        text += f" Nor are {', '.join(one.label for one in ties[1:])}." if ties[0] is second else ""
+    cheaper = min((one for one in ties if one.cost is not None), key=lambda one: one.cost or 0, default=None)
+    if cheaper is not None and advice.best.cost is not None and (cheaper.cost or 0) < 0.8 * advice.best.cost:
+        text += f" The cheapest of these is {cheaper.label}, {cheaper.cost:.1f} forward passes."
+    return text
+
+
+def _cost(advice: Recommendation) -> str:
+    best = advice.best
+    if best.cost is None or best.seconds is None:
+        return ""
+    return f"An explanation costs {best.cost:.1f} forward passes, {best.seconds:.2g} s here."
+
+
+def _controls(advice: Recommendation) -> str:
+    parts = []
+    for one in advice.controls:
+        lead = one.behind
+        if lead is None:
+            continue
+        how = "surely beaten" if lead.is_sure and lead.difference.value > 0 else "NOT surely beaten"
+        parts.append(f"{one.label} ({_text(advice, one.value)}) is {how}")
+    return f"Controls: {'; '.join(parts)}." if parts else ""
+
+
+def table(advice: Recommendation) -> tuple[list[str], list[list[str]]]:
+    """A row for each method and control, the best first."""
+    beside = list(dict.fromkeys(name for one in advice.contenders for name in one.beside))
+    header = ["method", advice.figure, "samples", "behind by", "forwards", *beside]
+    rows = []
+    for one in advice.contenders:
+        mark = "" if one.behind is None or one.behind.is_sure else " ~"
+        behind = "–" if one.behind is None else f"{_text(advice, one.behind.difference.value)}{mark}"
+        value = f"{_text(advice, one.value)} [{_text(advice, one.low)}, {_text(advice, one.high)}]"
+        cost = "control" if one.is_control else "–" if one.cost is None else f"{one.cost:.1f}"
+        shown = [f"{100 * one.beside[name]:.1f}" if name in one.beside else "–" for name in beside]
+        rows.append([one.label, value, str(one.samples), behind, cost, *shown])
+    return header, rows
+
+
+READING = (
+    "The best first, with 95 % intervals. ~ marks what is not told from the recommended method. A method was dropped, "
+    f"and has fewer samples, once it was surely behind: with an error rate of {ERROR_RATE:.0%} over all looks and "
+    "methods together. One forward pass is what the model itself takes to answer."
+)
+
+
+def page(advice: Recommendation) -> str:
+    """A page that needs nothing else: the advice, the table, and the examples on which the method fails."""
+    header, rows = table(advice)
+    section = {"title": advice.protocol, "about": READING, "header": header, "rows": rows, "curves": {}, "bands": ""}
+    galleries: Sequence[Gallery] = [advice.gallery] if advice.gallery is not None else []
+    title = f"Which method for {advice.model}?"
+    return report_page(title, sentences(advice), [section], galleries, advice.notes)
+
+
+def _text(advice: Recommendation, value: float) -> str:
+    return value_text(value if value == value else None, {"is_share": advice.is_share})

@@ -1,0 +1,35 @@
+"""Models run so that their answer is seen, where they keep it to themselves."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+from torch import nn
+
+# The part whose output is the answer, of models whose own output has no logits.
+ANSWERING = {"BlipForQuestionAnswering": "text_decoder"}
+
+
+def keeps_its_answer(model: nn.Module) -> bool:
+    """Whether the model's own output has no logits, and a decoder within it writes them."""
+    return type(model).__name__ in ANSWERING
+
+
+def run_model(model: nn.Module, *args: Any, **inputs: Any) -> Any:
+    """The model's output, or that of the part within it which answers."""
+    if not keeps_its_answer(model):
+        return model(*args, **inputs)
+    outputs: list[Any] = []
+    own = threading.get_ident()
+
+    def keep(module: nn.Module, arguments: Any, output: Any) -> None:
+        if threading.get_ident() == own:  # a hook fires in every thread that runs the model
+            outputs.append(output)
+
+    handle = model.get_submodule(ANSWERING[type(model).__name__]).register_forward_hook(keep)
+    try:
+        model(*args, **inputs)
+    finally:
+        handle.remove()
+    return outputs[-1]

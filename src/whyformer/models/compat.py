@@ -1,0 +1,41 @@
+"""What transformers 4 does otherwise than 5, all in one place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import transformers
+
+IS_FOUR = int(transformers.__version__.partition(".")[0]) < 5
+
+
+def weight_names(model_class: Any) -> dict[str, Any]:
+    """How `from_pretrained` is told the names of weights: 4 has a level in image towers that 5 leaves out of files."""
+    names: Mapping[str, str] = getattr(model_class, "_checkpoint_conversion_mapping", None) or {}
+    if not IS_FOUR or names.get("^vision_tower") != "model.vision_tower":
+        return {}
+    tower = {r"^vision_tower\.(?!vision_model\.)": "model.vision_tower.vision_model."}
+    return {"key_mapping": {**tower, **names}}
+
+
+def misfit(report: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The first weight whose shape in the file is not the model's, and how they differ: 4 keeps the names alone."""
+    if not report["mismatched_keys"]:
+        return None
+    first = min(report["mismatched_keys"])
+    if isinstance(first, str):
+        return first, "has another shape in the file than in the model"
+    key, in_file, in_model = first
+    return key, f"is {list(in_file)} in the file and {list(in_model)} in the model"
+
+
+def pil_processor(name: str) -> Any:
+    """The image processor of this name that works without torchvision: 5 calls it by a name of its own."""
+    return getattr(transformers, f"{name}ImageProcessor" if IS_FOUR else f"{name}ImageProcessorPil")
+
+
+def has_part(processor: Any, name: str) -> bool:
+    """Whether a processor is made of several and this is one of them; 4 warns where others are asked for."""
+    parts = getattr(processor, "attributes", None) if IS_FOUR else None
+    return hasattr(processor, name) if parts is None else name in parts
