@@ -29,7 +29,7 @@ docs: .venv/installed
 
 # Material's notice of what will follow it is no warning about our pages.
 site: .venv/installed
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 	@echo "build/site/index.html"
 
 .venv/installed: pyproject.toml constraints.txt

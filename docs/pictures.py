@@ -133,6 +133,10 @@ def response() -> Image.Image:
     return explained_response(None).image()
 
 
+def response_picture() -> Image.Image:
+    return whyformer.explain_response((example(SCENE).image, "Describe the scene."), model="mini-vlm").image()
+
+
 def method_picture(name: str) -> Image.Image:
     """What a method shows on a photograph and in a review; in a prompt or a scene where it is for nothing else."""
     if name in SOURCE_METHODS:
@@ -162,6 +166,7 @@ MADE: dict[str, Callable[[], Image.Image]] = {
     "strip": strip,
     "cat": cat,
     "response": response,
+    "response_picture": response_picture,
     **{f"method-{name}": partial(method_picture, name) for name in EVERY_METHOD},
 }
 

@@ -600,7 +600,12 @@ API = {
 def api(*folders: str) -> str:
     """The public names of these folders, which the site replaces by their docstrings."""
     homes = {name: whyformer._HOMES[name].partition(".")[0] for name in whyformer.__all__}
-    return "\n\n".join(f"::: whyformer.{name}" for name in sorted(homes, key=str.lower) if homes[name] in folders)
+    return "\n\n".join(f"::: whyformer.{name}" for name in sorted(homes, key=_place_of) if homes[name] in folders)
+
+
+def _place_of(name: str) -> tuple[bool, bool, str]:
+    """Functions before classes, and those that explain before the others."""
+    return name[0].isupper(), not name.startswith("explain"), name
 
 
 BLOCKS: dict[str, Callable[[], str]] = {
