@@ -33,7 +33,7 @@ ROWS: list[tuple[str, str, dict[str, object], float | None, float | None]] = [
     ("lrp, the authors' rules", "lrp", {"rules": "lrp"}, 7, 10.2),
     ("transformer_attribution", "transformer_attribution", {}, 7, 11.8),
     ("bi_token, 8 steps", "bi_token", {}, 13, None),
-    ("the same by libra, the default", "bi_token", {"backward": "libra"}, 13, None),
+    ("the same by libra", "bi_token", {"backward": "libra"}, 13, None),
     ("bi_token by libra, feedback by one gradient", "bi_token", {"backward": "libra", "feedback": "gradient"}, 3, None),
     ("state_x_gradient by attn_lrp", "state_x_gradient", {"backward": "attn_lrp"}, 3, None),
     ("evidence", "evidence", {}, 3, None),

@@ -31,7 +31,7 @@ ROWS: list[tuple[str, str, dict[str, object], dict[str, int], float | None]] = [
     ("rollout", "rollout", {}, {"bf16": 8000}, 110),
     ("generic_attention", "generic_attention", {}, {"tf32": 2100, "bf16": 3600}, 38.6),
     ("bi_token, 8 steps", "bi_token", {}, {"tf32": 350, "bf16": 750}, None),
-    ("the same by libra, the default", "bi_token", {"backward": "libra"}, {}, None),
+    ("the same by libra", "bi_token", {"backward": "libra"}, {}, None),
     ("state_x_gradient by attn_lrp", "state_x_gradient", {"backward": "attn_lrp"}, {}, None),
     ("evidence", "evidence", {}, {"tf32": 1300, "bf16": 2000}, None),
     ("bi_token, 20 steps", "bi_token", {"steps": 20}, {"tf32": 190, "bf16": 400}, 1.8),

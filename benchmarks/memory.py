@@ -23,7 +23,7 @@ from whyformer import attribute
 ROWS: list[tuple[str, str, dict[str, object], float | None]] = [
     ("rollout", "rollout", {}, 8),
     ("bi_token", "bi_token", {}, 8),
-    ("the same by libra, the default", "bi_token", {"backward": "libra"}, 8),
+    ("the same by libra", "bi_token", {"backward": "libra"}, 8),
     ("generic_attention", "generic_attention", {}, 8),
     ("raw_attention", "raw_attention", {}, None),
     ("grad_cam", "grad_cam", {}, None),

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from publish import published, write
-from whyformer.api.attribution import DEFAULT_BACKWARD, DEFAULT_METHOD
+from whyformer.api.attribution import DEFAULT_METHOD
 from whyformer.benchmark import make_suite, run_suite
 from whyformer.benchmark.figures import read_run
 from whyformer.benchmark.reporting.charts import CONTROLS
@@ -40,7 +40,7 @@ def opponents(name: str) -> list[dict[str, Any]]:
     for protocol in json.loads(result.read_text())["protocols"] if result.is_file() else ():
         methods = [row["method"] for row in protocol["figures"][0]["rows"] if row["method"] not in CONTROLS]
         best += methods[:1]
-    default = {"name": DEFAULT_METHOD, "backward": DEFAULT_BACKWARD}
+    default = {"name": DEFAULT_METHOD}
     known = {_label(default): default}
     known |= {label: entries.get(label, {"name": label}) for label in best if " " not in label or label in entries}
     return list(known.values())

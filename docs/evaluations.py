@@ -7,11 +7,12 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from whyformer.api.attribution import DEFAULT_BACKWARD, DEFAULT_METHOD
+from whyformer.api.attribution import DEFAULT_METHOD
 from whyformer.benchmark.reporting.charts import CONTROLS
 from whyformer.benchmark.reporting.page import ALIKE, ARROWS
 
-DEFAULT = f"{DEFAULT_METHOD} backward={DEFAULT_BACKWARD}"  # what is computed where no method is named
+DEFAULT = DEFAULT_METHOD  # what is computed where no method is named
+FORMER = "bi_token backward=libra"  # what was, when the tables were measured
 NONE = "Not yet measured."
 # The short table: a column for each figure of these models' runs, whose attention nobody supervised.
 SHOWN = ("dinov2-photos", "mini-vit-mae", "mini-bert", "mini-news", "mini-lxmert", "mini-detr")
@@ -130,7 +131,8 @@ def lines(header: list[str], body: list[list[str]]) -> str:
 
 
 def named(method: str) -> str:
-    return f"*{method}*" if method in CONTROLS else f"{method} (the default)" if method == DEFAULT else method
+    notes = {DEFAULT: " (the default)", FORMER: " (the former default)"}
+    return f"*{method}*" if method in CONTROLS else f"{method}{notes.get(method, '')}"
 
 
 def cell(figure: Mapping[str, Any], method: str) -> str:
@@ -223,7 +225,7 @@ def short(found: Mapping[str, Mapping[str, Any]]) -> str:
 
 
 def is_plain(label: str) -> bool:
-    return "=" not in label or label == DEFAULT
+    return "=" not in label or label == FORMER
 
 
 def _value(figure: Mapping[str, Any], method: str) -> str:
@@ -258,6 +260,35 @@ def defaults(path: Path) -> str:
     table_ = lines(["method", "mean rank, first half", *map(criterion, columns)], body)
     marked = f"The second half; a ~ marks what a paired test does not tell from it (p ≥ {ALIKE})."
     return "\n\n".join(part for part in (sentence, lost, marked, table_) if part)
+
+
+def confirmed(path: Path) -> str:
+    """What the candidates' first halves chose, and how it does against the former default where nobody chose."""
+    found = json.loads(path.read_text())
+    verdict = found["choices"]["all"]
+    chosen, means = verdict["chosen"], {row["method"]: row["mean_rank"] for row in verdict["mean_ranks"]}
+    second, unseen = verdict["second_half"], verdict["report_unseen"]
+    sentence = (
+        f"On the first halves `{chosen}` has the lowest mean rank of {len(means)} candidates, {means[chosen]:.1f}; "
+        f"`{found['today']}` has {means[found['today']]:.1f}. Against that, on the second halves it is better by "
+        f"{second['better']} figures, worse by {second['worse']} and not told apart by {second['alike']}; on data "
+        f"that nobody had chosen on, better by {unseen['better']}, worse by {unseen['worse']}."
+    )
+    names = {row["criterion"]: row for row in verdict["first_half"]}
+    body = [
+        [
+            row["criterion"],
+            "second half" if row["criterion"] in names else "seen before" if row["seen"] else "unseen",
+            str(row["n"]),
+            f"{100 * row['gain']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
+            f"{row['holm']:.3f}",
+        ]
+        for row in verdict["against_today"]
+    ]
+    table_ = lines(["figure", "samples", "n", f"gain over {found['today']}, points", "p, Holm-corrected"], body)
+    ranks_ = lines(["candidate", "mean rank, first halves"], [[m, f"{rank:.1f}"] for m, rank in means.items()])
+    missing = f"Not measured, for want of time on a GPU: {'; '.join(found['missing'])}." if found["missing"] else ""
+    return "\n\n".join(part for part in (sentence, table_, ranks_, missing) if part)
 
 
 def criterion(column: Mapping[str, Any]) -> str:

@@ -25,7 +25,7 @@ LEFT_OUT = {"approximation"}  # which measures recursions, not methods
 # What benchmarks/cost.py calls a method.
 COSTS = {
     "bi_token": "bi_token, 8 steps",
-    "bi_token backward=libra": "the same by libra, the default",
+    "bi_token backward=libra": "the same by libra",
     "bi_head": "bi_head, 8 steps",
 }
 WORDS = {"best": "best", "tie": "not told from the best", "behind": "behind", "control": "control"}

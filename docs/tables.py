@@ -21,7 +21,7 @@ import install_tables
 import leaderboard
 import yaml
 from cards import CARDS, card_rows, metrics
-from evaluations import contents, defaults, options, pages, rankings, runs, short
+from evaluations import confirmed, contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
 from hooks import listed, pages_of
 from method_pages import EVERY_METHOD, method_pages
@@ -657,6 +657,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "cost.json")
     ),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
+    "confirmed": lambda: confirmed(RESULTS / "confirmation.json"),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),
     **{name: partial(card, name) for name in CARDS},

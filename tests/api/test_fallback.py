@@ -1,5 +1,7 @@
 """What is computed where no method is named and the default does not apply to the model."""
 
+import re
+
 import pytest
 import torch
 
@@ -7,17 +9,17 @@ from conftest import tokenizer
 from tiny_architectures import OTHERS
 from tiny_models import text_inputs
 from whyformer import UnsupportedModel, attribute, continuation, doctor, explain, explain_batch, load
-from whyformer.api.attribution import FALLBACKS
+from whyformer.api.attribution import FALLBACKS, first_that_applies
 from whyformer.methods.registry import METHODS
 
-REASON = "bi_token: W_v of block 0 reads no residual state of 16 channels"
-REMARK = f"bi_token does not apply here ({REASON}): generic_attention by libra instead."
+REASON = "The residual state of block 1 (path unknown) is not known: nothing is added to it as attention blocks do"
+REMARK = f"evidence does not apply here ({REASON}): generic_attention by libra instead."
 TEXT = "the film was great"
 
 
 @pytest.fixture(scope="module")
-def mobilebert():
-    return OTHERS["MobileBERT"]()
+def convbert():
+    return OTHERS["ConvBERT"]()
 
 
 @pytest.fixture(scope="module")
@@ -25,37 +27,44 @@ def mamba():
     return OTHERS["Mamba"]()
 
 
-def test_the_best_method_that_applies_takes_the_defaults_place_and_a_note_says_so(mobilebert):
-    explanation = explain(TEXT, mobilebert, processor=tokenizer())
-    named = explain(TEXT, mobilebert, method="generic_attention", backward="libra", processor=tokenizer())
+def test_the_best_method_that_applies_takes_the_defaults_place_and_a_note_says_so(convbert):
+    explanation = explain(TEXT, convbert, processor=tokenizer())
+    named = explain(TEXT, convbert, method="generic_attention", backward="libra", processor=tokenizer())
     assert explanation.method == "generic_attention"
     assert explanation.options["backward"] == "libra"
     assert explanation.notes == (REMARK, *named.notes)
     assert (explanation.scores == named.scores).all()
-    batch = explain_batch([TEXT, "a bad film"], mobilebert, processor=tokenizer(), batch_size=1)
+    batch = explain_batch([TEXT, "a bad film"], convbert, processor=tokenizer(), batch_size=1)
     assert [one.method for one in batch] == ["generic_attention"] * 2
     assert all(one.notes[0] == REMARK for one in batch)
 
 
-def test_a_method_that_is_named_is_never_replaced(mobilebert):
-    with pytest.raises(UnsupportedModel, match=REASON):
-        explain(TEXT, mobilebert, method="bi_token", processor=tokenizer())
-    with pytest.raises(UnsupportedModel, match=REASON):
-        attribute(mobilebert, text_inputs(), 1, "bi_token")
+def test_a_method_that_is_named_is_never_replaced(convbert):
+    with pytest.raises(UnsupportedModel, match=re.escape(REASON)):
+        explain(TEXT, convbert, method="evidence", processor=tokenizer())
+    with pytest.raises(UnsupportedModel, match=re.escape(REASON)):
+        attribute(convbert, text_inputs(), 1, "evidence")
 
 
-def test_an_option_that_the_other_method_does_not_take_is_left_out_and_the_remark_says_so(mobilebert):
-    (remark,) = attribute(mobilebert, text_inputs(), 1, steps=2, first_block=1).remarks
-    assert remark == f"{REMARK} It has no option steps.".replace("block 0", "block 1")
-    expected = attribute(mobilebert, text_inputs(), 1, "generic_attention", backward="libra", first_block=1)
-    found = attribute(mobilebert, text_inputs(), 1, steps=2, first_block=1)
-    torch.testing.assert_close(found["text"], expected["text"])
+def test_an_option_that_the_other_method_does_not_take_is_left_out_and_the_remark_says_so():
+    def run(choice):
+        if choice.method.name == "bi_token":
+            raise UnsupportedModel("No state is known. Try another.")
+        return choice
+
+    options = {"steps": 2, "first_block": 1}
+    choice = first_that_applies(None, None, options, run, ("bi_token", "libra"))
+    assert (choice.method.name, dict(choice.options)) == ("generic_attention", {"first_block": 1})
+    (remark,) = choice.remarks
+    assert remark == (
+        "bi_token does not apply here (No state is known): generic_attention by libra instead. It has no option steps."
+    )
 
 
-def test_the_backward_pass_that_was_asked_for_is_kept(mobilebert):
-    attribution = attribute(mobilebert, text_inputs(), 1, backward="gradient")
+def test_the_backward_pass_that_was_asked_for_is_kept(convbert):
+    attribution = attribute(convbert, text_inputs(), 1, backward="gradient")
     assert attribution.remarks == (REMARK.replace(" by libra", ""),)
-    expected = attribute(mobilebert, text_inputs(), 1, "generic_attention")
+    expected = attribute(convbert, text_inputs(), 1, "generic_attention")
     torch.testing.assert_close(attribution["text"], expected["text"])
 
 
@@ -65,11 +74,11 @@ def test_every_token_that_a_model_without_attention_writes_is_explained(mamba):
     written = continuation(TEXT, mamba, tokens=2, processor=words)
     for explanation in written.explanations:
         assert explanation.method == "integrated_gradients"
-        assert explanation.notes[0].startswith("bi_token does not apply here (MambaForCausalLM ran no attention")
+        assert explanation.notes[0].startswith("evidence does not apply here (MambaForCausalLM ran no attention")
 
 
-def test_the_doctor_says_what_is_computed_where_no_method_is_named(mobilebert, bert):
-    checkup = doctor(mobilebert, processor=tokenizer())
+def test_the_doctor_says_what_is_computed_where_no_method_is_named(convbert, bert):
+    checkup = doctor(convbert, processor=tokenizer())
     assert f"Where no method is named: {REMARK}" in checkup.notes
     assert not any("no method is named" in note for note in doctor(load(bert)).notes)
 

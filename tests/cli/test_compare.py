@@ -19,7 +19,7 @@ def test_the_default_comes_first_and_json_says_every_column(bert, tmp_path, monk
     assert list(found) == ["default", *METHODS]
     default = explain("the film was great", load(bert))
     assert found["default"]["parts"]["text"]["scores"] == pytest.approx(default.scores.tolist(), rel=1e-5)
-    assert found["default"]["options"]["backward"] == "libra"
+    assert found["default"]["parts"] == found["evidence"]["parts"]
     assert "backward" not in found["bi_token"]["options"]
     assert list(tmp_path.iterdir()) == []
 

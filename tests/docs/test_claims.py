@@ -76,7 +76,7 @@ def test_as_masks_of_detr_bi_is_worthless_and_by_libra_the_best_of_all():
     assert max(found, key=found.get) == "bi_head backward=libra"
 
 
-def test_no_method_is_better_than_the_default_when_regions_are_taken_from_lxmert():
+def test_no_method_is_better_than_the_former_default_when_regions_are_taken_from_lxmert():
     found = values("scenes-lxmert", "vqa_removal", "regions, negative − positive")
     assert max(found, key=found.get) == "bi_token backward=libra"
 

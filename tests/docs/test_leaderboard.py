@@ -63,11 +63,11 @@ def test_a_method_of_a_plugin_is_measured_beside_the_default_and_the_best(tmp_pa
     submit.main()
     found = json.loads((tmp_path / "mine-scenes-visualbert.json").read_text())
     rows = {row["method"]: row["value"] for row in found["protocols"][0]["figures"][0]["rows"]}
-    assert {"mine", "random", "bi_token backward=libra"} <= set(rows)
+    assert {"mine", "random", "evidence"} <= set(rows)
     assert "mine" in leaderboard.summary({"mine": found}, {})
 
 
 @pytest.mark.parametrize("name", submit.DRAWN + submit.WITH_DATA)
 def test_the_suites_of_a_submission_are_there_and_have_opponents(name):
     assert (Path(submit.HERE) / "suites" / f"{name}.toml").is_file()
-    assert submit.opponents(name)[0] == {"name": "bi_token", "backward": "libra"}
+    assert submit.opponents(name)[0] == {"name": "evidence"}

@@ -154,24 +154,25 @@ def test_what_a_normalisation_divides_out_is_found():
 
 
 @pytest.mark.parametrize("family", ["vit", "bert"])
-def test_it_is_the_default_and_no_part_of_a_method_that_is_named(family):
+def test_it_is_no_part_of_a_method_that_is_named(family):
     model, inputs = FAMILIES[family](), inputs_of(family)
 
     def scores(*method, **settings):
         (found,) = attribute(model, inputs, 1, *method, **settings).values()
         return found
 
-    assert torch.equal(scores(), scores("bi_token", backward="libra"))
-    assert torch.equal(scores(steps=3), scores("bi_token", backward="libra", steps=3))
+    assert torch.equal(scores(), scores("evidence", backward="attn_lrp"))
+    assert torch.equal(scores(backward="libra"), scores("evidence", backward="libra"))
+    assert not torch.equal(scores(), scores(backward="libra"))
     assert torch.equal(scores("bi_token"), scores("bi_token", backward="gradient"))
-    assert torch.equal(scores(backward="gradient"), scores("bi_token"))
-    assert not torch.equal(scores(), scores("bi_token"))
+    assert not torch.equal(scores("bi_token", backward="libra"), scores("bi_token"))
 
 
 def test_an_explanation_says_that_it_was_made_by_it():
     critic = load("mini-bert", device="cpu")
-    default = explain("A wonderful film.", critic, steps=3)
-    assert default.headline == "positive (0.98) by bi_token (backward=libra) on mini-bert"
+    balanced = explain("A wonderful film.", critic, method="bi_token", backward="libra", steps=3)
+    assert balanced.headline == "positive (0.98) by bi_token (backward=libra) on mini-bert"
+    assert explain("A wonderful film.", critic).headline == "positive (0.98) by evidence on mini-bert"
     named = explain("A wonderful film.", critic, method="bi_token")
     assert named.headline.endswith("by bi_token on mini-bert")
 

@@ -21,7 +21,7 @@ from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import NoMaps
 
 # What is computed where nobody names a method: the best of those measured (docs/results).
-DEFAULT: tuple[str, Backward] = ("bi_token", "libra")
+DEFAULT: tuple[str, Backward] = ("evidence", "attn_lrp")
 DEFAULT_METHOD, DEFAULT_BACKWARD = DEFAULT
 # The same of a response, where the best was measured on sentences whose truth is known (docs/guides/responses.md).
 RESPONSE_DEFAULT: tuple[str, Backward] = ("generic_attention", "gradient")
@@ -31,6 +31,7 @@ PICTURED_DEFAULT: tuple[str, Backward] = ("generic_attention", "libra")
 # their mean rank there, each by its better backward pass. Those that read inputs alone are for models without maps,
 # which are models of texts, and in the order of the figures on texts.
 FALLBACKS: tuple[tuple[str, Backward], ...] = (
+    ("bi_token", "libra"),
     ("generic_attention", "libra"),
     ("bi_head", "libra"),
     ("transformer_attribution", "gradient"),
@@ -57,7 +58,12 @@ class Choice:
     @property
     def name(self) -> str:
         """How it is called in a sentence."""
-        return self.method.name if self.backward == "gradient" else f"{self.method.name} by {self.backward}"
+        return f"{self.method.name} by {self.backward}" if self.way else self.method.name
+
+    @property
+    def way(self) -> dict[str, Backward]:
+        """How gradients are taken, where that is not the method's own way."""
+        return {} if self.backward == self.method.backward else {"backward": self.backward}
 
 
 def attribute(
@@ -80,10 +86,10 @@ def attribute(
         target: What is asked about: a label's name or index, a sequence with one of them for each example,
             "predicted", a contrast, a detection, or any function of the model's output that gives one number per
             example.
-        method: The name of a method (`whyformer.METHODS`). Without one it is what docs/results found best, bi_token
-            with backward="libra" (of models that write about pictures generic_attention by libra), or where that does
-            not apply to the model the best that does, which a remark says; a method that is named is its paper's, which
-            mostly means backward="gradient".
+        method: The name of a method (`whyformer.METHODS`). Without one it is what docs/results found best, evidence
+            (of models that write about pictures generic_attention by libra), or where that does not apply to the model
+            the best that does, which a remark says; a method that is named is its paper's, which mostly means
+            backward="gradient".
         readout: Where the answer is read if the model's family does not say: "first", "mean", "first+mean", "last", a
             position (negative ones count from the last real token), or a weight per position.
         inputs_at_once: Bounds how many inputs a method that repeats the batch runs at once; the batch itself is never

@@ -55,7 +55,7 @@ def response_of(
     reply, own = case.reply, scores[0]
     token_scores = np.stack([row.prompt for row in own.rows])
     options: dict[str, Any] = {name: parameter.default for name, parameter in choice.method.options.items()}
-    options |= dict(choice.options) | ({} if choice.backward == "gradient" else {"backward": choice.backward})
+    options |= dict(choice.options) | choice.way
     parts = _parts(own.rows)
     if case.other is not None:
         other = scores[1].rows[0]

@@ -137,8 +137,7 @@ def _explanation(
         completeness=row.completeness,
         remarks=row.remarks,
     )
-    way = {} if choice.backward == "gradient" else {"backward": choice.backward}
-    explanation = explanation_of([answer], loaded_model, choice.method, {**choice.options, **way})
+    explanation = explanation_of([answer], loaded_model, choice.method, {**choice.options, **choice.way})
     return replace(explanation, notes=(*choice.remarks, *explanation.notes))
 
 

@@ -87,9 +87,9 @@ def explain(
         target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
             `at(…)`, `Pixel(…)`, `Region(…)`, or any function of the model's output that gives one number per example;
             docs/guides/models.md and docs/guides/heads.md have those of each head.
-        method: The name of a method (`whyformer methods`). Without one it is what docs/results found best: bi_token,
-            with gradients by LibraGrad's rules (of models that write about pictures generic_attention by them), or
-            where that does not apply to the model the best that does, which a note says.
+        method: The name of a method (`whyformer methods`). Without one it is what docs/results found best: evidence
+            (of models that write about pictures generic_attention with gradients by LibraGrad's rules), or where that
+            does not apply to the model the best that does, which a note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
         readout: Where the answer is read, if the model's family does not say; as in `attribute`.
         truncate: Explain only the beginning of a text that is longer than the model's limit. Otherwise it is explained
@@ -247,9 +247,8 @@ def explain_encoded(
         results = in_batches(items, answer, batches, doing, progress=progress and not reads.subsets)
         for one, each_answer in zip(encoded, results, strict=True):
             by_example[one.example].append(each_answer)
-        way = {} if choice.backward == "gradient" else {"backward": choice.backward}
         explanations = [
-            explanation_of(parts, loaded_model, choice.method, {**choice.options, **way}) for parts in by_example
+            explanation_of(parts, loaded_model, choice.method, {**choice.options, **choice.way}) for parts in by_example
         ]
         return [replace(one, notes=(*choice.remarks, *one.notes)) for one in explanations]
 

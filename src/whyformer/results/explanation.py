@@ -210,7 +210,7 @@ class Explanation:
         Example:
             >>> import whyformer
             >>> whyformer.explain("A wonderful film.", "mini-bert").show(where="terminal")  # doctest: +ELLIPSIS
-            positive (...) by bi_token (backward=libra) on mini-bert
+            positive (...) by evidence on mini-bert
             ...wonderful...
         """
         show(
