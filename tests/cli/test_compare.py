@@ -44,7 +44,7 @@ def test_an_option_goes_to_every_method_that_has_it(bert):
 def test_backward_goes_to_every_method_that_reads_gradients(bert):
     found = columns("the film was great", "--model", bert, "--backward", "libra")
     libra = {name for name, document in found.items() if document["options"].get("backward") == "libra"}
-    assert {"default", "bi_token", "bi_head", "generic_attention", "grad_cam"} <= libra
+    assert {"bi_token", "bi_head", "generic_attention", "grad_cam"} <= libra
     assert not {"raw_attention", "rollout", "lrp"} & libra
 
 
@@ -62,7 +62,7 @@ def test_what_no_method_takes_is_refused(bert):
 def test_with_json_everything_else_goes_to_stderr(levit, photo, tmp_path):
     result = invoke("compare", photo, "--model", levit, "--json", "--out", tmp_path / "c.html")
     assert all(json.loads(line) for line in result.stdout.splitlines())
-    assert "Left out: rollout on tiny-levit: " in result.stderr
+    assert "Left out: bi_token on tiny-levit: " in result.stderr
     assert "Left out: default" not in result.stderr  # which takes the best method that applies
     assert result.stderr.endswith(f"Written to {tmp_path / 'c.html'}\n")
     assert run("compare", photo, "--model", levit, "--quiet", "--out", tmp_path / "c.html") == ""
