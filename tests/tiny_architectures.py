@@ -109,7 +109,7 @@ OTHERS: dict[str, Callable[[], nn.Module]] = {
 
 # What is computed of each: the name of a method, and its options.
 METHODS: dict[str, tuple[str | None, dict[str, Any]]] = {
-    "no method named": (None, {"steps": 2}),
+    "no method named": (None, {}),
     "rollout": ("rollout", {}),
     "generic_attention": ("generic_attention", {}),
     "input_x_gradient": ("input_x_gradient", {}),

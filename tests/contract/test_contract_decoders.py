@@ -14,6 +14,7 @@ from tiny_architectures import DECODERS, METHODS, OTHERS, READ_INPUTS, attributi
 from tiny_models import text_inputs
 from whyformer import UnsupportedModel, attribute
 from whyformer.axes import Inputs
+from whyformer.methods.states import OF_WORDS
 
 MODELS = DECODERS | {"Mamba": OTHERS["Mamba"]}
 HYBRID = (
@@ -141,12 +142,12 @@ def test_a_method_that_cannot_apply_says_why(name, method):
 def test_where_no_method_is_named_the_answer_is_the_default_or_says_what_took_its_place(name):
     attribution = attribute(model_of(name), text_inputs(), 1)
     if name not in REPLACED:
-        assert attribution.remarks == ()
-        expected = attribute(model_of(name), text_inputs(), 1, "bi_token", backward="libra")
+        assert attribution.remarks == (OF_WORDS,)
+        expected = attribute(model_of(name), text_inputs(), 1, "evidence")
     else:
         (remark,) = attribution.remarks
         reason = {"Qwen3-Next": HYBRID, "Mamba": NO_ATTENTION}[name].split(". ")[0]
-        assert remark == f"bi_token does not apply here ({reason}): {REPLACED[name]} instead."
+        assert remark == f"evidence does not apply here ({reason}): {REPLACED[name]} instead."
         expected = attribute(model_of(name), text_inputs(), 1, REPLACED[name])
     torch.testing.assert_close(attribution["text"], expected["text"])
 

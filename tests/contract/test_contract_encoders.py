@@ -13,6 +13,7 @@ from tiny_architectures import METHODS, OTHERS, READ_INPUTS, attribution_of
 from tiny_models import text_inputs
 from whyformer import UnsupportedModel, attribute
 from whyformer.axes import Inputs
+from whyformer.methods.states import OF_WORDS
 
 ENCODERS = ["DeBERTa", "XLM", "MobileBERT", "ConvBERT", "BigBird", "BigBird in blocks", "Longformer"]
 OF_MAPS = ["rollout", "generic_attention"]
@@ -20,7 +21,6 @@ IN_WINDOWS = {"BigBird in blocks": "BigBirdBlockSparseAttention", "Longformer": 
 # Convolutions and trigrams see the padding: the models themselves answer differently with it.
 SEES_PADDING = {"MobileBERT", "ConvBERT"}
 REPLACED = {
-    "MobileBERT": "generic_attention by libra",
     "ConvBERT": "generic_attention by libra",
     "BigBird in blocks": "integrated_gradients",
     "Longformer": "integrated_gradients",
@@ -75,8 +75,8 @@ def test_attention_in_windows_has_no_map_to_follow(name, method):
 def test_where_no_method_is_named_there_is_an_answer(name):
     attribution = attribute(model_of(name), text_inputs(), 1)
     if name not in REPLACED:
-        assert attribution.remarks == ()
+        assert attribution.remarks == (OF_WORDS,)
     else:
         (remark,) = attribution.remarks
-        assert remark.startswith("bi_token does not apply here (")
+        assert remark.startswith("evidence does not apply here (")
         assert remark.endswith(f"): {REPLACED[name]} instead.")
