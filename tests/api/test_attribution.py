@@ -294,11 +294,11 @@ def test_options_are_checked_against_the_method(painter):
     ):
         explain(photograph(1), painter, method="rollout", stepz=3)
     with pytest.raises(WhyformerError, match=r"bi_token: quadrature='simpson'. Choose from: midpoint, uniform"):
-        explain(photograph(1), painter, quadrature="simpson")
+        explain(photograph(1), painter, method="bi_token", quadrature="simpson")
     with pytest.raises(WhyformerError, match=r"bi_token: steps='many' is no int"):
-        explain(photograph(1), painter, steps="many")
+        explain(photograph(1), painter, method="bi_token", steps="many")
     with pytest.raises(WhyformerError, match=r"steps=0: the path needs at least one"):
-        explain(photograph(1), painter, steps=0)
+        explain(photograph(1), painter, method="bi_token", steps=0)
     with pytest.raises(WhyformerError, match=r"first_block=3: this model's blocks are 0 to 2"):
         explain(photograph(1), painter, method="rollout", first_block=3)
     with pytest.raises(WhyformerError, match=r"No method named 'rolout'. Did you mean 'rollout'"):

@@ -124,11 +124,11 @@ def test_a_collapse_onto_the_first_content_token_is_noted(vit, monkeypatch):
     assert found.is_healthy
 
 
-def test_windows_refuse_flow_with_a_reason(levit):
+def test_what_a_method_cannot_see_is_a_reason_and_no_illness(levit):
     found = doctor(levit)
-    assert found.methods["raw_attention"] is None
+    assert found.methods["rollout"] is None
     assert found.methods["grad_cam"] is None
-    assert "do not keep tokens in place" in found.methods["rollout"]
+    assert "bi_token needs the residual state and W_o and W_v of block 0" in found.methods["bi_token"]
     assert found.is_healthy
 
 
@@ -168,15 +168,15 @@ def test_a_method_that_fails_is_a_problem(vit, monkeypatch):
     def endless(trace):
         return {"image": torch.full((1, 17), torch.nan)}
 
-    for name, scores in {"rollout": broken, "random": confused, "grad_cam": endless}.items():
+    for name, scores in {"bi_head": broken, "random": confused, "partial_lrp": endless}.items():
         monkeypatch.setitem(METHODS, name, replace(METHODS[name], formula=scores))
     found = doctor(vit)
     assert found.problems == (
-        "rollout fails: It broke.",
+        "bi_head fails: It broke.",
         "random fails: Got unsupported ScalarType",
-        "grad_cam gives scores that are not finite.",
+        "partial_lrp gives scores that are not finite.",
     )
-    assert found.methods["rollout"] == "It broke."
+    assert found.methods["bi_head"] == "It broke."
 
 
 def test_what_has_no_attention_or_no_processor_is_refused(resnet, vit):
@@ -226,23 +226,23 @@ def test_what_fails_without_a_word_does_not_apply(vit, monkeypatch):
     def endless(trace):
         return {"image": torch.full((1, 17), torch.nan)}
 
-    for name, scores in {"rollout": silent, "grad_cam": endless}.items():
+    for name, scores in {"bi_head": silent, "partial_lrp": endless}.items():
         monkeypatch.setitem(METHODS, name, replace(METHODS[name], formula=scores))
     result = doctor(vit)
     assert result.problems == (
-        "rollout fails: StopIteration, without a message",
-        "grad_cam gives scores that are not finite.",
+        "bi_head fails: StopIteration, without a message",
+        "partial_lrp gives scores that are not finite.",
     )
     lines = dict(
-        line.split(maxsplit=1) for line in str(result).splitlines() if line.startswith(("rollout", "grad_cam"))
+        line.split(maxsplit=1) for line in str(result).splitlines() if line.startswith(("bi_head", "partial_lrp"))
     )
     assert lines == {
-        "rollout": "StopIteration, without a message",
-        "grad_cam": "gives scores that are not finite.",
+        "bi_head": "StopIteration, without a message",
+        "partial_lrp": "gives scores that are not finite.",
     }
     assert repr(result).endswith(
         f"{len(METHODS) - 2} of {len(METHODS)} methods apply; not healthy: "
-        "rollout fails: StopIteration, without a message; grad_cam gives scores that are not finite.>"
+        "bi_head fails: StopIteration, without a message; partial_lrp gives scores that are not finite.>"
     )
 
 
@@ -250,9 +250,9 @@ def test_methods_that_fail_for_one_reason_are_said_together(vit, monkeypatch):
     def broken(trace):
         raise WhyformerError("It broke.")
 
-    for name in ("rollout", "random", "grad_cam"):
+    for name in ("bi_head", "random", "partial_lrp"):
         monkeypatch.setitem(METHODS, name, replace(METHODS[name], formula=broken))
-    assert doctor(vit).problems == ("rollout, random and grad_cam fail: It broke.",)
+    assert doctor(vit).problems == ("bi_head, random and partial_lrp fail: It broke.",)
 
 
 def test_a_checkup_in_a_notebook_is_a_table(vit):

@@ -181,7 +181,7 @@ def test_a_text_is_typed_and_its_words_are_coloured(opened, tmp_path):
         page.get_by_label("Text", exact=True).locator("visible=true").last.fill("A wonderful film.")
         button(page, "Explain").click()
         expect(shown(page, ".text span[class]").first).to_be_visible()
-        strongest = shown(page, ".text span.only-100")
+        strongest = shown(page, ".text span.for-100")
         expect(strongest).to_have_text("wonderful")
         assert Explanation.load(downloads(page, tmp_path)["json"]).target == "positive"
         button(page, "Audit file").click()

@@ -201,7 +201,7 @@ def test_methods_are_compared_in_the_current_folder(vit, photo, tmp_path, monkey
     assert titles == [explain(photo, load(vit)).target]
     assert title == str(photo)
     assert rows[0][0] == explain(photo, load(vit))
-    assert rows[0][0].options["backward"] == "libra"
+    assert rows[0][0].method == "evidence"
     for name, cell in zip(columns[1:], rows[0][1:], strict=True):
         assert cell == explain(photo, load(vit), method=name)
     assert "bi_token" in Path("comparison.html").read_text(encoding="utf-8")
@@ -223,14 +223,14 @@ def test_targets_and_models_make_a_grid(vit, levit, photo, tmp_path, grids):
 
 def test_a_method_that_does_not_apply_is_left_out_with_a_note(vit, levit, photo, tmp_path, grids):
     printed = run("compare", photo, "--model", levit, "--out", tmp_path / "one.html")
-    assert "Left out: rollout on tiny-levit: This method follows tokens from block to block" in printed
+    assert "Left out: bi_token on tiny-levit: bi_token needs the residual state" in printed
     run("compare", photo, "--model", levit, "--model", vit, "--out", tmp_path / "two.html")
     (_, _, alone, _), (rows, _, both, _) = grids
-    assert "rollout" not in alone
+    assert "bi_token" not in alone
     assert {"raw_attention", "grad_cam"} <= set(alone)
     assert both == ["default", *METHODS]
-    assert rows[0][both.index("rollout")] is None
-    assert rows[1][both.index("rollout")].model == "tiny-vit"
+    assert rows[0][both.index("bi_token")] is None
+    assert rows[1][both.index("bi_token")].model == "tiny-vit"
 
 
 def test_a_model_without_attention_has_a_row_of_the_methods_that_read_inputs(vit, resnet, photo, tmp_path, grids):
@@ -244,7 +244,7 @@ def test_a_model_without_attention_has_a_row_of_the_methods_that_read_inputs(vit
 
 
 def test_a_method_asked_for_by_name_must_apply(levit, photo, tmp_path):
-    arguments = ["compare", photo, "--model", levit, "--method", "rollout", "--out", tmp_path / "c.html"]
+    arguments = ["compare", photo, "--model", levit, "--method", "bi_token", "--out", tmp_path / "c.html"]
     result = CliRunner().invoke(app, [str(argument) for argument in arguments])
     assert result.exit_code == 2
     assert result.stderr.count("\n") == 1
@@ -260,7 +260,7 @@ def test_a_comparison_is_drawn_as_a_picture(bert, tmp_path):
 
 def test_methods_are_listed_with_their_options(monkeypatch):
     found = {method["name"]: method for method in json.loads(run("methods", "--json"))}
-    assert list(found) == [*SOURCE_METHODS, *METHODS]
+    assert sorted(found) == sorted([*SOURCE_METHODS, *METHODS, *ABLATION_METHODS])
     assert found["rollout"]["options"] == {"first_block": 0, "normalise_rows": False, "cross": "flow"}
     assert found["rollout"]["reads"] == "maps"
     assert found["grad_cam"]["summary"] == METHODS["grad_cam"].summary
