@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from commands import COMMAND, process, refusal, run
 from conftest import save_noise
-from whyformer import METHODS, SOURCE_METHODS, Explanation, contrast, explain, load
+from whyformer import ABLATION_METHODS, METHODS, SOURCE_METHODS, Explanation, contrast, explain, load
 from whyformer.cli import app
 
 
