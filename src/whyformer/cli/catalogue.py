@@ -28,7 +28,7 @@ def method_documents(plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
     from whyformer.methods.registry import ABLATION_METHODS, METHODS, SOURCE_METHODS
 
     load_plugins(plugins)
-    methods: list[Method | SourceMethod] = [*SOURCE_METHODS.values(), *METHODS.values(), *ABLATION_METHODS.values()]
+    methods: list[Method | SourceMethod] = [*SOURCE_METHODS.values(), *ABLATION_METHODS.values(), *METHODS.values()]
     return [method_document(method) for method in methods]
 
 

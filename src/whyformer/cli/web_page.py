@@ -19,7 +19,7 @@ Models = Annotated[
 AnyModel = Annotated[
     bool, typer.Option("--any-model", help="Let visitors name any folder of this machine or Hugging Face id.")
 ]
-Port = Annotated[int, typer.Option(min=1, max=65535, rich_help_panel=MACHINE)]
+Port = Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535, rich_help_panel=MACHINE)]
 Host = Annotated[
     str, typer.Option(help="The address to listen on; 0.0.0.0 lets every machine in.", rich_help_panel=MACHINE)
 ]
