@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 LIKENESS = 0.6  # of two spellings, as difflib counts it, from which one may be a slip for the other
 SHORTEST_PART = 3  # letters of a name that are enough to mean it: `cam` for `grad_cam`
+MOST_NAMES = 40  # that a message lists
 
 
 class WhyformerError(ValueError):
@@ -49,7 +50,7 @@ def nearest(word: str, known: Sequence[str]) -> str:
     names = _near(word, known)
     if names:
         return f"Did you mean {' or '.join(repr(name) for name in names)}?"
-    return f"Known: {', '.join(known[:20])}{' …' if len(known) > 20 else ''}."
+    return f"Known: {', '.join(known[:MOST_NAMES])}{' …' if len(known) > MOST_NAMES else ''}."
 
 
 def reason_of(error: BaseException) -> str:

@@ -7,6 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from whyformer.methods.registry import METHODS
+
 leaderboard = importlib.import_module("leaderboard")
 submit = importlib.import_module("submit")
 FIGURE = {
@@ -60,7 +62,10 @@ def test_a_method_of_a_plugin_is_measured_beside_the_default_and_the_best(tmp_pa
     )
     arguments = ["submit", plugin, "--method", "mine", "--suites", "scenes-visualbert", "--samples", 3]
     monkeypatch.setattr("sys.argv", [*map(str, arguments), "--out", str(tmp_path)])
-    submit.main()
+    try:
+        submit.main()
+    finally:
+        METHODS.pop("mine", None)
     found = json.loads((tmp_path / "mine-scenes-visualbert.json").read_text())
     rows = {row["method"]: row["value"] for row in found["protocols"][0]["figures"][0]["rows"]}
     assert {"mine", "random", "evidence"} <= set(rows)

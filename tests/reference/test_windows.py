@@ -188,7 +188,7 @@ def symmetric(name: str) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", ["Swin", "Swinv2"])
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random"}))
+@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random", "full_grad", "grad_eclip"}))
 def test_a_picture_with_its_patches_mirrored_has_mirrored_scores(method, name):
     pixels = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     mirrored = pixels.unflatten(3, (8, 4)).flip(3).flatten(3)

@@ -45,7 +45,9 @@ def test_each_picture_is_compared_with_a_text_of_its_own_choice():
 
 def test_black_is_where_pixels_start_and_changes_nothing_of_the_words():
     pairs = [(example(number).image, "a red circle") for number in (3, 4, 5)]
-    zero, black = (explain_batch(pairs, "mini-clip", baseline=kind, steps=2) for kind in ("zero", "black"))
+    zero, black = (
+        explain_batch(pairs, "mini-clip", method="bi_token", baseline=kind, steps=2) for kind in ("zero", "black")
+    )
     for ours, theirs in zip(zero, black, strict=True):
         assert np.array_equal(ours.parts["text"].scores, theirs.parts["text"].scores)
         assert not np.array_equal(ours.parts["image"].scores, theirs.parts["image"].scores)

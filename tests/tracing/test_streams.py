@@ -342,7 +342,7 @@ def test_the_noise_of_an_example_depends_on_all_it_is_given_and_not_on_its_compa
 
 def test_a_tower_that_a_first_block_leaves_out_is_shown_without_a_score():
     depth = load("mini-clip").model.config.vision_config.num_hidden_layers
-    found = explain((example(3).image, "a red circle"), "mini-clip", first_block=depth - 1)
+    found = explain((example(3).image, "a red circle"), "mini-clip", method="bi_token", first_block=depth - 1)
     assert found.parts["image"].scores.any()
     assert not found.parts["text"].scores.any()
     assert "bi_token found nothing in the text: every score is zero." in found.notes
