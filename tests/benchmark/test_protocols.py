@@ -30,7 +30,7 @@ from whyformer.methods.registry import METHODS as ALL_METHODS
 from whyformer.methods.registry import Method
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.detection import object_masks
-from whyformer.metrics.perturbation import FRACTIONS, TEXT_INPUTS, VQA_FRACTIONS, curves, step_logits
+from whyformer.metrics.perturbation import FRACTIONS, VQA_FRACTIONS, curves, step_logits
 from whyformer.metrics.rationale import (
     auprc,
     mean_drop,
@@ -43,6 +43,7 @@ from whyformer.metrics.rationale import (
 from whyformer.metrics.removal import removed
 from whyformer.metrics.sanity import other_class, randomised, rank_correlation
 from whyformer.metrics.segmentation import foreground, overlap
+from whyformer.models.modalities import TEXT_INPUTS
 from whyformer.tracing.reads import Reads
 
 METHODS = [Choice("rollout"), Choice("random")]
@@ -336,10 +337,10 @@ def test_pictures_that_are_padded_are_not_perturbed():
 
 
 def test_a_method_that_does_not_apply_is_left_out_with_its_reason(levit, pets):  # noqa: F811
-    methods = [Choice("rollout"), Choice("grad_cam"), Choice("random")]
+    methods = [Choice("bi_token"), Choice("grad_cam"), Choice("random")]
     tested = shard(levit, list(oxford_pets(pets))[:2], methods=methods)
     found = PROTOCOLS["segmentation"].measure(tested)
-    assert "windows" in tested.cache.left_out["rollout"]
+    assert "residual state" in tested.cache.left_out["bi_token"]
     assert {method for method, _ in found} == {"grad_cam", "random", "centre_prior", "edge_prior"}
 
 

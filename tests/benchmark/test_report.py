@@ -383,14 +383,14 @@ def test_halves_are_apart_and_the_same_in_every_suite(shown):
 @pytest.mark.parametrize("half", [None, "first", "second"])
 def test_every_report_says_which_methods_are_left_out(levit, pets, tmp_path, half):  # noqa: F811
     document = {"model": str(levit), "data": {"reader": "oxford_pets", "folder": str(pets)}}
-    document |= {"methods": ["rollout", "grad_cam"], "protocols": ["segmentation"], "shard": 8}
+    document |= {"methods": ["bi_token", "grad_cam"], "protocols": ["segmentation"], "shard": 8}
     out = run_suite(make_suite(document), tmp_path / "out", quiet=True)
     (note,) = (row for row in read_records(out, "rows") if row["measure"] == "left out")
-    assert note["method"] == "rollout"
+    assert note["method"] == "bi_token"
     place = report(out, half=half).parent
-    assert json.loads((place / "results.json").read_text())["left_out"] == {"rollout": note["text"]}
-    assert plain(f"rollout is left out: {note['text']}") in (place / "report.md").read_text()
-    assert "rollout is left out: " in (place / "report.html").read_text()
+    assert json.loads((place / "results.json").read_text())["left_out"] == {"bi_token": note["text"]}
+    assert plain(f"bi_token is left out: {note['text']}") in (place / "report.md").read_text()
+    assert "bi_token is left out: " in (place / "report.html").read_text()
 
 
 def test_two_runs_are_told_apart_by_their_ranks(shown, tmp_path):
