@@ -22,7 +22,7 @@ from whyformer.tracing.checks import NoMaps
 
 # What is computed where nobody names a method: the best of those measured (docs/results).
 DEFAULT: tuple[str, Backward] = ("evidence", "attn_lrp")
-DEFAULT_METHOD, DEFAULT_BACKWARD = DEFAULT
+DEFAULT_METHOD = DEFAULT[0]
 # The same of a response, where the best was measured on sentences whose truth is known (docs/guides/responses.md).
 RESPONSE_DEFAULT: tuple[str, Backward] = ("generic_attention", "gradient")
 # The same of a model that writes about pictures, measured on words that are read off known objects (docs/results).

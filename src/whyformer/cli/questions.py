@@ -24,8 +24,8 @@ DEFAULT_NAME = "default"  # of the method that is used where none is named
 # Below the title of a page that has methods side by side, for whoever sees one for the first time.
 ABOUT_METHODS = (
     "What the answer rests on, by one method in each column: the stronger the colour, the more. Blue speaks against "
-    "the answer. The column default is what you get without naming a method: bi_token, with gradients by LibraGrad's "
-    "rules. random is noise, to compare with."
+    "the answer. The column default is what you get without naming a method: evidence; of words about pictures "
+    "generic_attention, with gradients by LibraGrad's rules. random is noise, to compare with."
 )
 
 
