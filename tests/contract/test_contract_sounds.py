@@ -17,7 +17,7 @@ SAMPLES = 2640  # of which the convolutions make 8 frames
 FAMILIES = WAVE_FAMILIES | {"ast": ast, "ctc": ctc}
 TOKENS = {"ast": 2 + 3 * 29, "sew": 4}
 OF_INPUTS = {"input_x_gradient", "integrated_gradients", "gradient_shap", "lrp"}
-OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
+OF_PATHS = {"bi_head", "bi_token", "integrated_gradients"}
 # Relevance divides by sums near zero: how it treats batches and padding can only be told in float64.
 RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
 

@@ -36,7 +36,7 @@ TOKENS = {
     "marian": TRANSLATION,
     "whisper": {"target": 5, "audio": 10},
 } | dict.fromkeys(("gpt2", "llama", "qwen2", "qwen3", "gemma", "mistral in windows"), WORDS)
-OF_PATHS = {"bi_head", "bi_token", "integrated_gradients", None}
+OF_PATHS = {"bi_head", "bi_token", "integrated_gradients"}
 # What those that read the input itself score: pixels and sound as they come in, embeddings token by token.
 OF_INPUTS = {"input_x_gradient", "integrated_gradients", "gradient_shap", "lrp"}
 RAW = {
