@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import combinations, permutations
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from whyformer import explain_response, explain_responses
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import prompt_of
 from whyformer.methods.ablation import random_subsets
+from whyformer.methods.registry import SourceAblation, source_method_named
 
 PROMPT, RESPONSE = "The plot was dull. The actors were bad. The music was", " great. I liked it."
 DOCUMENTS = [("plot", "A dull story."), ("cast", "Bad actors."), ("sound", "Great music.")]
@@ -133,3 +136,72 @@ def test_a_row_by_flow_routes_is_as_if_it_were_asked_alone(gpt):
     for number, row in enumerate(together.rows):
         alone = explain_response(PROMPT, RESPONSE, gpt, "flow_routes", units=[(row.start, row.end)])
         np.testing.assert_allclose(together.token_scores[number], alone.token_scores[0], rtol=1e-4, atol=1e-6)
+
+
+def shapley_values(worth) -> np.ndarray:
+    """By every order in which the sources may come, from what each subset of them is worth [row]."""
+    count = int(np.log2(len(worth)))
+    orders = list(permutations(range(count)))
+    values = np.zeros((count, len(worth[()])))
+    for order in orders:
+        for place, source in enumerate(order):
+            before = tuple(sorted(order[:place]))
+            values[source] += worth[tuple(sorted((*before, source)))] - worth[before]
+    return values.T / len(orders)
+
+
+def test_kernel_shap_gives_the_shapley_values_of_sources():
+    """Of any function of four sources, and two rows, that it is asked about once for both."""
+    random, asked = np.random.default_rng(0), []
+    worth = {subset: random.normal(size=2) for k in range(5) for subset in combinations(range(4), k)}
+
+    def log_probabilities(masks):
+        asked.append(len(masks))
+        return np.stack([worth[tuple(np.flatnonzero(mask))] for mask in masks])
+
+    scores = source_method_named("kernel_shap")(SourceAblation(4, (3, 1), log_probabilities))
+    np.testing.assert_allclose(scores, shapley_values(worth), rtol=1e-9, atol=1e-9)
+    assert sum(asked) == 16
+
+
+def test_shapley_values_of_a_prompt_are_those_by_enumeration(gpt):
+    sentences, end = ["The plot was dull.", "The actors were bad.", "I liked it."], "The music was"
+    prompt = " ".join([*sentences, end])
+    starts = [prompt.index(sentence) for sentence in sentences]
+    sources = [(start, start + len(sentence)) for start, sentence in zip(starts, sentences, strict=True)]
+    whole, parts = (
+        explain_response(prompt, RESPONSE, gpt, "kernel_shap", units=units, sources=sources)
+        for units in ("response", "sentence")
+    )
+    ids = [token.id for token in whole.tokens]
+    subsets = [subset for k in range(4) for subset in combinations(range(3), k)]
+    texts = {subset: " ".join([*(sentences[n] for n in subset), end]) for subset in subsets}
+    worth = {subset: np.array([log_probability(gpt, text, ids)]) for subset, text in texts.items()}
+    np.testing.assert_allclose(whole.scores, shapley_values(worth), rtol=1e-3, atol=1e-4)
+    np.testing.assert_allclose(parts.scores.sum(axis=0), whole.scores[0], rtol=1e-4, atol=1e-5)
+    assert whole.options == {"forwards": 512, "seed": 0, "stable": None}
+
+
+def test_occlusion_of_sources_is_leave_one_out(gpt):
+    removed, left_out = (
+        explain_response(PROMPT, RESPONSE, gpt, method, sources="word") for method in ("occlusion", "leave_one_out")
+    )
+    np.testing.assert_allclose(removed.scores, left_out.scores, rtol=1e-3, atol=1e-5)
+    assert removed.method == "occlusion"
+
+
+@pytest.mark.parametrize("method", ["lime", "rise", "mask_regression"])
+def test_methods_that_remove_units_find_the_source_that_matters(method):
+    """One source of six raises the response, another lowers it, and the others do nothing."""
+    effect = np.array([0.0, 3.0, 0.0, 0.0, -1.5, 0.0])
+    ablation = SourceAblation(6, (2,), lambda masks: masks.astype(float) @ effect[:, None] - 5)
+    ((first, *_),) = np.argsort(-source_method_named(method)(ablation, forwards=256))
+    assert first == 1
+    assert int(source_method_named(method)(ablation, forwards=256)[0].argmin()) == 4
+
+
+def test_what_has_no_meaning_for_sources_is_refused(gpt):
+    with pytest.raises(WhyformerError, match=r"kernel_shap has no option 'fill'\. It takes: forwards=512"):
+        explain_response(PROMPT, RESPONSE, gpt, "kernel_shap", fill="black")
+    with pytest.raises(WhyformerError, match="lime reads no gradient: backward='libra' has nothing to do there"):
+        explain_response(PROMPT, RESPONSE, gpt, "lime", backward="libra")

@@ -13,7 +13,8 @@ from hypothesis.extra import numpy as arrays
 from whyformer import attribute
 from whyformer.errors import WhyformerError
 from whyformer.methods.ablation import all_and_all_but_one, context_ablation, random_subsets, sequence_logits
-from whyformer.methods.registry import SOURCE_METHODS, SourceAblation, SourceMethod, check_options
+from whyformer.methods.options import check_options
+from whyformer.methods.registry import SOURCE_METHODS, SourceAblation, SourceMethod
 
 METHODS = ["context_ablation", "leave_one_out"]
 weights = arrays.arrays(np.float64, (2, 5), elements=st.floats(-3, 3))

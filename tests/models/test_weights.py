@@ -139,7 +139,7 @@ def test_without_its_adapter_a_layer_would_give_other_scores():
 def test_an_adapter_that_is_no_sum_is_refused_with_the_reason():
     settings = peft.LoraConfig(target_modules=["value"], r=4, use_dora=True)
     model = peft.get_peft_model(tiny("bert"), settings).eval()
-    with pytest.raises(WhyformerError, match=r"bi_token needs W_v of block \d"):
+    with pytest.raises(WhyformerError, match=r"bi_token needs W_v of block \d .*: W_v is no linear layer that"):
         attribute(model, text_inputs(), 1, "bi_token")
 
 

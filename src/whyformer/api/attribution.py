@@ -11,7 +11,8 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, check_choice, reason_of, with_article
-from whyformer.methods.registry import Method, check_options, method_named
+from whyformer.methods.options import check_options
+from whyformer.methods.registry import Method, method_named
 from whyformer.models.families import FAMILIES
 from whyformer.models.structure import config_of, unwrapped
 from whyformer.propagation.mode import Backward
@@ -98,7 +99,8 @@ def attribute(
             reads gradients.
         checkpoint: Go back block by block, running each again, so that only one block's activations are ever there;
             by default where a map is too large to keep.
-        **options: The options of the method.
+        **options: The options of the method. One that reads gradients takes `noise` and `noise_samples` beside its own:
+            SmoothGrad, the mean over Gaussian noise on the input, its size a share of the input's range.
 
     Returns:
         An Attribution, a mapping from the name of a stream to its scores [example, token]; also how far they are from
@@ -172,7 +174,7 @@ def _fallbacks(default: Choice, backward: str | None, error: UnsupportedModel) -
         method = method_named(name)
         if isinstance(error, NoMaps) and method.reads.maps != "none":
             continue
-        options = {key: value for key, value in default.options.items() if key in method.options}
+        options = {key: value for key, value in default.options.items() if key in method.all_options}
         dropped = [key for key in default.options if key not in options]
         chosen_way = default.backward if backward is not None and method.reads.takes_gradients else way
         choice = Choice(method, chosen_way, options)

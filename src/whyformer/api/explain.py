@@ -33,7 +33,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
-from whyformer.methods.registry import check_options
+from whyformer.methods.options import check_options
 from whyformer.models.answering import keeps_its_answer
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of
@@ -100,7 +100,8 @@ def explain(
             array [example, label]: a served model or an API. It is explained by a method that removes words, patches or
             superpixels, kernel_shap unless one is named (docs/methods.md).
         labels: The names of what `predict` gives.
-        **options: The options of the method.
+        **options: The options of the method. One that reads gradients takes `noise` and `noise_samples` beside its own:
+            SmoothGrad, the mean over Gaussian noise on the input, its size a share of the input's range.
 
     Returns:
         The Explanation: scores, the answer and its probability; print it, show it, save it.

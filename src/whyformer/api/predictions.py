@@ -22,7 +22,8 @@ from whyformer.inputs.removal import with_white_space
 from whyformer.inputs.road import imputed
 from whyformer.inputs.units import Ablation, Units
 from whyformer.inputs.words import word_spans
-from whyformer.methods.registry import ABLATION_METHODS, Method, check_options
+from whyformer.methods.options import check_options
+from whyformer.methods.registry import ABLATION_METHODS, Method
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 from whyformer.targets.scores import Contrast, Target, label_index, label_name, one_each

@@ -23,7 +23,8 @@ from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.opening import opening_of
 from whyformer.inputs.sources import Sources, sources_of
 from whyformer.inputs.spans import Units, spans_of
-from whyformer.methods.registry import SOURCE_METHODS, Method, SourceMethod, check_options
+from whyformer.methods.options import check_options
+from whyformer.methods.registry import Method, SourceMethod, source_method_named
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.propagation.mode import Backward
 from whyformer.results.pooling import Aggregate
@@ -65,8 +66,9 @@ def explain_response(
             the model write it. It need not be what the model would have written.
         model: The name of a bundled model that writes, a folder, a Hugging Face id, a LoadedModel, or a module.
         method: The name of a method, as in `explain`; or one that asks the model again without some of the sources:
-            "context_ablation", "leave_one_out". If None, generic_attention, the best of one backward pass on responses
-            whose truth is known; about pictures by libra, the best on words that are read off known objects.
+            "context_ablation", "leave_one_out", "kernel_shap", "lime", "rise", "mask_regression". If None,
+            generic_attention, the best of one backward pass on responses whose truth is known; about pictures by libra,
+            the best on words that are read off known objects.
         context: Documents that the prompt asks about: texts, (name, text) or {"name": …, "text": …}.
         layout: How documents and question become a text, with {documents} and {question} in it; the documents first
             unless given.
@@ -201,8 +203,9 @@ def explain_responses(
         cases.append(Case(reply, spans, chosen, other))
 
     default = PICTURED_DEFAULT if loaded_model.task.sees_pictures_in_text else RESPONSE_DEFAULT
-    if method in SOURCE_METHODS:
-        ask = SourceQuestion(loaded_model, SOURCE_METHODS[method], options, aggregate, batch_size, progress)
+    of_sources = source_method_named(method)
+    if of_sources is not None:
+        ask = SourceQuestion(loaded_model, of_sources, options, aggregate, batch_size, progress)
         return [ask(case.reply, case.spans, case.sources, case.other) for case in cases]
 
     def run(choice: Choice) -> list[Response]:
@@ -220,7 +223,7 @@ def explain_responses(
 
 def choose_response_method(name: str | None, backward: str | None) -> Method | SourceMethod:
     """The method that explains a response: one of those that read the model, or that ask it without some sources."""
-    own = SOURCE_METHODS.get(name or "")
+    own = source_method_named(name)
     return choose_method(name, backward, RESPONSE_DEFAULT)[0] if own is None else check_backward(own, backward)
 
 

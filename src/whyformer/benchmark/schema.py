@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, get_type_hints
 
 from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
@@ -95,7 +95,7 @@ def make_schema() -> dict[str, Any]:
     methods = [_entry("name", name, one.formula, one.summary, left_out=1) for name, one in known.items()]
     for entry, method in zip(methods, known.values(), strict=True):
         shared = {"backward": Backward, **method.shared_options}
-        entry["properties"] |= {name: {"enum": list(get_args(values))} for name, values in shared.items()}
+        entry["properties"] |= {name: TypeAdapter(values).json_schema() for name, values in shared.items()}
     protocols = [_entry("name", name, one.measure, one.summary, left_out=1) for name, one in PROTOCOLS.items()]
     for key, names, entries in (("methods", [ALL, *known], methods), ("protocols", [*PROTOCOLS], protocols)):
         items = {"anyOf": [{"enum": names}, *entries]}

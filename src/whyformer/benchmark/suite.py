@@ -17,7 +17,8 @@ from whyformer.data.files import existing, json_in
 from whyformer.data.registry import reader_named
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
-from whyformer.methods.registry import METHODS, check_options
+from whyformer.methods.options import check_options
+from whyformer.methods.registry import METHODS
 
 ALL = "all"  # every method, with its defaults
 

@@ -134,12 +134,12 @@ def method_calls(names: Sequence[str], texts: Sequence[str], backward: str | Non
 
     methods = [choose_method(name)[0] for name in names or METHODS if name != DEFAULT_NAME]
     for name in dict.fromkeys(split_option(text)[0] for text in texts):
-        if not any(name in method.options for method in methods):
+        if not any(name in method.all_options for method in methods):
             compared = ", ".join(method.name for method in methods) or DEFAULT_NAME
             raise WhyformerError(f"--option {name!r}: none of the compared methods has it ({compared}).")
     calls = {DEFAULT_NAME: method_call(None, [], None)}
     for method in methods:
-        own = [text for text in texts if split_option(text)[0] in method.options]
+        own = [text for text in texts if split_option(text)[0] in method.all_options]
         calls[method.name] = MethodCall(
             method.name, method.name, parse_options(method, own), _backward_of(method.name, backward)
         )

@@ -63,7 +63,7 @@ def response_method_call(name: str | None, options: Sequence[str], backward: str
 
 def parse_options(method: Method | SourceMethod, texts: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE strings as the method takes them."""
-    from whyformer.methods.registry import check_options
+    from whyformer.methods.options import check_options
 
     options = {}
     for text in texts:
@@ -82,7 +82,7 @@ def split_option(text: str) -> tuple[str, str]:
 
 def _value(method: Method | SourceMethod, name: str, text: str) -> Any:
     """A number, a switch or nothing where the option takes one; check_options says what is wrong with the rest."""
-    hint = get_type_hints(method.formula).get(name)
+    hint = get_type_hints(method.formula).get(name) or getattr(method, "shared_options", {}).get(name)
     default = method.options[name].default if name in method.options else None
     kinds = {hint, *get_args(hint), type(default)}
     if kinds & {int, float, bool} or (type(None) in kinds and text.lower() == "none"):

@@ -11,6 +11,7 @@ from whyformer.axes import KEY, QUERY, Mixing, Rows, StreamScores, TokenScores, 
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import method
 from whyformer.models.joined import MapTokens
+from whyformer.tracing.checks import STATE, unseen_parts
 from whyformer.tracing.feedback import Reading, integrated_feedback, perceive
 from whyformer.tracing.flow import carry, records_of
 from whyformer.tracing.mixing import HeadMean
@@ -108,13 +109,10 @@ def token_alpha(record: AttentionRecord, alpha: str) -> TokenScores:
     The authors' code has ‖v_j W_o‖ above the line instead ("values"): LayerNorm and bias are then in it.
     """
     source = {"W_v": record.value_weight} if alpha == "paper" else {"the values": record.value}
-    parts = {"the residual state": record.key_state, "W_o": record.output_weight} | source
+    parts = {STATE: record.key_state, "W_o": record.output_weight} | source
     missing = [name for name, part in parts.items() if part is None]
     if missing:
-        raise UnsupportedModel(
-            f"bi_token needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}), which "
-            "is no plain linear layer on a residual stream (LoRA, quantised?). Merge the adapter, or use bi_head."
-        )
+        raise unseen_parts("bi_token", missing, record, instead="bi_head")
     state, output_weight, origin = (_wide(part) for part in parts.values() if part is not None)
     if alpha == "paper" and state.shape[-1] != origin.shape[-1]:
         raise UnsupportedModel(

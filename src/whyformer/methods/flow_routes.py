@@ -6,10 +6,11 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import State, StreamScores, TokenMask, TokenScores, at_least_float32
-from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.errors import WhyformerError
 from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
+from whyformer.tracing.checks import STATE, unseen_parts
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import TILE, AttentionRecord
 from whyformer.tracing.streams import summed
@@ -60,13 +61,10 @@ def edge_shares(record: AttentionRecord, sink: ReadOut) -> TokenScores:
     f_jh = Σ_i r_i A_h[i, j] v_jh W_oh is what the edge from key j carries by head h; p is the proximity.
     """
     before, after = record.query_states
-    parts = {"the residual state": before, "W_v": record.linear_value, "W_o": record.output_weight}
+    parts = {STATE: before, "W_v": record.linear_value, "W_o": record.output_weight}
     missing = [name for name, part in parts.items() if part is None]
     if before is None or after is None or missing:
-        raise UnsupportedModel(
-            f"flow_routes needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}), "
-            "which is no plain linear layer on a residual stream (LoRA, quantised?). Merge the adapter, or use rollout."
-        )
+        raise unseen_parts("flow_routes", missing, record, instead="rollout")
     before, after = (_sink_state(state, sink) for state in (before, after))
     edges = _edge_proximities(record, sink, after)
     return _divided(edges, edges.sum(dim=1, keepdim=True) + proximity(before, after).clamp(min=0)[:, None])

@@ -3,26 +3,41 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial, wraps
+from typing import Any, Literal
 
+import numpy as np
 import torch
-from torch import Tensor
 
-from whyformer.axes import SourceMasks, SourceScores, SubsetScores, at_least_float32
+from whyformer.axes import (
+    SourceMasks,
+    SourceScores,
+    SubsetExampleScores,
+    SubsetScores,
+    UnitMasks,
+    at_least_float32,
+)
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.inputs.fills import Erasure, Fill
+from whyformer.inputs.units import Ablation, Units
 from whyformer.models.modalities import INPUT_STREAMS
 from whyformer.propagation.mode import Backward
 from whyformer.tracing.ablation import UnitKind, ablation_of
-from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.attribution import Attribution, mean_of
+from whyformer.tracing.noise import Noise
 from whyformer.tracing.reads import OF_SOURCES, Reads
 from whyformer.tracing.trace import Trace
 
 # On models with pictures among their words, whether scores go on into the image tower, or stop where features of
 # pictures enter the decoder and are shared out to the patches that they are made of.
 Bridge = Literal["through", "stop"]
+NOISE_SAMPLES = 16
+# The options that every method which takes gradients has beside its own: SmoothGrad's (Smilkov et al. 2017). `noise` is
+# the standard deviation as a share of the range of an example's values, `noise_samples` how often it is drawn.
+NOISE_OPTIONS: dict[str, Any] = {"noise": float, "noise_samples": int}
+ASKS_AGAIN = Reads(subsets=True, path=True)  # what noise has read of the inputs as they are: the answer alone
 Formula = Callable[..., Any]  # gives StreamScores or an Attribution; of an ablation, a list of UnitScores
 
 
@@ -40,6 +55,18 @@ class SourceAblation:
     sources: int
     tokens: tuple[int, ...]
     log_probabilities: Callable[[SourceMasks], SubsetScores]
+
+    @property
+    def by_rows(self) -> Ablation:
+        """The same as methods that remove units take it: rows are examples, whose units are the sources."""
+        units = Units(np.arange(self.sources), ((self.sources,),))
+
+        def ask(_: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
+            # Rows have the same units, hence the same subsets, and one prompt answers for all of them.
+            return np.asarray(self.log_probabilities(masks[0] > 0), dtype=np.float64)
+
+        (whole,) = self.log_probabilities(np.ones((1, self.sources), dtype=bool))
+        return Ablation((units,) * len(self.tokens), np.asarray(whole, dtype=np.float64), ask)
 
 
 @dataclass(frozen=True)
@@ -66,10 +93,32 @@ class Method:
 
     def reads_with(self, options: Mapping[str, Any]) -> Reads:
         """What it reads of a trace when it is given these options."""
-        return next((reads for (name, value), reads in self.reads_if.items() if options.get(name) == value), self.reads)
+        if options.get("noise") is not None:
+            return ASKS_AGAIN
+        chosen = [reads for (name, value), reads in self.reads_if.items() if options.get(name) == value]
+        changes = [
+            {name: value for name, value in vars(reads).items() if value != getattr(self.reads, name)}
+            for reads in chosen
+        ]
+        return replace(self.reads, **{name: value for change in changes for name, value in change.items()})
 
-    def __call__(self, trace: Trace, *, bridge: Bridge = "through", **options: Any) -> Attribution:
-        """The scores of a trace, in float32 at least; whatever gradient mode the caller is in."""
+    def __call__(
+        self,
+        trace: Trace,
+        *,
+        bridge: Bridge = "through",
+        noise: float | None = None,
+        noise_samples: int = NOISE_SAMPLES,
+        **options: Any,
+    ) -> Attribution:
+        """The scores of a trace, in float32 at least; whatever gradient mode the caller is in.
+
+        With noise the mean of those of inputs with noise on them, about what was asked of the input as it is.
+        """
+        if noise is not None:
+            again = partial(trace.with_noise, reads=self.reads_with(options))
+            draws = trace.track(range(noise_samples))
+            return mean_of([self(again(Noise(noise, draw)), bridge=bridge, **options) for draw in draws])
         with torch.inference_mode(False):
             result = self._result(trace if bridge == "through" else trace.up_to_bridge, options)
         if not isinstance(result, Mapping):
@@ -114,10 +163,16 @@ class Method:
 
     @property
     def shared_options(self) -> Mapping[str, Any]:
-        """What all methods take that follow tokens from block to block, or that remove units, and which values."""
+        """What all methods take that follow tokens from block to block, take gradients, or remove units."""
         if self.reads.subsets:
             return {"units": UnitKind, "fill": Fill, "erasure": Erasure}
-        return {"bridge": Bridge} if self.reads.maps == "all" or self.reads.state_gradients else {}
+        follows = self.reads.maps == "all" or self.reads.state_gradients
+        return ({"bridge": Bridge} if follows else {}) | (NOISE_OPTIONS if self.reads.takes_gradients else {})
+
+    @property
+    def all_options(self) -> frozenset[str]:
+        """The names of the options it takes, shared or its own."""
+        return frozenset({*self.options, *self.shared_options})
 
     @property
     def summary(self) -> str:
@@ -243,6 +298,19 @@ def ablation_method(name: str) -> Callable[[Formula], Formula]:
     return register
 
 
+def source_method_named(name: str | None) -> SourceMethod | None:
+    """The method of sources under a name, if there is one; those that remove units take the sources for units."""
+    removal = ABLATION_METHODS.get(name or "")
+    if removal is None:
+        return SOURCE_METHODS.get(name or "")
+
+    @wraps(removal.formula)
+    def formula(ablation: SourceAblation, **options: Any) -> SourceScores:
+        return np.stack(removal.formula(ablation.by_rows, **options))
+
+    return SourceMethod(removal.name, formula)
+
+
 def picture_method(name: str, *, reads: Reads) -> Callable[[Formula], Formula]:
     """Register a function (trace, *, options) as a method of models with pictures among their words, and no others."""
 
@@ -265,37 +333,3 @@ def method_named(name: str) -> Method:
     if name not in known:
         raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS | ABLATION_METHODS))}")
     return known[name]
-
-
-def check_options(method: Method | SourceMethod, options: Mapping[str, Any]) -> None:
-    """Refuse options the method does not take, and values an option does not take."""
-    shared = method.shared_options if isinstance(method, Method) else {}
-    for name in (name for name in shared.keys() & options.keys() if isinstance(options[name], str)):
-        check_choice(f"{method.name}: {name}", options[name], shared[name])
-    options = {name: value for name, value in options.items() if name not in shared}
-    unknown = [name for name in options if name not in method.options]
-    if unknown:
-        known = ", ".join(f"{name}={parameter.default!r}" for name, parameter in method.options.items())
-        raise WhyformerError(f"{method.name} has no option {unknown[0]!r}. It takes: {known or 'none'}.")
-    hints = get_type_hints(method.formula)
-    for name, value in options.items():
-        if name in hints:  # an option without an annotation takes anything
-            _check_value(method, name, value, _members(hints[name]))
-
-
-def _check_value(method: Method | SourceMethod, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
-    choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
-    if isinstance(value, str) and choices and value not in choices:
-        raise WhyformerError(f"{method.name}: {name}={value!r}. Choose from: {', '.join(map(str, choices))}.")
-    is_default = value is method.options[name].default
-    if Tensor in kinds and not isinstance(value, (str, Tensor)) and not is_default:
-        raise WhyformerError(f"{method.name}: {name}={value!r:.40}. Choose from: {', '.join(choices)}, or a tensor.")
-    plain = next((kind for kind in (bool, int, float) if kind in kinds), None)
-    if plain is float and type(value) is int:
-        return
-    if plain and type(value) is not plain and not (value is None and type(None) in kinds):
-        raise WhyformerError(f"{method.name}: {name}={value!r} is no {plain.__name__}.")
-
-
-def _members(hint: Any) -> tuple[Any, ...]:
-    return (hint,) if get_origin(hint) is Literal else get_args(hint) or (hint,)

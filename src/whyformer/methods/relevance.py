@@ -18,19 +18,35 @@ from whyformer.tracing.streams import summed
 from whyformer.tracing.trace import Trace
 
 Precision = Literal["strict", "fast"]  # float32 without TF32, or what the model itself computes in
+Positions = Literal["drop", "keep"]  # what becomes of the relevance that position embeddings are handed
 
 
 @method(
     "lrp",
     reads=Reads(inputs="relevances"),
-    reads_if={("precision", "fast"): Reads(inputs="relevances", precise=False)},
+    reads_if={
+        ("precision", "fast"): Reads(inputs="relevances", precise=False),
+        ("positions", "keep"): Reads(inputs="relevances", positions=True),
+    },
 )
-def lrp(trace: Trace, *, rules: Rules = "z_plus", strict: bool = True, precision: Precision = "strict") -> Attribution:
+def lrp(
+    trace: Trace,
+    *,
+    rules: Rules = "z_plus",
+    positions: Positions = "drop",
+    strict: bool = True,
+    precision: Precision = "strict",
+) -> Attribution:
     """Relevance propagated to the input: the pixels, or the embeddings of word pieces and regions (TA Eq. 4).
 
     `rules` "dtd" is TA's own, "lrp" the papers' code, "attn_lrp" and "cp_lrp" the later rules for attention. `strict`
     refuses an operation that has no rule; otherwise it passes as a gradient, and the explanation says so. `precision`
     "fast" computes in the model's own dtype, TF32 included; attn_lrp and cp_lrp then cost no more than a gradient.
+
+    `positions` "keep" with `rules` "attn_lrp" is PA-LRP (Bakish et al., NeurIPS 2025): what the embedding of a position
+    is handed is added to the token that stands there. Of a table of embeddings that are added to those of words it is
+    the ε-rule's share of the sum. A rotation of queries and keys (RoPE), q ⊙ cos + q′ ⊙ sin, is a product of two
+    activations, the one and the cosines and sines of its position: half of what arrives is theirs, and stays there.
     """
     return trace.input_relevances(rules, strict=strict)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+
+import torch
 
 from whyformer.axes import ExampleScores, StreamScores, TokenScores
 
@@ -37,3 +39,11 @@ class Attribution(Mapping[str, TokenScores]):
 
     def __len__(self) -> int:
         return len(self.scores)
+
+
+def mean_of(attributions: Sequence[Attribution]) -> Attribution:
+    """The mean of several attributions of one question; its sum is that of none of their scores."""
+    streams = dict.fromkeys(stream for one in attributions for stream in one)
+    scores = {name: torch.stack([one[name] for one in attributions]).mean(dim=0) for name in streams}
+    remarks = dict.fromkeys(remark for one in attributions for remark in one.remarks)
+    return Attribution(scores, remarks=tuple(remarks))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Mapping
-from contextlib import nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -28,12 +28,14 @@ from whyformer.tracing.gradients import HiddenGradient, gradients_with_states, l
 from whyformer.tracing.graph import Graph, ends_of
 from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.moves import completed
+from whyformer.tracing.noise import Noise
+from whyformer.tracing.positions import PositionLeaf, position_leaves
 from whyformer.tracing.question import Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord, GradientSource
 from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.scaling import Leaf, scaled_inputs
+from whyformer.tracing.scaling import Leaf, inputs_as_they_are
 from whyformer.tracing.several import as_examples, check_scores
 from whyformer.tracing.streams import latest, places, reaching, steps_of
 from whyformer.tracing.tap import Tap
@@ -53,6 +55,7 @@ def trace(
     labels: Mapping[int, str] | None = None,
     backward: Backward = "gradient",
     checkpoint: bool | None = None,
+    noise: Noise | None = None,
 ) -> Trace:
     """Run a model once on its inputs, keeping what is to be read of that.
 
@@ -69,6 +72,7 @@ def trace(
         backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's.
         checkpoint: Go back block by block, running each again, so that only one block's activations are ever there;
             by default where a map is too large to keep.
+        noise: Noise to put on the inputs.
 
     Returns:
         The trace.
@@ -86,23 +90,24 @@ def trace(
     model = unwrapped(model)
     check_model(model, reads)
     check_texts(model, inputs)
+    settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
+    settings |= {"backward": backward, "noise": noise}
     with torch.inference_mode(False):
         inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
         family = family_of(model, inputs)
         bridge = bridge_of(model, inputs, family.sight) if family.sight and "pixel_values" in inputs else None
         batch = len(main_input(inputs)[1]) if bridge is None else bridge.batch
-        question = Question(model, inputs, family, _no_score, batch, backward, bridge=bridge)
+        question = Question(model, inputs, family, _no_score, batch, backward, bridge=bridge, noise=noise)
         biases = BiasTerms() if reads.biases else None
         blocks = _blocks(question, reads, checkpoint, biases)
         question = replace(question, by_blocks=blocks is not None)
         recorder, mode = _recorder(question, reads, biases, by_blocks=blocks is not None)
         try:
-            output, leaves = _run(question, recorder, mode, blocks, reads)
+            output, leaves, positions = _run(question, recorder, mode, blocks, reads)
         except NoStack:
             if checkpoint:
                 raise
-            settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
-            return trace(model, inputs, target, reads=reads, backward=backward, checkpoint=False, **settings)
+            return trace(model, inputs, target, reads=reads, checkpoint=False, **settings)
         resolved = resolve_target(target, output, labels_of(model) if labels is None else labels, model, inputs)
         check_scores(len(resolved.names), question, reads)
         question = replace(question, score=resolved.score)
@@ -110,7 +115,7 @@ def trace(
             _steps(question, recorder) if has_records(model, recorder, batch, question.family, question.words) else ()
         )
         has_graph = reads.has_relevance or reads.inputs != "none"
-        graph = _graph(question, recorder, output, leaves, mode, blocks) if has_graph else None
+        graph = _graph(question, recorder, output, leaves, positions, mode, blocks) if has_graph else None
         if blocks is not None:
             score = question.score(output)
             way = way_back("gradient" if reads.has_relevance else backward)
@@ -124,12 +129,14 @@ def trace(
         if len(resolved.names) > batch:
             question, steps = as_examples(question, steps, len(resolved.names))
         steps, readouts, masks = find_readouts(question, steps, readout)
-    return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph, biases)
+    again = partial(trace, model, inputs, question.score, checkpoint=checkpoint, **settings)
+    return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph, biases, again=again)
 
 
 def _blocks(question: Question, reads: Reads, checkpoint: bool | None, biases: BiasTerms | None) -> BlockPass | None:
     """The pass that goes back block by block, where that is wanted and the model is a stack of blocks."""
     is_one_stack = question.family.is_one_stack and not reads.is_last and reads.relevances == "none"
+    is_one_stack = is_one_stack and not reads.positions  # which every block reads beside its state
     blocks = find_blocks(question.model) if is_one_stack and reads.has_graph else ()
     if not blocks or checkpoint is False:
         return None
@@ -186,18 +193,18 @@ def _run(
     mode: PropagationMode | None,
     blocks: BlockPass | None,
     reads: Reads,
-) -> tuple[Any, dict[str, Leaf]]:
-    """The model's output, recorded; with the inputs as leaves of the graph if they, or states, are read."""
+) -> tuple[Any, dict[str, Leaf], list[PositionLeaf]]:
+    """The model's output, recorded; with inputs and positions as leaves of the graph if they, or states, are read."""
     leaves: dict[str, Leaf] = {}
     with_leaves = reads.inputs != "none" or reads.state_gradients
-    streams = [stream.name for stream in question.family.streams]
-    as_they_are = scaled_inputs(question, streams, torch.ones(1), "zero", leaves)
-    with as_they_are if with_leaves else nullcontext(question.inputs) as inputs:
+    nowhere: AbstractContextManager[list[PositionLeaf]] = nullcontext([])
+    at_positions = position_leaves(question) if reads.positions else nowhere
+    with inputs_as_they_are(question, leaves if with_leaves else None) as inputs, at_positions as positions:
         output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
     recorder.taps = [completed(tap) for tap in recorder.taps]
     if reads.inputs == "none" and not reads.subsets:  # what reads the inputs themselves needs no map of them
         check_records(question.model, recorder, question.batch, question.family, question.words)
-    return output, leaves
+    return output, leaves, positions
 
 
 def _graph(
@@ -205,12 +212,13 @@ def _graph(
     recorder: Recorder,
     output: Any,
     leaves: dict[str, Leaf],
+    positions: list[PositionLeaf],
     mode: PropagationMode | None,
     blocks: BlockPass | None,
 ) -> Graph:
     taps = dict(enumerate(recorder.taps, recorder.seen - len(recorder.taps)))
     ends = ends_of(question.score, output)
-    return Graph(question.score(output), ends, taps, leaves, question.batch, mode, blocks)
+    return Graph(question.score(output), ends, taps, leaves, question.batch, mode, blocks, positions)
 
 
 def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import nn
 
@@ -12,12 +14,15 @@ from whyformer.models.family import Family
 from whyformer.models.structure import config_of, is_detector, layers_of
 from whyformer.models.weights import hidden_layer, passes_gradients
 from whyformer.tracing.reads import Reads
+from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.recorder import Recorder
 
 # Attention that is the difference of two maps, of which each is recorded by itself.
 DIFFERENTIAL = ("DiffLlamaAttention",)
 # Attention whose maps are pieced together of windows: not what any token attends to, in rows and columns of tokens.
 WINDOWED = ("BlockSparseAttention", "LongformerSelfAttention", "LEDEncoderSelfAttention")
+STATE = "the residual state"
+UNSEEN_STATE = "what attention gives there was not seen to be added to a state of its tokens"
 
 
 def check_model(model: object, reads: Reads) -> None:
@@ -129,4 +134,16 @@ def moved_tokens(model: nn.Module, windows: torch.Size) -> UnsupportedModel:
         f"This method follows tokens from block to block, but {type(model).__name__} has maps of shape "
         f"{tuple(windows)} on the way: windows, merged patches or several streams do not keep tokens in place. "
         "grad_cam and raw_attention, which read the last map alone, work on it."
+    )
+
+
+def unseen_parts(method: str, missing: Sequence[str], record: AttentionRecord, *, instead: str) -> UnsupportedModel:
+    """The error of a method that reads the residual state and the weights of a block, some of which were not seen."""
+    reasons = [UNSEEN_STATE] if STATE in missing else []
+    if weights := [name for name in missing if name != STATE]:
+        verb = "is" if len(weights) == 1 else "are"
+        reasons.append(f"{' and '.join(weights)} {verb} no linear layer that is seen (an adapter can be merged)")
+    return UnsupportedModel(
+        f"{method} needs {' and '.join(missing)} of block {record.block} ({record.path or 'path unknown'}): "
+        f"{', and '.join(reasons)}. {instead} does without."
     )

@@ -17,6 +17,7 @@ from whyformer.targets.scores import Score
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.blocks import BlockPass, WayBack
 from whyformer.tracing.gradients import HiddenGradient, grad_of_each
+from whyformer.tracing.positions import PositionLeaf
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.scaling import Leaf
 from whyformer.tracing.tap import Tap
@@ -91,6 +92,7 @@ class Graph:
     batch: int
     mode: PropagationMode | None = None
     blocks: BlockPass | None = None  # where the way back goes block by block
+    positions: Sequence[PositionLeaf] = ()
 
     def map_relevances(self, rules: Rules, *, strict: bool = True) -> MapRelevances:
         """The relevance of each map that the score depends on; the graph is used up."""
@@ -100,9 +102,16 @@ class Graph:
         return MapRelevances(by_operation, self._remarks(rules))
 
     def input_relevances(self, rules: Rules, *, strict: bool = True) -> Attribution:
-        """The relevance of each input, pixels or embeddings, summed over channels; the graph is used up."""
-        parts = self._relevance([leaf.value for leaf in self.leaves.values()], rules, strict=strict)
-        scores = self._by_stream(parts)
+        """The relevance of each input, pixels or embeddings, summed over channels; the graph is used up.
+
+        That of a position is added to the token that stands there, where positions are inputs.
+        """
+        inputs = [leaf.value for leaf in self.leaves.values()]
+        parts = self._relevance([*inputs, *(value for _, value in self.positions)], rules, strict=strict)
+        scores = self._by_stream(parts[: len(inputs)])
+        for (stream, _), part in zip(self.positions, parts[len(inputs) :], strict=True):
+            if part is not None:  # where words are scored with their positions, these have no path of their own
+                scores[stream] = scores[stream] + part.detach().sum(dim=-1)
         # The reference's "lrp" doubles what it hands on; with pixels, positions and class tokens have their share.
         adds_up = rules != "lrp" and not self._has_pixels
         completeness = incompleteness(scores, *self._starts(rules)) if adds_up else None

@@ -14,6 +14,7 @@ from whyformer.propagation.mode import backward_mode, using_backward
 from whyformer.tracing.blocks import find_blocks, other_forwards
 from whyformer.tracing.gradients import gradients
 from whyformer.tracing.recorder import Recorder
+from whyformer.tracing.scaling import inputs_as_they_are
 from whyformer.tracing.trace import Trace
 
 
@@ -38,8 +39,8 @@ def own_map_gradients(trace: Trace) -> Iterator[AttentionMap]:
 
         return forward
 
-    with torch.no_grad(), other_forwards(blocks, keep):
-        question.model(**question.inputs)
+    with torch.no_grad(), other_forwards(blocks, keep), inputs_as_they_are(question) as inputs:
+        question.model(**inputs)
     if len(results) != len(blocks):
         raise UnsupportedModel("scores='each' is for blocks that run once each: scores='final' takes the model's own.")
     for number in range(len(blocks)):
@@ -65,8 +66,8 @@ def _gradient(trace: Trace, blocks: Any, results: list[Any], number: int) -> Att
 
     mode = backward_mode(question.model, question.batch, question.backward)
     recorder = Recorder(question.batch, graph=True, mode=mode)
-    with other_forwards(blocks, make):
-        output = recorder.run(question.model, **question.inputs)
+    with other_forwards(blocks, make), inputs_as_they_are(question) as inputs:
+        output = recorder.run(question.model, **inputs)
     with using_backward(mode, question.backward):
         (source,) = gradients(question.score(output), recorder.taps[:1], question.batch, question.backward)
     return source()

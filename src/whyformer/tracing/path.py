@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
 from dataclasses import replace
 from typing import Literal
 
@@ -23,7 +22,7 @@ from whyformer.tracing.gradients import gradients
 from whyformer.tracing.question import Question
 from whyformer.tracing.record import AttentionRecord, GradientSource
 from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.scaling import Leaf, scaled_inputs
+from whyformer.tracing.scaling import Leaf, inputs_as_they_are, scaled_inputs
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
 
@@ -97,7 +96,7 @@ def gradients_at(
     batch, start = question.batch * copies, min(operations)
     mode = backward_mode(question.model, batch, question.backward)
     recorder = Recorder(batch, graph=True, start=start, mode=mode)
-    path = nullcontext(question.inputs) if scales is None else scaled_inputs(question, streams, scales, baseline)
+    path = inputs_as_they_are(question) if scales is None else scaled_inputs(question, streams, scales, baseline)
     with torch.inference_mode(False), path as inputs:
         output = recorder.run(question.model, **inputs)
         scores = [question.score(part) for part in split_output(output, question.batch, copies)]

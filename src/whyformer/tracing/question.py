@@ -11,6 +11,7 @@ from whyformer.models.bridges import Bridge
 from whyformer.models.family import Family
 from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Score
+from whyformer.tracing.noise import Noise
 
 
 @dataclass(frozen=True)
@@ -28,6 +29,7 @@ class Question:
     backward: Backward = "gradient"
     by_blocks: bool = False
     bridge: Bridge | None = None  # by which pictures are among the words
+    noise: Noise | None = None  # on the inputs: pixels as they are given, word pieces and regions once embedded
 
     @property
     def words(self) -> int:

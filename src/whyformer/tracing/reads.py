@@ -30,6 +30,7 @@ class Reads:
         path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
         state_gradients: Whether it reads the residual states of the tokens times the gradients of the score there.
         biases: Whether it reads the biases that are added after, times the gradients where they are.
+        positions: Whether position embeddings are inputs too, whose relevance is that of the tokens that stand there.
 
     Raises:
         WhyformerError: If a value is none of these.
@@ -50,6 +51,7 @@ class Reads:
     precise: bool = True
     state_gradients: bool = False
     biases: bool = False
+    positions: bool = False
 
     def __post_init__(self) -> None:
         for name in ("maps", "gradients", "relevances"):

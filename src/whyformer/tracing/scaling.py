@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass
 from threading import get_ident
 from typing import Any, Literal
@@ -15,8 +15,8 @@ from whyformer.axes import Inputs, TokenScores
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.bridges import Bridge
 from whyformer.models.families import ROW_TO_WRITE, scaled_module
-from whyformer.models.family import NOTHING
-from whyformer.models.modalities import channel_axis, input_stream
+from whyformer.models.family import NOTHING, Stream
+from whyformer.models.modalities import MODALITIES, channel_axis, input_stream
 from whyformer.models.structure import config_of, main_input
 from whyformer.tracing.copies import repeat_inputs
 from whyformer.tracing.question import Question
@@ -56,27 +56,28 @@ def scaled_inputs(
     """The inputs repeated once per scale, these streams each at its point of the path.
 
     Where a module's output is what is scaled, it is so while inside. What is scaled becomes a leaf of the graph if
-    `leaves` are to be kept, by stream; pixels are a stream of their own.
+    `leaves` are to be kept, by stream; pixels are a stream of their own. Noise is on every stream, and is where the
+    path ends.
     """
     inputs = repeat_inputs(question.inputs, len(scales), question.batch)
     by_example = scales.repeat_interleave(question.batch)
     if question.family.is_one_stack:  # whatever it was made of
         streams = [stream.name for stream in question.family.streams]
-    scaled = [stream for stream in question.family.streams if stream.name in streams and stream.scaled != NOTHING]
-    names: dict[nn.Module, list[str]] = {}
-    paths: dict[nn.Module, str] = {}
-    for stream in reversed(scaled):  # an encoder and a decoder may share their embeddings; the encoder runs first
+    chosen = [stream for stream in question.family.streams if stream.name in streams or question.noise is not None]
+    own_streams: dict[nn.Module, list[Stream]] = {}
+    for stream in reversed(chosen):  # an encoder and a decoder may share their embeddings; the encoder runs first
+        rates = scales if stream.name in streams else torch.ones_like(scales)
         if stream.scaled is None and question.family.sight is not None:
             if question.bridge is not None:
-                inputs["pixel_values"] = _pictures(question, question.bridge, inputs, scales, baseline, leaves)
+                inputs["pixel_values"] = _pictures(question, question.bridge, inputs, rates, baseline, leaves)
         elif stream.scaled is None:
             name, pixels = main_input(inputs)
+            pixels = _with_noise(question, stream, pixels, len(scales), _real_pixels(name, question.inputs))
+            start = _pixel_baseline(baseline, pixels) if stream.name in streams else 0.0
             own_stream = input_stream(name, pixels, stream.name)
-            inputs[name] = _point(own_stream, _pixel_baseline(baseline, pixels), pixels, by_example, leaves)
-        else:
-            module = scaled_module(question.model, stream.scaled)
-            names.setdefault(module, []).append(stream.name)
-            paths[module] = stream.scaled
+            inputs[name] = _point(own_stream, start, pixels, rates.repeat_interleave(question.batch), leaves)
+        elif stream.scaled != NOTHING:
+            own_streams.setdefault(scaled_module(question.model, stream.scaled), []).append(stream)
     has_pixels = any(stream.scaled is None for stream in question.family.streams)
     if has_pixels and (isinstance(baseline, Tensor) or baseline != "padding"):
         baseline = "zero"  # what was given is for the pixels, and no word piece starts there
@@ -84,18 +85,56 @@ def scaled_inputs(
             baseline = "padding"  # words among which there are pictures are read by a decoder
 
     def change(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
-        start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model))
-        name = names[module].pop(0) if len(names[module]) > 1 else names[module][0]
+        own_stream = own_streams[module].pop(0) if len(own_streams[module]) > 1 else own_streams[module][0]
+        is_scaled = own_stream.name in streams
+        start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model)) if is_scaled else 0.0
+        rates = by_example if is_scaled else torch.ones_like(by_example)
         own = _own_tokens(question, args, kwargs)
-        if own is None:
-            return _point(name, start, output, by_example, leaves)
-        start = start[:, :own] if isinstance(start, Tensor) and start.dim() == 3 else start
-        return torch.cat([_point(name, start, output[:, :own], by_example, leaves), output[:, own:].detach()], dim=1)
+        start = start[:, :own] if own is not None and isinstance(start, Tensor) and start.dim() == 3 else start
+        tokens = output if own is None else output[:, :own]
+        tokens = _with_noise(question, own_stream, tokens, len(scales), _real_tokens(own_stream, question, tokens))
+        point = _point(own_stream.name, start, tokens, rates, leaves)
+        return point if own is None else torch.cat([point, output[:, own:].detach()], dim=1)
 
     with ExitStack() as hooks:
-        for module, path in paths.items():
-            hooks.enter_context(_changed_output(question, module, path, len(by_example), change))
+        for module, (stream, *_) in own_streams.items():
+            hooks.enter_context(_changed_output(question, module, stream.scaled or "", len(by_example), change))
         yield inputs
+
+
+def inputs_as_they_are(question: Question, leaves: dict[str, Leaf] | None = None) -> AbstractContextManager[Inputs]:
+    """The inputs, with noise where the question has any; as leaves of the graph if these are to be kept."""
+    if leaves is None and question.noise is None:
+        return nullcontext(question.inputs)
+    streams = [stream.name for stream in question.family.streams]
+    return scaled_inputs(question, streams, torch.ones(1), "zero", leaves)
+
+
+def _with_noise(question: Question, stream: Stream, values: Tensor, copies: int, is_real: Tensor | None) -> Tensor:
+    """The values of a stream's input with the question's noise, the same on every copy of the examples."""
+    if question.noise is None:
+        return values
+    own = values[: len(values) // copies].detach()
+    rows = torch.arange(len(own), device=own.device)
+    return question.noise.on(stream.name, own, rows, is_real).repeat(copies, *[1] * (own.dim() - 1))
+
+
+def _real_pixels(name: str, inputs: Inputs) -> Tensor | None:
+    """Which pixels of a picture, or samples of a sound, are no padding, where a mask says so."""
+    mask, values = inputs.get((MODALITIES[name].mask if name in MODALITIES else None) or ""), inputs[name]
+    if not isinstance(mask, Tensor) or len(mask) != len(values) or mask.dim() > values.dim():
+        return None
+    if mask.shape[1:] == values.shape[-2:]:
+        return mask[(slice(None), *[None] * (values.dim() - 3))]
+    return mask if mask.shape == values.shape else None
+
+
+def _real_tokens(stream: Stream, question: Question, tokens: Tensor) -> Tensor | None:
+    """Which tokens of a stream are no padding, where masks say so; regions may be embedded after words."""
+    masks = [question.inputs.get(name) for name in (stream.mask, "visual_attention_mask") if name]
+    known = [mask.reshape(len(mask), -1) for mask in masks if isinstance(mask, Tensor) and mask.dim() in (2, 3)]
+    joined = (torch.cat(known[:count], dim=1) for count in range(1, len(known) + 1))
+    return next((mask[..., None] for mask in joined if mask.shape == (question.batch, tokens.shape[1])), None)
 
 
 def _pictures(
@@ -109,15 +148,21 @@ def _pictures(
     """The pixels of pictures among words, each at the point of the path that its example is at."""
     pixels, rows = inputs["pixel_values"], len(question.inputs["pixel_values"])
     examples = bridge.pixel_examples(question.inputs)
+    # Where there is an axis of pictures or tiles, one of zeros is none.
+    is_picture = (pixels != 0).flatten(2).any(dim=2)[..., None, None, None] if pixels.dim() == 5 else None
+    if question.noise is not None:
+        real = None if is_picture is None else is_picture[:rows]
+        pixels = question.noise.on("image", pixels[:rows], examples, real).repeat(
+            len(scales), *[1] * (pixels.dim() - 1)
+        )
     by_row = scales.to(examples.device)[:, None].expand(-1, rows).flatten()
 
     def by_patch(x: Tensor) -> TokenScores:
         return torch.cat([bridge.patch_scores(part) for part in x.split(rows)])
 
     start = 0.0 if isinstance(baseline, str) and baseline == "padding" else _pixel_baseline(baseline, pixels)
-    if isinstance(start, float) and pixels.dim() == 5:  # where a picture of zeros is none
-        is_picture = (pixels != 0).flatten(2).any(dim=2)
-        start = ALMOST_ZERO * is_picture[..., None, None, None].to(pixels)
+    if isinstance(start, float) and is_picture is not None:
+        start = ALMOST_ZERO * is_picture.to(pixels)
     return _point("image", start, pixels, by_row, leaves, by_patch)
 
 

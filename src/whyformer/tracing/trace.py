@@ -21,8 +21,10 @@ from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.checks import moved_tokens
 from whyformer.tracing.flow import Step, carry, records_of, select_records
 from whyformer.tracing.graph import Graph, MapRelevances, incompleteness
+from whyformer.tracing.noise import Noise
 from whyformer.tracing.path import Quadrature, inputs_at_once, integrated_inputs, nodes_and_weights
 from whyformer.tracing.question import Question
+from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.scaling import Baseline
 from whyformer.tracing.streams import reaching
@@ -47,6 +49,7 @@ class Trace:
         graph: The graph of the forward pass, where relevances or gradients of the inputs are read.
         biases: What biases have of the score, where they are read.
         track: What goes through the steps of long work, and may show how far it is.
+        again: What asks about the same target once more, for other reads or of inputs with noise.
 
     Example:
         >>> bert = whyformer.load("mini-bert")
@@ -66,6 +69,13 @@ class Trace:
     graph: Graph | None = None
     biases: BiasTerms | None = None
     track: Callable[[Sequence[int]], Iterable[int]] = iter
+    again: Callable[..., Trace] | None = None
+
+    def with_noise(self, noise: Noise, reads: Reads) -> Trace:
+        """The trace of the same inputs with noise on them, read where this one is."""
+        assert self.again is not None
+        noisy = self.again(reads=reads, noise=noise)
+        return replace(noisy, target=self.target, readouts=self.readouts, masks=self.masks)
 
     @property
     def records(self) -> tuple[AttentionRecord, ...]:
