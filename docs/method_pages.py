@@ -29,6 +29,10 @@ FURTHER = {
     "mini-llm, sources of an answer": ("facts-llm", "AUPRC"),
     "mini-vlm, objects of a word": ("scenes-vlm", "pointing game"),
 }
+OF_GRADIENTS = (
+    "As all methods that read gradients it takes [`backward`](index.md#another-backward-pass) and "
+    "[`noise`](index.md#noise-on-the-input)."
+)
 NOTATION = (
     "A is an attention map (a row is a query, a column a key), y the explained score, r the place where the answer is "
     "read, 𝔼ₕ the mean over heads, (·)⁺ keeps what is positive, l counts blocks. [Every term](../concepts/glossary.md)."
@@ -89,7 +93,10 @@ def example(name: str) -> str:
 
 def options(method: Method | SourceMethod) -> str:
     rows = [[f"`{name}`", f"`{parameter.default!r}`"] for name, parameter in method.options.items()]
-    return table(["option", "default"], rows) if rows else "It has no options."
+    own = table(["option", "default"], rows) if rows else "It has no options of its own."
+    if isinstance(method, Method) and method.reads.takes_gradients:
+        return f"{own}\n\n{OF_GRADIENTS}"
+    return own if rows else "It has no options."
 
 
 def cost(name: str, method: Method | SourceMethod) -> str:
