@@ -133,6 +133,13 @@ def test_methods_that_remove_units_are_measured_like_others(bert):
     assert table["value"].notna().any()
 
 
+def test_methods_with_noise_on_the_input_are_measured_like_others(bert):
+    noisy = {"name": "input_x_gradient", "noise": 0.1, "noise_samples": 2}
+    table = evaluate(bert, PAIRS, [noisy], "text_perturbation").to_pandas()
+    assert "input_x_gradient noise=0.1 noise_samples=2" in {*table["method"]}
+    assert table["value"].notna().any()
+
+
 def test_the_result_has_tables_values_and_a_report(bert, tmp_path):
     result = evaluate(bert, PAIRS, ["rollout"], ["text_perturbation"], seed=3)
     assert isinstance(result, Evaluation)
@@ -280,6 +287,8 @@ def test_the_schema_accepts_all_committed_suites_and_no_misspelt_one():
         {"modle": "x"},
         {"methods": ["rolout"]},
         {"methods": [{"name": "rollout", "depth": 3}]},
+        {"methods": [{"name": "rollout", "noise": 0.1}]},
+        {"methods": [{"name": "grad_cam", "noise": "much"}]},
         {"protocols": [{"name": "image_perturbation", "fill": "pink"}]},
         {"data": {"reader": "petz"}},
         {"data": {"reader": "scenes"}},
@@ -288,6 +297,7 @@ def test_the_schema_accepts_all_committed_suites_and_no_misspelt_one():
     ]
     for change in wrong:
         assert not validator.is_valid(document | change), change
+    assert validator.is_valid(document | {"methods": [{"name": "grad_cam", "noise": 0.1, "noise_samples": 4}]})
 
 
 def test_a_suite_without_pydantic_says_how_to_get_it(monkeypatch, bert):

@@ -36,6 +36,14 @@ def test_methods_that_remove_units_are_known_by_name(bert):
     assert {"occlusion", "rise", "kernel_shap", "lime", "mask_regression"} <= {*run("methods").split()}
 
 
+def test_noise_on_the_input_is_an_option_of_methods_that_read_gradients(bert):
+    text, noise = "the film was not great", ("--option", "noise=0.2", "--option", "noise_samples=2")
+    expected = f"{explain(text, load(bert), method='generic_attention', noise=0.2, noise_samples=2)}\n"
+    assert run("explain", text, "--model", bert, "--method", "generic_attention", *noise) == expected
+    assert expected != f"{explain(text, load(bert), method='generic_attention')}\n"
+    assert "have noise and noise_samples as well" in run("methods")
+
+
 def test_a_text_longer_than_any_file_name_is_a_text(bert):
     text = "the film was great " * 30
     assert "overlapping chunks" in run("explain", text, "--model", bert)

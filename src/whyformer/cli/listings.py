@@ -29,6 +29,7 @@ def methods(plugin: options.Plugins = None, as_json: options.AsJson = False) -> 
         values = " ".join(f"{name}={value}" for name, value in document["options"].items())
         facts = {"": document["summary"], "reads": document["reads"], "options": values or "none"}
         _print_entry(document["name"], "", facts)
+    typer.echo("Those that take gradients have noise and noise_samples as well (SmoothGrad).")
     typer.echo("Without --method: evidence, the best we measured.")
 
 
