@@ -14,6 +14,7 @@ from tiny_vlms import TINY_VLMS
 from whyformer import METHODS, attribute
 from whyformer.axes import Inputs, StreamScores
 from whyformer.methods.registry import PICTURE_METHODS
+from whyformer.tracing import build
 from whyformer.tracing.build import trace
 
 OF_PATHS = {"bi_head", "bi_token", "integrated_gradients"}
@@ -116,3 +117,18 @@ def test_gradients_by_other_rules_reach_the_pictures(backward, name):
     scores = scores_of(name, inputs_of(name), "generic_attention", backward=backward)
     assert scores["image"].any()
     assert all(torch.isfinite(part).all() for part in scores.values())
+
+
+@pytest.mark.parametrize("name", TINY_VLMS)
+def test_what_reads_the_decoders_last_map_alone_has_no_graph_of_what_comes_before(name, monkeypatch):
+    model, inputs = model_of(name), inputs_of(name)
+    graph = trace(model, inputs, 3, reads=METHODS["partial_lrp"].reads).graph
+    assert graph is not None
+    *before, last = [tap.probe for tap in graph.taps.values()]
+    reached = torch.autograd.grad(graph.score.sum(), [*before, last], allow_unused=True)
+    assert [part is not None for part in reached] == [False] * len(before) + [True]
+    assert not any(module._forward_pre_hooks for module in model.modules())
+    late = scores_of(name, inputs, "partial_lrp")
+    monkeypatch.setattr(build, "last_of_decoder", lambda model: None)
+    for stream, scores in scores_of(name, inputs, "partial_lrp").items():
+        assert torch.equal(late[stream], scores), stream

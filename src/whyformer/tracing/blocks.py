@@ -62,6 +62,35 @@ def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
     return next((tuple(stack) for stack in stacks if len(stack) == layers_of(model)), ())
 
 
+def last_of_decoder(model: nn.Module) -> nn.Module | None:
+    """The last block of a decoder that has pictures among its words, where it can be told."""
+    count = getattr(getattr(config_of(model), "text_config", None), "num_hidden_layers", None)
+    parts = ("language_model", "text_model")
+    stacks = [
+        module
+        for path, module in model.named_modules()
+        if isinstance(module, nn.ModuleList) and len(module) == count and any(part in path for part in parts)
+    ]
+    return stacks[0][-1] if len(stacks) == 1 else None
+
+
+@contextmanager
+def graph_from(block: nn.Module, model: nn.Module) -> Iterator[None]:
+    """While inside, and in this thread, a forward pass of the model has a graph from this block on, none before."""
+    thread = get_ident()
+
+    def switch(module: nn.Module, _: Any) -> None:
+        if get_ident() == thread:
+            torch.set_grad_enabled(module is block)  # until the recorder, which has set it, sets it back
+
+    handles = [module.register_forward_pre_hook(switch) for module in (model, block)]
+    try:
+        yield
+    finally:
+        for handle in handles:
+            handle.remove()
+
+
 @contextmanager
 def other_forwards(blocks: Sequence[nn.Module], make: Callable[[nn.Module, Any], Any]) -> Iterator[None]:
     """While inside, and in this thread, each block runs what is made of it and of its own forward function."""

@@ -21,7 +21,16 @@ from whyformer.propagation.mode import Backward, PropagationMode, backward_mode,
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
 from whyformer.tracing.biases import BiasTerms
-from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, NoStack, find_blocks, way_back
+from whyformer.tracing.blocks import (
+    BlockGradient,
+    BlockMap,
+    BlockPass,
+    NoStack,
+    find_blocks,
+    graph_from,
+    last_of_decoder,
+    way_back,
+)
 from whyformer.tracing.checks import check_model, check_records, check_texts, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.gradients import HiddenGradient, gradients_with_states, last_gradient
@@ -199,7 +208,10 @@ def _run(
     with_leaves = reads.inputs != "none" or reads.state_gradients
     nowhere: AbstractContextManager[list[PositionLeaf]] = nullcontext([])
     at_positions = position_leaves(question) if reads.positions else nowhere
-    with inputs_as_they_are(question, leaves if with_leaves else None) as inputs, at_positions as positions:
+    # What reads the decoder's last map alone has no use for a graph of what comes before.
+    last = last_of_decoder(question.model) if reads.is_last and reads.has_graph and question.family.sight else None
+    late = nullcontext() if last is None else graph_from(last, question.model)
+    with inputs_as_they_are(question, leaves if with_leaves else None) as inputs, at_positions as positions, late:
         output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
     recorder.taps = [completed(tap) for tap in recorder.taps]
     if reads.inputs == "none" and not reads.subsets:  # what reads the inputs themselves needs no map of them
