@@ -74,13 +74,45 @@ def test_the_answer_is_that_of_the_plain_model(family):
     torch.testing.assert_close(recorded.detach(), plain, rtol=1e-5, atol=1e-6)
 
 
-def test_norms_compute_what_torch_computes():
-    x = torch.randn(3, 5, 8, generator=torch.Generator().manual_seed(2))
-    weight, bias = torch.randn(8), torch.randn(8)
-    torch.testing.assert_close(libra.layer_norm(x, (8,), weight, bias, 1e-6), F.layer_norm(x, (8,), weight, bias, 1e-6))
-    torch.testing.assert_close(libra.rms_norm(x, (8,), weight, 1e-6), F.rms_norm(x, (8,), weight, 1e-6))
-    torch.testing.assert_close(libra.rms_norm(x, (5, 8)), F.rms_norm(x, (5, 8)))
-    torch.testing.assert_close(libra.normalize(x, dim=-1), F.normalize(x, dim=-1))
+def pulled(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor, arrived: torch.Tensor) -> torch.Tensor:
+    x = x.clone().requires_grad_()
+    return torch.autograd.grad(function(x), x, arrived)[0]
+
+
+def test_norms_hand_back_their_gradient_with_the_denominator_as_a_constant():
+    generator = torch.Generator().manual_seed(2)
+    x, arrived = torch.randn(2, 3, 5, 8, dtype=torch.float64, generator=generator)
+    weight, bias = torch.randn(2, 8, dtype=torch.float64, generator=generator)
+    for axes in ((-1,), (-2, -1)):
+        shape = x.shape[-len(axes) :]
+        own_weight, own_bias = weight.expand(shape), bias.expand(shape)
+
+        def normed(x, axes=axes, weight=own_weight, bias=own_bias):
+            centred = x - x.mean(dim=axes, keepdim=True)
+            return centred / (centred.detach().square().mean(dim=axes, keepdim=True) + 1e-6).sqrt() * weight + bias
+
+        torch.testing.assert_close(
+            libra.layer_norm(arrived, x, shape, own_weight, own_bias, 1e-6), pulled(normed, x, arrived)
+        )
+
+        def scaled(x, axes=axes, weight=own_weight):
+            return x / (x.detach().square().mean(dim=axes, keepdim=True) + 1e-6).sqrt() * weight
+
+        torch.testing.assert_close(libra.rms_norm(arrived, x, shape, own_weight, 1e-6), pulled(scaled, x, arrived))
+    torch.testing.assert_close(
+        libra.normalize(arrived, x, dim=-1), pulled(lambda x: x / x.detach().norm(dim=-1, keepdim=True), x, arrived)
+    )
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_norms_in_half_precision_lose_no_more_than_their_last_digit(dtype):
+    generator = torch.Generator().manual_seed(3)
+    x, arrived = (3 + torch.randn(2, 4, 64, generator=generator)).to(dtype)
+    weight = torch.randn(64, generator=generator).to(dtype)
+    exact = libra.layer_norm(arrived.double(), x.double(), (64,), weight.double())
+    torch.testing.assert_close(
+        libra.layer_norm(arrived, x, (64,), weight).double(), exact, rtol=0, atol=2 * torch.finfo(dtype).eps * 8
+    )
 
 
 class Plain(nn.Module):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from torch import Tensor, nn
-from torch.utils._pytree import tree_flatten
 from torch.utils.weak import WeakIdKeyDictionary
 
 from whyformer.errors import UnsupportedModel
@@ -50,6 +50,11 @@ PICKING = frozenset(
     "alpha_dropout feature_dropout dropout1d dropout2d masked_scatter index_put one_hot topk sort max min maximum "
     "minimum as_strided diagonal unsqueeze_ squeeze_ transpose_ t_ copy_ scatter scatter_ index_copy index_copy_ "
     "index_put_ masked_scatter_ fill_ zero_".split()
+)
+# Questions about a tensor, whose answer is none.
+ASKING = frozenset(
+    "dim ndimension size numel nelement stride storage_offset data_ptr untyped_storage element_size is_contiguous "
+    "is_floating_point is_complex is_inference __len__ __bool__ __hash__ get_device register_hook".split()
 )
 ELEMENTWISE = frozenset("pow __pow__ square tanh sigmoid erf exp abs".split())
 SWITCHES = frozenset(name for name, kind in KINDS.items() if kind == "denominator") | {
@@ -98,11 +103,11 @@ class TensorFacts:
 
     def carry(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         """What is moved or picked stays what it was."""
-        given = [x for x in tree_flatten(args)[0] if isinstance(x, Tensor) and x.is_floating_point()]
-        results = [x for x in tree_flatten(result)[0] if isinstance(x, Tensor)]
-        origins = [self._origins.get(x, x) for x in given]
+        given = [x for x in tensors_in(args) if x.is_floating_point()]
         if not given:
             return
+        results = [result] if isinstance(result, Tensor) else tensors_in((result,))
+        origins = [self._origins.get(x, x) for x in given]
         source = next((x for x in given if x.requires_grad), given[0])  # others are what it is put into
         # Copies are weights too, such as those of the experts that were chosen; what is computed from weights is none.
         are_copies = name in MOVING or name in KEEPING or name in PICKING
@@ -205,6 +210,15 @@ class TensorFacts:
 
     def _is_of_the_model(self, x: Tensor) -> bool:
         return x in self._widened or x.untyped_storage().data_ptr() in self._weights
+
+
+def tensors_in(values: Iterable[Any]) -> Iterator[Tensor]:
+    """The tensors among some arguments, and in lists of them."""
+    for x in values:
+        if isinstance(x, Tensor):
+            yield x
+        elif isinstance(x, (tuple, list)):
+            yield from tensors_in(x)
 
 
 def _is_view(x: Tensor, of: Tensor) -> bool:

@@ -1,9 +1,11 @@
-"""Normalisations whose denominator is a constant to the gradient, as LibraGrad (CVPR 2025) and CP-LRP take it."""
+"""Gradients of normalisations whose denominator is a constant, as LibraGrad (CVPR 2025) and CP-LRP take them.
+
+Each takes the gradient at its output and the arguments of its own function, and gives the gradient at the input.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,6 +13,7 @@ from torch.nn import functional as F
 
 
 def layer_norm(
+    grad_output: Tensor,
     x: Tensor,
     normalized_shape: Sequence[int],
     weight: Tensor | None = None,
@@ -18,41 +21,45 @@ def layer_norm(
     eps: float = 1e-5,
     cudnn_enable: bool = True,
 ) -> Tensor:
-    """`F.layer_norm` whose standard deviation is a constant."""
-    axes = tuple(range(-len(normalized_shape), 0))
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    centred = wide - wide.mean(dim=axes, keepdim=True)
-    spread = centred.detach().square().mean(dim=axes, keepdim=True)
-    normed = (centred * (spread + eps).rsqrt()).to(x.dtype)
-    normed = normed if weight is None else normed * weight
-    return normed if bias is None else normed + bias
+    """(g − mean g) / σ of g = w ⊙ what arrived: `F.layer_norm`'s gradient without its last term, x̂ mean(g x̂).
+
+    By the fused kernels: at an input and a mean of zero x̂ is zero, and that term with it.
+    """
+    _, mean, spread = torch.native_layer_norm(x, list(normalized_shape), weight, bias, eps)
+    zeros, asked = torch.zeros_like(x), [True, False, False]
+    grad_input: Tensor = torch.ops.aten.native_layer_norm_backward(
+        grad_output, zeros, list(normalized_shape), torch.zeros_like(mean), spread, weight, bias, asked
+    )[0]
+    return grad_input
 
 
 def rms_norm(
-    x: Tensor, normalized_shape: Sequence[int], weight: Tensor | None = None, eps: float | None = None
+    grad_output: Tensor,
+    x: Tensor,
+    normalized_shape: Sequence[int],
+    weight: Tensor | None = None,
+    eps: float | None = None,
 ) -> Tensor:
-    """`F.rms_norm` whose root mean square is a constant."""
+    """`F.rms_norm`'s, its root mean square a constant."""
     axes = tuple(range(-len(normalized_shape), 0))
-    wide = x.to(torch.promote_types(x.dtype, torch.float32))
-    size = wide.detach().square().mean(dim=axes, keepdim=True)
-    normed = (wide * (size + (torch.finfo(x.dtype).eps if eps is None else eps)).rsqrt()).to(x.dtype)
-    return normed if weight is None else normed * weight
+    size = x.to(torch.promote_types(x.dtype, torch.float32)).square().mean(dim=axes, keepdim=True)
+    scale = (size + (torch.finfo(x.dtype).eps if eps is None else eps)).rsqrt()
+    weighed = grad_output if weight is None else grad_output * weight
+    return (weighed * scale).to(x.dtype)
 
 
-def normalize(x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None) -> Tensor:
-    """`F.normalize` whose length is a constant."""
-    length: Tensor = torch.linalg.vector_norm(x.detach(), p, dim, keepdim=True)
-    return x / length.clamp(min=eps)
+def normalize(
+    grad_output: Tensor, x: Tensor, p: float = 2.0, dim: int = 1, eps: float = 1e-12, out: None = None
+) -> Tensor:
+    """`F.normalize`'s, its length a constant."""
+    length: Tensor = torch.linalg.vector_norm(x, p, dim, keepdim=True)
+    return grad_output / length.clamp(min=eps)
 
 
-_CONSTANT: dict[Callable[..., Any], Callable[..., Tensor]] = {
+# Batch norms are not here: their denominator is a constant already.
+CONSTANT_DENOMINATOR: dict[Callable[..., Tensor], Callable[..., Tensor]] = {
     F.layer_norm: layer_norm,
     torch.layer_norm: layer_norm,
     F.rms_norm: rms_norm,
     F.normalize: normalize,
 }
-
-
-def with_constant_denominator(norm: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """The same normalisation with a constant denominator; batch norms have one already."""
-    return _CONSTANT.get(norm, norm)

@@ -17,13 +17,14 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.structure import device_of
 from whyformer.models.weights import is_lending_weights, is_packed
 from whyformer.propagation.composed import COMPOSED, is_rotation
-from whyformer.propagation.kinds import KEEPING, KINDS, MOVING, PICKING, TensorFacts
+from whyformer.propagation.kinds import ASKING, KEEPING, KINDS, MOVING, PICKING, TensorFacts, tensors_in
 from whyformer.propagation.operation import Function, Operation
 from whyformer.propagation.rules import BACKWARD_RULES, BY_GRADIENT, Rule, constant_factor, identity, zero
 
 Backward = Literal["gradient", "libra", "attn_lrp"]
 
 HALF = (torch.float16, torch.bfloat16)
+LINEAR = frozenset(name for name, kind in KINDS.items() if kind == "linear")
 
 
 class NoRule(UnsupportedModel):
@@ -136,7 +137,8 @@ class PropagationMode(TorchFunctionMode):
         self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
         name = getattr(func, "__name__", "")
-        if is_lending_weights() or self._is_paused:
+        is_weight = name == "detach" and type(args[0]) is nn.Parameter  # known by its storage, whatever becomes of it
+        if name in ASKING or is_weight or self._is_paused or is_lending_weights():
             return func(*args, **(kwargs or {}))
         if name == "__get__":  # x.T, x.mT move entries; most others are no tensors
             value = func(*args, **(kwargs or {}))
@@ -172,6 +174,10 @@ class PropagationMode(TorchFunctionMode):
         return tree_map(lambda x: self._facts.widen(x) if isinstance(x, Tensor) and x.dtype in HALF else x, values)
 
     def _run_with_rule(self, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
+        if name in LINEAR and self._known_rules is not None and not self._known_rules.keys() & {"linear", "pixels"}:
+            linear: Tensor = func(*args, **kwargs)
+            self._facts.note(name, list(tensors_in((*args, *kwargs.values()))), linear, "linear")
+            return linear
         kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
         leaves, shape = tree_flatten((args, kwargs))
         places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
@@ -297,8 +303,7 @@ def _is_in_place(name: str) -> bool:
 
 
 def _in_graph(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    leaves, _ = tree_flatten((args, kwargs))
-    return torch.is_grad_enabled() and any(isinstance(x, Tensor) and x.requires_grad for x in leaves)
+    return torch.is_grad_enabled() and any(x.requires_grad for x in tensors_in((*args, *kwargs.values())))
 
 
 def _module_here(paths: Mapping[int, str]) -> str:

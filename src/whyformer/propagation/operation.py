@@ -81,15 +81,6 @@ class Operation:
         gradients = iter(torch.autograd.grad(self._edge, wanted, grad_output, retain_graph=True, allow_unused=True))
         return [next(gradients) if x.requires_grad else None for x in self.inputs]
 
-    def gradient_of(self, function: Function, grad_output: Tensor) -> Tensor:
-        """The gradient at the source of another function of the same arguments."""
-        inputs = [x.detach() for x in self.inputs]
-        inputs[self.source].requires_grad_()
-        args, kwargs = self.with_inputs(inputs)
-        with torch.enable_grad():
-            output = function(*args, **kwargs)
-        return torch.autograd.grad(output, inputs[self.source], grad_output)[0]
-
     def slope_at_zero(self) -> Tensor:
         """The gradient at 0 of a function of each entry alone."""
         x = self.inputs[0].new_zeros(1, requires_grad=True)

@@ -130,14 +130,23 @@ def values_only(grad_output: Tensor, operation: Operation) -> GradInputs:
 def norm_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
     """A normalisation is linear, its denominator a constant: division by it is the identity (AttnLRP Prop. 3.4)."""
     factor = away_from_zero(grad_output, operation.output)
-    pulled = operation.gradient_of(libra.with_constant_denominator(operation.function), factor)
-    return operation.to(operation.source, operation.inputs[operation.source] * pulled)
+    return operation.to(operation.source, operation.inputs[operation.source] * _over_constant(factor, operation))
 
 
 def constant_spread(grad_output: Tensor, operation: Operation) -> GradInputs:
     """LibraGrad: the gradient of a normalisation whose denominator is a constant."""
-    pulled = operation.gradient_of(libra.with_constant_denominator(operation.function), grad_output)
-    return operation.to(operation.source, pulled)
+    return operation.to(operation.source, _over_constant(grad_output, operation))
+
+
+def _over_constant(grad_output: Tensor, operation: Operation) -> Tensor:
+    """The gradient of a normalisation whose denominator is a constant, at what is normalised."""
+    gradient = libra.CONSTANT_DENOMINATOR.get(operation.function)
+    if gradient is not None:
+        args, kwargs = operation.with_inputs([x.detach() for x in operation.inputs])
+        return gradient(grad_output, *args, **kwargs)
+    own = operation.gradient(grad_output)[operation.source]
+    assert own is not None
+    return own
 
 
 def constant_gate(grad_output: Tensor, operation: Operation) -> GradInputs:
