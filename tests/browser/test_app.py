@@ -163,6 +163,14 @@ def tab_to(page, name):
     raise AssertionError(f"No way to {name!r} by the Tab key")
 
 
+def expect_fit(page, width):
+    """Nothing goes beyond the right edge, nor inside a page within the page."""
+    page.set_viewport_size({"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for frame in page.locator("iframe").locator("visible=true").all():
+        assert frame.evaluate("one => one.contentDocument.documentElement.scrollWidth <= one.clientWidth")
+
+
 def downloads(page, folder):
     """The three downloads of the tab that is open, by suffix."""
     files = {}
@@ -320,6 +328,7 @@ def test_methods_are_compared_for_two_labels(opened, tmp_path):
         assert shown(page, "iframe.framed").bounding_box()["height"] >= inside
         cells = json.loads(downloads(page, tmp_path)["json"].read_text())["explanations"]
         assert [cell["target"] for cell in cells] == ["cat"] * 3 + ["dog"] * 3
+        expect_fit(page, 390)
 
 
 def test_methods_are_measured_and_the_report_is_taken_away(opened, tmp_path):
@@ -331,6 +340,7 @@ def test_methods_are_measured_and_the_report_is_taken_away(opened, tmp_path):
         expect(frame.locator("table").first).to_contain_text("generic_attention")
         results = json.loads(downloads(page, tmp_path)["json"].read_text())
         assert results["samples"] == 8
+        expect_fit(page, 390)
 
 
 def test_long_work_can_be_stopped(opened):
@@ -435,10 +445,13 @@ def test_every_tab_fits_its_screen_in_both_schemes(opened, scheme):
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == (scheme == "dark")
         for width in (1280, 390):
-            page.set_viewport_size({"width": width, "height": 900})
             for name in TABS:
                 tab(page, name)
-                assert page.evaluate("document.documentElement.scrollWidth") <= width
+                expect_fit(page, width)
+                assert page.locator(".gradio-container").bounding_box()["width"] == width
+        tab(page, "Text")
+        button(page, "A film review").click()
+        expect(shown(page, ".result h2")).to_be_in_viewport()  # though it is far below the button
 
 
 def test_two_visitors_at_once_do_not_mix(opened):

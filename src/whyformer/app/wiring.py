@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
@@ -58,6 +59,8 @@ def build_page(setup: Setup) -> gr.Blocks:
 
     def leave(request: gr.Request) -> None:
         setup.visitors.leave(name_of(request))
+        for files in page.temp_file_sets:  # Gradio forgets only what it deleted itself
+            files.difference_update([file for file in tuple(files) if not Path(file).exists()])
 
     with gr.Blocks(title="Whyformer", analytics_enabled=False, delete_cache=kept) as page:
         gr.Markdown(f"# {TITLE}\n\n{LEAD}", elem_classes="headline")
