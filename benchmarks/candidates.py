@@ -57,6 +57,7 @@ class Candidates:
     choices: tuple[Criterion, ...]
     reports: tuple[Criterion, ...]
     runs: tuple[CandidateRun, ...]
+    options: tuple[tuple[Choice, Choice], ...] = ()  # today's form of a method, and another
 
     @property
     def labels(self) -> tuple[str, ...]:
@@ -71,10 +72,11 @@ def read_candidates(path: Path = FILE) -> Candidates:
     runs = tuple(_run(entry) for entry in document["run"])
     today = _choice(document["today"])
     choices, reports = (tuple(Criterion(**entry) for entry in document[kind]) for kind in ("choice", "report"))
+    options = tuple((_choice(entry["today"]), _choice(entry["other"])) for entry in document.get("option", ()))
     unknown = {one.run for one in (*choices, *reports)} - {run.name for run in runs}
     if unknown or today not in lists["candidates"]:
         raise SystemExit(f"{path.name}: no run named {', '.join(unknown)}, or {today.label} is no candidate.")
-    return Candidates(today, lists, choices, reports, runs)
+    return Candidates(today, lists, choices, reports, runs, options)
 
 
 def _choice(entry: Mapping[str, Any]) -> Choice:

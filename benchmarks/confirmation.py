@@ -35,8 +35,9 @@ class Measured:
 def confirmation(runs: Mapping[str, Run], candidates: Candidates | None = None) -> dict[str, Any]:
     """What the first halves choose, for all data and for each kind, and how it does on what nobody chose on."""
     candidates = candidates or read_candidates()
-    first, second = (list(_measured(runs, candidates, candidates.choices, half)) for half in ("first", "second"))
-    reports = list(_measured(runs, candidates, candidates.reports, None))
+    labels = candidates.labels
+    first, second = (list(_measured(runs, labels, candidates.choices, half)) for half in ("first", "second"))
+    reports = list(_measured(runs, labels, candidates.reports, None))
     if not first:
         raise SystemExit(
             f"No run with a figure that chooses: {', '.join(sorted({c.run for c in candidates.choices}))}."
@@ -46,17 +47,44 @@ def confirmation(runs: Mapping[str, Run], candidates: Candidates | None = None) 
     for kind in kinds if len(kinds) > 1 else ():
         own = ([one for one in part if one.criterion.kind == kind] for part in (first, second, reports))
         found[kind] = _verdict(*own, candidates.today.label)
+    options = []
+    for pair in candidates.options:
+        today, other = (choice.label for choice in pair)
+        both = (
+            list(_measured(runs, (today, other), criteria, half))
+            for criteria, half in ((candidates.choices, "second"), (candidates.reports, None))
+        )
+        options.append(_option(*both, today, other))
     missing = [one.name for one in (*candidates.choices, *candidates.reports) if one.run not in runs]
     return {
         "today": candidates.today.label,
         "candidates": list(candidates.labels),
         "missing": missing,
         "choices": found,
+        "options": options,
     }
 
 
+def _option(second: Sequence[Measured], reports: Sequence[Measured], today: str, other: str) -> dict[str, Any]:
+    """Whether an option's default moves: the other form against today's, by the rule of the default itself."""
+    halves, reported = (against_today(part, other, today) for part in (second, reports))
+    unseen = [row for row in reported if not row["seen"]]
+    return {
+        "today": today,
+        "other": other,
+        "moves": _holds(_counts(halves), _counts(unseen)),
+        "second_half": _counts(halves),
+        "report_unseen": _counts(unseen),
+        "against_today": halves + reported,
+    }
+
+
+def _holds(halves: Mapping[str, int], unseen: Mapping[str, int]) -> bool:
+    return halves["better"] >= AT_LEAST and not halves["worse"] and unseen["better"] > unseen["worse"]
+
+
 def _measured(
-    runs: Mapping[str, Run], candidates: Candidates, criteria: Iterable[Criterion], half: Half | None
+    runs: Mapping[str, Run], labels: Iterable[str], criteria: Iterable[Criterion], half: Half | None
 ) -> Iterable[Measured]:
     for criterion in criteria:
         if criterion.run not in runs:
@@ -67,7 +95,7 @@ def _measured(
         if choice is None:
             raise SystemExit(f"{criterion.run} has no {criterion.protocol}.")
         figure, values = sample_values(run, choice, criterion.figure)
-        own = {label: values[label] for label in candidates.labels if values.get(label)}
+        own = {label: values[label] for label in labels if values.get(label)}
         yield Measured(criterion, figure, own, run.suite["seed"])
 
 
@@ -82,10 +110,9 @@ def _verdict(
     }
     halves = _counts(against["second_half"])
     unseen = _counts([row for row in against["report"] if not row["seen"]])
-    confirmed = halves["better"] >= AT_LEAST and not halves["worse"] and unseen["better"] > unseen["worse"]
     return {
         "chosen": chosen,
-        "is_confirmed": confirmed and chosen != today,
+        "is_confirmed": _holds(halves, unseen) and chosen != today,
         "second_half": halves,
         "report_unseen": unseen,
         "report_all": _counts(against["report"]),

@@ -288,7 +288,18 @@ def confirmed(path: Path) -> str:
     table_ = lines(["figure", "samples", "n", f"gain over {found['today']}, points", "p, Holm-corrected"], body)
     ranks_ = lines(["candidate", "mean rank, first halves"], [[m, f"{rank:.1f}"] for m, rank in means.items()])
     missing = f"Not measured, for want of time on a GPU: {'; '.join(found['missing'])}." if found["missing"] else ""
-    return "\n\n".join(part for part in (sentence, table_, ranks_, missing) if part)
+    moves = "\n".join(f"- {_moved(one)}" for one in found["options"])
+    return "\n\n".join(part for part in (sentence, table_, ranks_, missing, moves) if part)
+
+
+def _moved(option: Mapping[str, Any]) -> str:
+    second, unseen = option["second_half"], option["report_unseen"]
+    return (
+        f"`{option['other']}` against `{option['today']}`, by the same rule: on the second halves better by "
+        f"{second['better']} figures, worse by {second['worse']} and not told apart by {second['alike']}; on unseen "
+        f"data better by {unseen['better']}, worse by {unseen['worse']}. The option's default "
+        f"{'moves' if option['moves'] else 'stays'}."
+    )
 
 
 def criterion(column: Mapping[str, Any]) -> str:

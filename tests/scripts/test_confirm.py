@@ -94,3 +94,15 @@ def test_what_holds_is_confirmed_and_one_loss_refuses_it():
     assert not confirmation._verdict(halves, [*halves, measured("e", worse)], report, "old")["is_confirmed"]
     assert not confirmation._verdict(halves, halves, [measured("d", worse)], "old")["is_confirmed"]
     json.dumps(held)
+
+
+def test_the_default_of_an_option_moves_by_the_same_rule():
+    better = {"old": [0.1 * (n % 3) for n in range(40)], "new": [0.5 + 0.1 * (n % 3) for n in range(40)]}
+    worse = {"old": better["new"], "new": better["old"]}
+    halves, report = [measured("a", better), measured("b", better)], [measured("c", better)]
+    moved = confirmation._option(halves, report, "old", "new")
+    assert moved["moves"]
+    assert moved["second_half"] == {"better": 2, "worse": 0, "alike": 0}
+    assert not confirmation._option([*halves, measured("e", worse)], report, "old", "new")["moves"]
+    assert not confirmation._option(halves, [measured("c", worse)], "old", "new")["moves"]
+    assert not confirmation._option(halves[:1], report, "old", "new")["moves"]

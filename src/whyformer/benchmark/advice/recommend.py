@@ -258,7 +258,7 @@ def conclude(
     best = next(one for one in alive if one.label == label)
     rows = [_contender(known, question, figure, values, correction, method, label, costs) for method in values]
     rows.sort(key=lambda one: (one.label != label, one.behind.difference.value if one.behind else -one.value))
-    worst, gallery = worst_examples(plan, folder, values, label, _shown(rows), known.names)
+    worst, gallery = worst_examples(plan, folder, values, label, _shown(rows), known.names, is_share=figure.is_share)
     return Recommendation(
         model=plan.suite.model,
         method=best.name,

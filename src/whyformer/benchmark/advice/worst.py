@@ -7,7 +7,7 @@ from pathlib import Path
 
 from whyformer.benchmark.figures import Run
 from whyformer.benchmark.plan import Plan
-from whyformer.benchmark.reporting.gallery import Gallery, explanation, truth
+from whyformer.benchmark.reporting.gallery import Gallery, explanation, truth, value_text
 from whyformer.benchmark.tables import EXPLANATIONS, SAMPLES, read_records
 
 SHOWN = 3
@@ -20,6 +20,8 @@ def worst_examples(
     label: str,
     methods: Sequence[str],
     names: Mapping[int, str],
+    *,
+    is_share: bool,
 ) -> tuple[tuple[tuple[str, float], ...], Gallery | None]:
     """The names and values of the samples of the lowest values, and how they look."""
     own = values[label]
@@ -42,5 +44,5 @@ def worst_examples(
     cells_shown = tuple(rows) if has_truth else tuple(row[1:] for row in rows)
     columns = (*(("what matters",) if has_truth else ()), *methods)
     title, note = f"Where {label} fails", "The samples of its lowest values, beside the next method and a control."
-    titles = tuple(f"{name} ({value:.3g})" for name, value in worst)
+    titles = tuple(f"{name} ({value_text(value, {'is_share': is_share})})" for name, value in worst)
     return worst, Gallery(title, note, titles, columns, cells_shown, has_truth=has_truth)
