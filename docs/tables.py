@@ -70,6 +70,24 @@ def limits() -> str:
     return table(["at most", ""], rows)
 
 
+def soak() -> str:
+    """How the web page does under load, as far as it was measured."""
+    if not (RESULTS / "app_soak.json").is_file():
+        return "Not measured yet."
+    report = result("app_soak")
+    seconds, memory = report["seconds"], report["memory_mb"]
+    rows = [
+        ["failures", str(report["failures"])],
+        ["half of the answers within", f"{seconds['p50']:.1f} s"],
+        ["95 of 100 answers within", f"{seconds['p95']:.1f} s"],
+        ["the slowest answer", f"{seconds['most']:.1f} s"],
+        ["memory at the end", f"{memory[-1]:,} MB"],
+        [f"growth of memory after the first {report['warm_up']} requests", f"{report['growth_after_warm_up']:+.1%}"],
+    ]
+    asked = f"{report['requests']} requests, {report['clients']} visitors at once, {report['cores']} cores"
+    return table([asked, ""], rows)
+
+
 # Kinds of operation that are told by what they read, not by their names alone.
 KIND_NOTES = {
     "linear": "and products with a weight",
@@ -614,6 +632,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "rule-texts": rule_texts,
     "in-short": in_short,
     "limits": limits,
+    "soak": soak,
     "cost": cost,
     "vlm-cost": vlm_cost,
     "vlm-cost-bound": vlm_cost_bound,

@@ -1,8 +1,12 @@
 """Work that is followed, stopped and limited, and what an area shows of it."""
 
+import threading
 import time
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
+import gradio as gr
 import pytest
 import torch
 
@@ -14,10 +18,23 @@ from whyformer.app.labelled import Question, explain_picture
 from whyformer.app.models import model_choice, tab_of
 from whyformer.app.setup import Setup
 from whyformer.app.view import View, progress_html
+from whyformer.app.visitors import Visitors
 from whyformer.app.work import Progress, Stopped, Work, follow
 
 # The components of an area by their names.
 AREA = Area("html", "stop", SUFFIXES, "audit", "audit_file", "view", "python", "command")
+
+
+def visitor(name="we"):
+    """What a visitor asks with."""
+    return SimpleNamespace(session_hash=name)
+
+
+@pytest.fixture
+def uploads(tmp_path, monkeypatch):
+    """The folder of uploads and downloads."""
+    monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
+    return tmp_path
 
 
 def endless(work):
@@ -36,7 +53,7 @@ def test_work_that_is_left_alone_stops_at_its_next_operation():
             ended.append(True)
             raise
 
-    views = follow(action, seconds=60)
+    views = follow(action, Work(60))
     assert next(views) == Progress(0, 0, "")
     views.close()
     for _ in range(100):
@@ -48,7 +65,7 @@ def test_work_that_is_left_alone_stops_at_its_next_operation():
 
 def test_work_that_takes_too_long_ends_with_a_line_that_says_so():
     with pytest.raises(WhyformerError, match=r"longer than the 0.2 seconds that the page gives an answer: try a small"):
-        list(follow(endless, seconds=0.2))
+        list(follow(endless, Work(0.2)))
 
 
 def test_progress_comes_before_the_result():
@@ -57,7 +74,7 @@ def test_progress_comes_before_the_result():
         time.sleep(0.8)
         return "result"
 
-    first, last = follow(action, seconds=60)
+    first, last = follow(action, Work(60))
     assert (first.done, first.total, first.doing, last) == (1, 4, "counting", "result")
     assert first.seconds_left == pytest.approx(0, abs=0.5)
 
@@ -73,34 +90,95 @@ def test_two_visitors_get_their_own_results():
         time.sleep(0.1)
         return View(name)
 
-    answer = serve(action, 60, AREA)
-    ours, theirs = answer("ours"), answer("theirs")
+    answer = serve(action, AREA, Visitors(), 60)
+    ours, theirs = answer(visitor(), "ours"), answer(visitor("they"), "theirs")
     assert [next(ours)["html"], next(theirs)["html"]] == ["ours", "theirs"]
 
 
-def test_downloads_are_written_after_the_result_and_removed_after_they_were_taken():
-    def action(work):
-        return View("shown", Code("python", "command"), {".json": lambda path: path.write_text("{}")})
+def test_a_newer_question_of_a_visitor_ends_the_older_one_and_its_answer_stays():
+    ended = threading.Event()
 
-    path = None
-    for outputs in serve(action, 60, AREA)():
-        if "html" in outputs:
-            assert (outputs["html"], outputs["python"], outputs["command"]) == ("shown", "python", "command")
-            assert not outputs[".json"]["interactive"]
-        else:
-            path = Path(outputs[".json"]["value"])
-            assert path.read_text() == "{}"
-            assert list(outputs) == [".json"]
-    assert not path.exists()
+    def action(work, name):
+        if name == "slow":
+            try:
+                endless(work)
+            finally:
+                ended.set()
+        return View(name)
+
+    visitors = Visitors()
+    answer = serve(action, AREA, visitors, 60)
+    older = answer(visitor(), "slow")
+    assert "Working" in next(older)["html"]
+    theirs = answer(visitor("they"), "theirs")
+    elsewhere = serve(action, replace(AREA, html="another tab"), visitors, 60)(visitor(), "elsewhere")
+    (newer,) = answer(visitor(), "fast")
+    assert newer["html"] == "fast"
+    assert ended.wait(10)
+    # Gradio sends the last of an iterator twice: it must not be the progress.
+    assert list(older) == [gr.skip()]
+    assert next(theirs)["html"] == "theirs"
+    assert next(elsewhere)["another tab"] == "elsewhere"
 
 
-def test_an_audit_file_is_made_for_who_asks_and_agrees_with_the_picture(tmp_path):
+def test_an_older_answer_that_is_ready_after_all_is_not_shown():
+    def action(work, name):
+        if name == "older":
+            list(answer(visitor(), "newer"))
+        return View(name)
+
+    answer = serve(action, AREA, Visitors(), 60)
+    assert list(answer(visitor(), "older")) == [gr.skip()]
+
+
+def test_downloads_that_were_outdated_while_they_were_written_are_deleted(uploads):
+    def action(work, name):
+        def write(path):
+            if name == "older":
+                list(answer(visitor(), "newer"))
+            path.write_text(name)
+
+        return View(name, writers={".json": write})
+
+    answer = serve(action, AREA, Visitors(), 60)
+    shown, last = answer(visitor(), "older")
+    assert (shown["html"], last) == ("older", gr.skip())
+    assert [path.read_text() for path in uploads.rglob("*.*")] == ["newer"]
+
+
+def test_a_stopped_question_shows_nothing_more():
+    visitors = Visitors()
+    views = serve(endless, AREA, visitors, 60)(visitor())
+    assert "Working" in next(views)["html"]
+    visitors.stop("we", "html")
+    assert list(views) == [gr.skip()]
+
+
+def test_downloads_are_written_after_the_result_and_deleted_when_another_one_is_shown(uploads):
+    def action(work, name):
+        return View(name, Code("python", "command"), {".json": lambda path: path.write_text(name)})
+
+    answer = serve(action, AREA, Visitors(), 60)
+    for name in ("one", "other"):
+        shown, files = answer(visitor(), name)
+        assert (shown["html"], shown["python"], shown["command"]) == (name, "python", "command")
+        assert not shown[".json"]["interactive"]
+        assert list(files) == [".json"]
+        (path,) = uploads.rglob("*.*")
+        assert files[".json"]["value"] == str(path)
+        assert path.read_text() == name
+
+
+def test_an_audit_file_is_made_for_who_asks_and_agrees_with_the_picture(uploads):
+    visitors = Visitors()
     view = explain_picture(Work(600), Setup(model_choice()), str(CAT), Question(methods=["raw_attention"]))
-    for outputs in serve_audit(AREA)(view):
-        copy = tmp_path / "cat.audit.json"
-        copy.write_bytes(Path(outputs["audit_file"]["value"]).read_bytes())
-    assert verify(copy, inputs=[CAT]).agrees
-    (refused,) = serve_audit(AREA)(None)
+    outputs = serve_audit(AREA, visitors)(visitor(), view)
+    path = Path(outputs["audit_file"]["value"])
+    assert path.is_relative_to(uploads)
+    assert verify(path, inputs=[CAT]).agrees
+    list(serve(lambda work: View("another"), AREA, visitors, 60)(visitor()))
+    assert not path.exists()
+    refused = serve_audit(AREA, visitors)(visitor(), None)
     assert "The result is no longer kept here: explain it again." in refused["html"]
 
 
@@ -111,9 +189,9 @@ def test_errors_are_one_escaped_line(caplog):
     def fail(work):
         raise ZeroDivisionError("secret")
 
-    (refused,) = serve(refuse, 60, AREA)()
+    (refused,) = serve(refuse, AREA, Visitors(), 60)(visitor())
     assert refused["html"].strip() == '<p class="problem" role="alert" dir="auto">No model &lt;x&gt;. Second line</p>'
-    (failed,) = serve(fail, 60, AREA)()
+    (failed,) = serve(fail, AREA, Visitors(), 60)(visitor())
     assert "could not be answered (ZeroDivisionError): try another input" in failed["html"]
     assert "secret" not in failed["html"]
     assert "secret" in caplog.text

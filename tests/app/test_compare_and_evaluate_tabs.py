@@ -125,7 +125,7 @@ def test_an_evaluation_says_how_far_it_is_and_can_be_stopped(setup):
         return measure(work, setup, Measurement("mini-bert", REVIEWS, methods=["raw_attention"]))
 
     with pytest.raises(Stopped):
-        list(follow(action, seconds=600))
+        list(follow(action, Work(600)))
     assert seen[-1] == (1, 2)
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
 import socket
 import subprocess
 import sys
+import time
 from contextlib import contextmanager, suppress
 
+import httpx
 import pytest
+from PIL import Image
 from playwright.sync_api import expect, sync_playwright
 
 from app_soak import figures, soak
@@ -22,7 +26,14 @@ pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this ma
 
 TABS = ("Picture", "Text", "Response", "Picture + text", "Detection", "Compare", "Evaluate")
 PATIENCE = 90_000  # milliseconds: a busy machine is no error
-
+# Copies the picture of a result.
+COPY = """async () => {
+  const picture = document.querySelector(".stage .below"), canvas = document.createElement("canvas");
+  [canvas.width, canvas.height] = [picture.naturalWidth, picture.naturalHeight];
+  canvas.getContext("2d").drawImage(picture, 0, 0);
+  const content = await new Promise((done) => canvas.toBlob(done));
+  await navigator.clipboard.write([new ClipboardItem({ "image/png": content })]);
+}"""
 
 expect.set_options(timeout=PATIENCE)
 
@@ -34,11 +45,21 @@ def free_port():
 
 
 @pytest.fixture(scope="module")
-def address(tmp_path_factory):
-    """The page, started as people start it."""
+def uploads(tmp_path_factory):
+    """The folder of uploads and downloads."""
+    return tmp_path_factory.mktemp("uploads")
+
+
+@pytest.fixture(scope="module")
+def address(tmp_path_factory, uploads):
+    """The page, started as people start it; nothing is left of its visitors when it is ended."""
     command = [sys.executable, "-m", "whyformer", "app", "--no-browser", "--port", str(free_port())]
     log = tmp_path_factory.mktemp("app") / "log.txt"
-    with log.open("w") as errors, subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True) as server:
+    surroundings = {**os.environ, "GRADIO_TEMP_DIR": str(uploads)}
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True, env=surroundings) as server,
+    ):
         try:
             line = server.stdout.readline()
             assert line.startswith("The page is at http://127.0.0.1:"), log.read_text()
@@ -49,6 +70,7 @@ def address(tmp_path_factory):
                 server.wait(20)
             server.kill()
     assert log.read_text() == ""
+    assert files(uploads) == set()
 
 
 @pytest.fixture(scope="module")
@@ -103,6 +125,52 @@ def shown(page, selector):
     return page.locator(selector).locator("visible=true")
 
 
+def send(page, path):
+    """Send a picture to the tab that is open, in the place of the one that is there."""
+    panel = page.get_by_role("tabpanel").locator("visible=true")
+    clear = panel.get_by_label("Clear", exact=True)
+    if clear.count():
+        clear.click()
+    panel.locator("input[type=file]").first.set_input_files(path)
+
+
+def files(folder, pattern="*"):
+    return {path for path in folder.rglob(pattern) if path.is_file()}
+
+
+def until(page, condition):
+    """Wait for what does not stand in the page."""
+    end = time.monotonic() + PATIENCE / 1000
+    while not condition():
+        assert time.monotonic() < end
+        page.wait_for_timeout(50)
+
+
+def connection_ends(page):
+    """Grows when Gradio closes its connection, for nothing that this visitor asked is under way any more."""
+    ends = []
+    for event in ("requestfinished", "requestfailed"):
+        page.on(event, lambda request: ends.append(request) if "queue/data" in request.url else None)
+    return ends
+
+
+def tab_to(page, name):
+    """Go by the Tab key to what is called so."""
+    for _ in range(80):
+        page.keyboard.press("Tab")
+        if page.evaluate("[document.activeElement.innerText?.trim(), document.activeElement.ariaLabel]").count(name):
+            return
+    raise AssertionError(f"No way to {name!r} by the Tab key")
+
+
+def expect_fit(page, width):
+    """Nothing goes beyond the right edge, nor inside a page within the page."""
+    page.set_viewport_size({"width": width, "height": 900})
+    assert page.evaluate("document.documentElement.scrollWidth") <= width
+    for frame in page.locator("iframe").locator("visible=true").all():
+        assert frame.evaluate("one => one.contentDocument.documentElement.scrollWidth <= one.clientWidth")
+
+
 def downloads(page, folder):
     """The three downloads of the tab that is open, by suffix."""
     files = {}
@@ -151,8 +219,7 @@ def test_a_picture_is_sent_its_label_chosen_and_the_result_taken_away(opened, tm
         button(page, "Cat rather than dog").click()
         expect(shown(page, ".result h2")).to_have_text("cat rather than dog")
         expect(button(page, "↓ JSON")).to_be_enabled()
-        button(page, "Clear").or_(page.get_by_label("Clear")).first.click()
-        page.locator("input[type=file]").first.set_input_files(CAT)
+        send(page, CAT)
         expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat \("))
         expect(button(page, "↓ JSON")).to_be_enabled()
         label = page.get_by_label("Why this label").locator("visible=true")
@@ -167,8 +234,7 @@ def test_a_picture_is_sent_its_label_chosen_and_the_result_taken_away(opened, tm
 def test_a_file_that_is_no_picture_gets_one_line(opened, tmp_path):
     (tmp_path / "broken.jpg").write_text("<script>not a picture</script>")
     with opened() as page:
-        button(page, "Clear").or_(page.get_by_label("Clear")).first.click()
-        page.locator("input[type=file]").first.set_input_files(tmp_path / "broken.jpg")
+        send(page, tmp_path / "broken.jpg")
         expect(shown(page, ".problem")).to_have_text(
             "broken.jpg is no picture that can be read: choose a JPEG, PNG or WebP file."
         )
@@ -217,7 +283,7 @@ def test_a_click_on_a_sentence_of_a_response_shows_its_sources(opened, tmp_path)
 def test_a_picture_is_compared_with_texts_and_each_can_be_asked_about(opened, tmp_path):
     with opened() as page:
         tab(page, "Picture + text")
-        page.get_by_role("tabpanel").locator("visible=true").locator("input[type=file]").first.set_input_files(CAT)
+        send(page, CAT)
         page.get_by_label("Texts, a question, or a prompt").fill(CAPTIONS)
         page.get_by_label("Model").locator("visible=true").first.click()
         page.get_by_role("option", name="mini-clip").click()
@@ -262,6 +328,7 @@ def test_methods_are_compared_for_two_labels(opened, tmp_path):
         assert shown(page, "iframe.framed").bounding_box()["height"] >= inside
         cells = json.loads(downloads(page, tmp_path)["json"].read_text())["explanations"]
         assert [cell["target"] for cell in cells] == ["cat"] * 3 + ["dog"] * 3
+        expect_fit(page, 390)
 
 
 def test_methods_are_measured_and_the_report_is_taken_away(opened, tmp_path):
@@ -273,6 +340,7 @@ def test_methods_are_measured_and_the_report_is_taken_away(opened, tmp_path):
         expect(frame.locator("table").first).to_contain_text("generic_attention")
         results = json.loads(downloads(page, tmp_path)["json"].read_text())
         assert results["samples"] == 8
+        expect_fit(page, 390)
 
 
 def test_long_work_can_be_stopped(opened):
@@ -282,25 +350,93 @@ def test_long_work_can_be_stopped(opened):
         page.get_by_role("option", name="mini-visualbert").click()
         page.get_by_label("Or drawn scenes").first.fill("32")
         button(page, "Measure").click()
+        expect(button(page, "Stop")).to_be_visible()
+        ends = connection_ends(page)
         button(page, "Stop").click()
         expect(shown(page, ".empty")).to_contain_text("Stopped")
         expect(button(page, "Stop")).to_have_count(0)
-        page.wait_for_timeout(1500)  # nothing comes after it
+        until(page, lambda: ends)
         expect(shown(page, ".empty")).to_contain_text("Stopped")
 
 
-def test_keys_alone_ask_and_read(opened):
+def test_the_newer_of_two_questions_is_answered_and_the_older_ended(opened):
     with opened() as page:
-        page.get_by_role("tab", name="Picture", exact=True).focus()
-        page.keyboard.press("Tab")
+        ends = connection_ends(page)
+        tab(page, "Evaluate")
+        page.get_by_label("Model").locator("visible=true").first.click()
+        page.get_by_role("option", name="mini-visualbert").click()
+        page.get_by_label("Or drawn scenes").first.fill("32")
+        button(page, "Measure").click()
+        expect(button(page, "Stop")).to_be_visible()
+        ends.clear()
+        page.get_by_label("Texts, one a line").fill("A wonderful film.\nA dull film.")
+        page.get_by_label("Model").locator("visible=true").first.click()
+        page.get_by_role("option", name="mini-bert").click()
+        button(page, "Measure").click()
+        frame = page.frame_locator("iframe.framed")
+        expect(frame.locator("h1")).to_contain_text("mini-bert")
+        until(page, lambda: ends)
+        expect(frame.locator("h1")).to_contain_text("mini-bert")
+        expect(button(page, "Stop")).to_have_count(0)
+
+
+def test_what_a_visitor_sent_is_deleted_when_it_is_replaced_and_when_they_leave(opened, uploads, tmp_path):
+    for name, colour in (("mine.png", "red"), ("other.png", "blue")):
+        Image.new("RGB", (64, 64), colour).save(tmp_path / name)
+    before = files(uploads)
+    with opened() as page:
+        for name, former in (("mine.png", None), ("other.png", "mine.png")):
+            send(page, tmp_path / name)
+            until(page, lambda name=name: files(uploads, name))
+            until(page, lambda former=former: former is None or not files(uploads, former))
+        label = page.get_by_label("Why this label").locator("visible=true")
+        label.click()
+        page.get_by_role("option", name=re.compile("^dog")).click()
+        expect(shown(page, ".result h2")).to_have_text(re.compile(r"dog \("))
+        expect(button(page, "↓ JSON")).to_be_enabled()
+        assert len(files(uploads, "whyformer.*") - before) == 3
+    with opened() as page:
+        until(page, lambda: not files(uploads, "other.png"))
+
+
+def test_a_picture_is_pasted(opened):
+    with opened() as page:
+        page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+        button(page, "Cat rather than dog").click()
+        expect(shown(page, ".result h2")).to_have_text("cat rather than dog")
+        page.evaluate(COPY)
+        page.keyboard.press("Control+V")
+        expect(shown(page, ".result h2")).to_have_text(re.compile(r"cat \("))
+
+
+def test_keys_alone_use_every_tab(opened):
+    asked = {
+        "Picture": ("Cat rather than dog", ".result h2", "cat rather than dog"),
+        "Text": ("A film review", ".result h2", "positive"),
+        "Response": ("Explain a given answer", ".units", "Anna has the key."),
+        "Picture + text": ("Cat, dog or church?", ".result h2", "a photo of a cat"),
+        "Detection": ("A drawn scene", ".result h2", "3 found"),
+        "Compare": ("A film review", "iframe.framed", ""),
+        "Evaluate": ("Eight drawn scenes", ".working", ""),
+    }
+    with opened() as page:
+        for name in TABS:
+            example, selector, text = asked[name]
+            page.get_by_role("tab", name=TABS[0], exact=True).focus()
+            if name != TABS[0]:
+                tab_to(page, name)
+            page.keyboard.press("Enter")
+            expect(page.get_by_role("tab", name=name, exact=True)).to_have_attribute("aria-selected", "true")
+            tab_to(page, example)
+            page.keyboard.press("Enter")
+            expect(shown(page, selector).first).to_contain_text(text)
+            if name == "Detection":
+                tab_to(page, shown(page, ".find").nth(1).get_attribute("aria-label"))
+                page.keyboard.press("Enter")
+                expect(shown(page, ".find").nth(1)).to_have_attribute("aria-pressed", "true")
+        tab_to(page, "Stop")
         page.keyboard.press("Enter")
-        expect(page.get_by_role("tab", name="Text", exact=True)).to_have_attribute("aria-selected", "true")
-        for _ in range(12):
-            page.keyboard.press("Tab")
-            if page.evaluate("document.activeElement.textContent.trim()") == "A film review":
-                break
-        page.keyboard.press("Enter")
-        expect(shown(page, ".result h2")).to_contain_text("positive")
+        expect(shown(page, ".empty")).to_contain_text("Stopped")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
@@ -309,10 +445,13 @@ def test_every_tab_fits_its_screen_in_both_schemes(opened, scheme):
         ground = page.evaluate("getComputedStyle(document.body).backgroundColor")
         assert (sum(map(int, re.findall(r"\d+", ground)[:3])) < 200) == (scheme == "dark")
         for width in (1280, 390):
-            page.set_viewport_size({"width": width, "height": 900})
             for name in TABS:
                 tab(page, name)
-                assert page.evaluate("document.documentElement.scrollWidth") <= width
+                expect_fit(page, width)
+                assert page.locator(".gradio-container").bounding_box()["width"] == width
+        tab(page, "Text")
+        button(page, "A film review").click()
+        expect(shown(page, ".result h2")).to_be_in_viewport()  # though it is far below the button
 
 
 def test_two_visitors_at_once_do_not_mix(opened):
@@ -327,11 +466,10 @@ def test_two_visitors_at_once_do_not_mix(opened):
         expect(shown(other, ".result .text")).to_have_text("A dull, boring waste of time.")
 
 
-def test_no_visitor_is_counted_and_no_call_is_offered(opened, address):
-    with opened() as page:
-        config = json.loads(page.request.get(f"{address}config").text())
-        assert config["analytics_enabled"] is False
-        assert all(one["api_visibility"] == "private" for one in config["dependencies"])
+def test_no_visitor_is_counted_and_no_call_is_offered(address):
+    config = httpx.get(f"{address}config").json()
+    assert config["analytics_enabled"] is False
+    assert all(one["api_visibility"] == "private" for one in config["dependencies"])
 
 
 def test_many_requests_at_once_are_all_answered(address):

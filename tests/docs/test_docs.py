@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import subprocess
@@ -10,7 +11,9 @@ from pathlib import Path
 
 import drawings
 import pytest
+import tables
 
+from app_soak import Outcome, figures
 from whyformer.methods.registry import METHODS
 
 ROOT = Path(__file__).parents[2]
@@ -40,6 +43,20 @@ def test_tables_are_made_from_the_committed_results():
     command = [sys.executable, str(ROOT / "docs" / "tables.py"), "--check"]
     found = subprocess.run(command, capture_output=True, text=True, env=os.environ, check=False)
     assert found.returncode == 0, found.stdout + found.stderr
+
+
+def test_what_is_told_of_the_page_under_load_is_what_was_measured(tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "RESULTS", tmp_path)
+    assert tables.soak() == "Not measured yet."
+    outcomes = [Outcome("Text", number != 7, number / 10, 900.0 + number) for number in range(100)]
+    (tmp_path / "app_soak.json").write_text(json.dumps(figures(outcomes, clients=8, warm_up=50)))
+    table = tables.soak()
+    assert table.startswith(f"| 100 requests, 8 visitors at once, {len(os.sched_getaffinity(0))} cores |")
+    assert "| failures | 1 |" in table
+    assert "| 95 of 100 answers within | 9.5 s |" in table
+    assert "| memory at the end | 999 MB |" in table
+    growth = (900 + 87) / (900 + 62) - 1  # the middles of the last 25 and of the first 25 after the warm-up
+    assert f"| growth of memory after the first 50 requests | +{growth:.1%} |" in table
 
 
 @pytest.mark.parametrize("page", PAGES, ids=name_of)

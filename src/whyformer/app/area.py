@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import logging
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 import gradio as gr
+from gradio.utils import get_upload_folder
 
 from whyformer.app.code import Code
-from whyformer.app.limits import Limits
+from whyformer.app.setup import Setup
 from whyformer.app.view import SCRIPT, View, note, problem, progress_html
+from whyformer.app.visitors import Visitors, delete
 from whyformer.app.work import Progress, Stopped, Work, follow
 from whyformer.errors import WhyformerError
 
@@ -43,7 +45,7 @@ class Area:
         return [self.html, self.stop, *self.downloads, *audit, self.python, self.command]
 
 
-def result_area(title: str, text: str, limits: Limits) -> Area:
+def result_area(title: str, text: str, setup: Setup) -> Area:
     """An area that says what will be in it."""
     small: dict[str, Any] = {"size": "sm", "min_width": 0, "elem_classes": "small"}
     html = gr.HTML(note(title, text), js_on_load=SCRIPT, apply_default_css=False, elem_classes="shown")
@@ -53,79 +55,108 @@ def result_area(title: str, text: str, limits: Limits) -> Area:
         downloads = [gr.DownloadButton(name, interactive=False, **small) for name in names]
         audit = gr.Button("Audit file", visible=False, **small)
         audit_file = gr.DownloadButton("↓ AUDIT", visible=False, **small)
-    view = gr.State(None, time_to_live=limits.kept_seconds)
+    view = gr.State(None, time_to_live=setup.limits.kept_seconds)
     with gr.Accordion("Code", open=False, elem_classes="code"):
         python = gr.Code(label="Python", language="python", interactive=False, wrap_lines=True)
         command = gr.Code(label="Command line", language="shell", interactive=False, wrap_lines=True)
     area = Area(html, stop, downloads, audit, audit_file, view, python, command)
     # It reads all weights again and asks the doctor: only for who wants it.
-    audit.click(serve_audit(area), view, [audit, audit_file, html], show_progress_on=audit, api_visibility="private")
+    make = serve_audit(area, setup.visitors)
+    audit.click(make, view, [audit, audit_file, html], show_progress_on=audit, api_visibility="private")
     return area
 
 
+def tab_columns(title: str, text: str, setup: Setup) -> tuple[gr.Column, Area]:
+    """The column for the inputs of a tab, and beside it the area of its result."""
+    with gr.Row():
+        inputs = gr.Column(scale=4, min_width=300)
+        with gr.Column(scale=7, min_width=300):
+            area = result_area(title, text, setup)
+    return inputs, area
+
+
 def serve(
-    action: Callable[..., View],
-    seconds: float,
+    action: Action,
     area: Area,
+    visitors: Visitors,
+    seconds: float,
     updates: Updates = lambda view: (),
     others: Sequence[Any] = (),
 ) -> Callable[..., Iterator[dict[Any, Any]]]:
-    """The action as Gradio calls it: an iterator over what changes of the area, and of the others by `updates`."""
+    """The action as Gradio calls it: an iterator over what changes of the area, and of the others by `updates`.
 
-    def run(*inputs: Any) -> Iterator[dict[Any, Any]]:
-        for one in _views(lambda work: action(work, *inputs), seconds):
-            if isinstance(one, Progress):
-                yield {area.html: progress_html(one), area.stop: gr.update(visible=True)}
-                continue
-            code = one.code or Code("", "")
-            yield {
-                area.html: one.html,
-                area.stop: gr.update(visible=False),
-                **dict.fromkeys(area.downloads, gr.update(interactive=False)),
-                area.audit: gr.update(visible=one.audit is not None),
-                area.audit_file: gr.update(visible=False),
-                area.view: one,
-                area.python: code.python,
-                area.command: code.command,
-                **dict(zip(others, updates(one), strict=False)),
-            }
-            if not one.writers:
-                continue
-            # Gradio copies the files to where it deletes them from; ours go when the iterator is closed.
-            with tempfile.TemporaryDirectory(prefix="whyformer-app-") as folder:
-                paths = one.save(Path(folder))
-                buttons = zip(area.downloads, SUFFIXES, strict=True)
-                yield {
-                    button: gr.update(value=str(paths[suffix]), interactive=True)
-                    for button, suffix in buttons
-                    if suffix in paths
-                }
+    A question that a newer one of the same visitor has outdated shows nothing more.
+    """
+
+    def run(request: gr.Request, *inputs: Any) -> Iterator[dict[Any, Any]]:
+        visitor = name_of(request)
+        with visitors.work(visitor, area.html, seconds) as work:
+            for one in _views(lambda work: action(work, *inputs), work):
+                if work.is_stopped:
+                    break
+                if isinstance(one, Progress):
+                    yield {area.html: progress_html(one), area.stop: gr.update(visible=True)}
+                    continue
+                yield {**_shown(one, area), **dict(zip(others, updates(one), strict=False))}
+                paths = one.save(download_folder()) if one.writers else {}
+                if work.is_stopped:
+                    delete(paths.values())
+                    break
+                visitors.keep(visitor, area.html, paths.values())
+                visitors.keep(visitor, area.audit_file, ())
+                if paths:
+                    buttons = zip(area.downloads, SUFFIXES, strict=True)
+                    found = [(button, paths[suffix]) for button, suffix in buttons if suffix in paths]
+                    yield {button: gr.update(value=str(path), interactive=True) for button, path in found}
+            if work.is_stopped:
+                yield gr.skip()  # or Gradio would send the last of it once more, over what the newer one shows
 
     return run
 
 
-def serve_audit(area: Area) -> Callable[[View | None], Iterator[dict[Any, Any]]]:
+def _shown(view: View, area: Area) -> dict[Any, Any]:
+    """What a view changes of the area before its downloads are written."""
+    code = view.code or Code("", "")
+    return {
+        area.html: view.html,
+        area.stop: gr.update(visible=False),
+        **dict.fromkeys(area.downloads, gr.update(interactive=False)),
+        area.audit: gr.update(visible=view.audit is not None),
+        area.audit_file: gr.update(visible=False),
+        area.view: view,
+        area.python: code.python,
+        area.command: code.command,
+    }
+
+
+def serve_audit(area: Area, visitors: Visitors) -> Callable[..., dict[Any, Any]]:
     """The audit file of what the area shows."""
 
-    def run(view: View | None) -> Iterator[dict[Any, Any]]:
-        with tempfile.TemporaryDirectory(prefix="whyformer-app-") as folder:
-            path = Path(folder) / "whyformer.audit.json"
-            try:
-                if view is None or view.audit is None:
-                    raise WhyformerError("The result is no longer kept here: explain it again.")
-                view.audit(path)
-            except (WhyformerError, OSError) as error:
-                yield {area.html: problem(error).html, area.audit: gr.update(visible=False)}
-                return
-            yield {area.audit: gr.update(visible=False), area.audit_file: gr.update(value=str(path), visible=True)}
+    def run(request: gr.Request, view: View | None) -> dict[Any, Any]:
+        path = download_folder() / "whyformer.audit.json"
+        try:
+            if view is None or view.audit is None:
+                raise WhyformerError("The result is no longer kept here: explain it again.")
+            view.audit(path)
+        except (WhyformerError, OSError) as error:
+            return {area.html: problem(error).html, area.audit: gr.update(visible=False)}
+        visitors.keep(name_of(request), area.audit_file, [path])
+        return {area.audit: gr.update(visible=False), area.audit_file: gr.update(value=str(path), visible=True)}
 
     return run
 
 
-def _views(action: Callable[[Work], View], seconds: float) -> Iterator[Progress | View]:
+def download_folder() -> Path:
+    """A new folder where Gradio serves files from, whose name nobody can guess."""
+    folder = Path(get_upload_folder()) / uuid4().hex
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _views(action: Callable[[Work], View], work: Work) -> Iterator[Progress | View]:
     """Progress and the view of an action; what goes wrong is a line of the page."""
     try:
-        yield from follow(action, seconds)
+        yield from follow(action, work)
     except Stopped:
         return
     except (WhyformerError, OSError) as error:
@@ -140,29 +171,35 @@ def connect(
     action: Action,
     inputs: Sequence[Any],
     area: Area,
-    limits: Limits,
+    setup: Setup,
     *,
     seconds: float | None = None,
     updates: Updates = lambda view: (),
     others: Sequence[Any] = (),
 ) -> None:
     """Run the action on each of the triggers, and stop it at the area's button."""
+    run = serve(action, area, setup.visitors, seconds or setup.limits.seconds, updates, others)
     events = [
         trigger(
-            serve(action, seconds or limits.seconds, area, updates, others),
+            run,
             list(inputs),
             [*area.outputs, *others],
             concurrency_id="work",
-            concurrency_limit=limits.at_once,
+            concurrency_limit=setup.limits.at_once,
             show_progress="minimal",
             show_progress_on=area.html,
-            trigger_mode="always_last",
+            trigger_mode="multiple",
             api_visibility="private",
         )
         for trigger in triggers
     ]
+
+    def stop(request: gr.Request) -> list[Any]:
+        setup.visitors.stop(name_of(request), area.html)
+        return [note("Stopped", "Change something and try again."), gr.update(visible=False)]
+
     area.stop.click(
-        lambda: [note("Stopped", "Change something and try again."), gr.update(visible=False)],
+        stop,
         None,
         [area.html, area.stop],
         cancels=events,
@@ -170,3 +207,20 @@ def connect(
         show_progress="hidden",
         api_visibility="private",
     )
+
+
+def keep_files(component: Any, visitors: Visitors) -> None:
+    """Delete what was sent to a component when the visitor sends something else there, or clears it."""
+
+    def keep(request: gr.Request, sent: Any) -> None:
+        paths = [Path(path).resolve() for path in ([sent] if isinstance(sent, str) else sent or ())]
+        folder = Path(get_upload_folder()).resolve()  # examples are elsewhere, and stay
+        uploads = [path for path in paths if path.is_file() and path.is_relative_to(folder)]
+        visitors.keep(name_of(request), component, uploads)
+
+    component.change(keep, component, None, queue=False, show_progress="hidden", api_visibility="private")
+
+
+def name_of(request: gr.Request) -> str:
+    """How Gradio calls the page that asks."""
+    return str(request.session_hash)

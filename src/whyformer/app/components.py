@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal
 
 import gradio as gr
 
+from whyformer.app.area import keep_files
 from whyformer.app.labelled import DEFAULT, MOST_BESIDE
 from whyformer.app.models import ModelChoice, Tab
 from whyformer.app.view import View
+from whyformer.app.visitors import Visitors
 from whyformer.methods.registry import METHODS
 
 
-def picture_input() -> gr.Image:
+def picture_input(visitors: Visitors) -> gr.Image:
     """A picture as the path of the file that was sent."""
     picture = gr.Image(
         label="Picture",
@@ -23,14 +25,30 @@ def picture_input() -> gr.Image:
         height=260,
         buttons=[],
         placeholder="Drop a picture, paste one, or click",
+        elem_classes="picture",
     )
     # Gradio would open the file before the tab is asked, and show the error of a broken one in its own way.
     picture.preprocess = _path  # type: ignore[method-assign]
+    keep_files(picture, visitors)
     return picture
 
 
+def file_input(label: str, visitors: Visitors, kind: str, *, several: bool = False) -> gr.File:
+    """A file of this kind, or several, as the paths of what was sent."""
+    count: Literal["single", "multiple"] = "multiple" if several else "single"
+    files = gr.File(label=label, file_count=count, file_types=[kind], height=110)
+    # Gradio would leave an empty file behind for each one that it hands over.
+    files.preprocess = _paths if several else _path  # type: ignore[method-assign]
+    keep_files(files, visitors)
+    return files
+
+
 def _path(payload: Any) -> str | None:
-    return None if payload is None else payload.path
+    return None if payload is None else str(payload.path)
+
+
+def _paths(payload: Any) -> list[str]:
+    return [] if payload is None else [str(file.path) for file in payload.root]
 
 
 def model_input(models: ModelChoice, tab: Tab) -> gr.Dropdown:
@@ -41,7 +59,7 @@ def model_input(models: ModelChoice, tab: Tab) -> gr.Dropdown:
 def labelled_inputs(models: ModelChoice, tab: Tab) -> list[Any]:
     """Model, label, other label and methods."""
     model = model_input(models, tab)
-    with gr.Row():
+    with gr.Row(elem_classes="choices"):
         label, other = choice_input("Why this label"), choice_input("Rather than")
     methods = methods_input([DEFAULT], MOST_BESIDE, label="Method, or two side by side")
     return [model, label, other, methods]

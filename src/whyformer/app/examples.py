@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import atexit
-import shutil
-import tempfile
 from functools import cache
-from pathlib import Path
 
+from whyformer.app.folder import own_folder
 from whyformer.cli.demo import CAT, POST, REVIEW, SCENE
 from whyformer.scenes import example
 
@@ -33,8 +30,8 @@ CAPTIONS = "a photo of a cat\na photo of a dog\na photo of a church"
 @cache
 def scene_files() -> tuple[str, str]:
     """A drawn scene as a picture and as the regions of it, in files that last as long as the process."""
-    folder = Path(tempfile.mkdtemp(prefix="whyformer-app-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    folder = own_folder() / "examples"
+    folder.mkdir()
     scene = example(SCENE)
     scene.image.save(folder / "scene.png")
     scene.regions.save(folder / "scene.npz")

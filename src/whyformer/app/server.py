@@ -7,9 +7,10 @@ from typing import Any
 
 import gradio as gr
 
+from whyformer.app.folder import own_folder
 from whyformer.app.models import model_choice
 from whyformer.app.setup import Setup
-from whyformer.app.view import STYLE
+from whyformer.app.view import PASTE, STYLE
 from whyformer.app.wiring import build_page
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
@@ -33,6 +34,7 @@ def launch(
 ) -> Any:
     """Serve the page: on this machine alone unless a host is named; None leaves host and port to the surroundings."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
+    os.environ.setdefault("GRADIO_TEMP_DIR", str(own_folder() / "visitors"))
     page = build_page(setup)
     page.launch(
         server_name=host,
@@ -52,6 +54,7 @@ def launch(
         run_history=False,
         theme=THEME,
         css=STYLE,
+        js=PASTE,
     )
     return page
 

@@ -1,4 +1,4 @@
-"""How the page was started."""
+"""How the page was started, and who is on it."""
 
 from __future__ import annotations
 
@@ -6,11 +6,13 @@ from dataclasses import dataclass, field
 
 from whyformer.app.limits import Limits
 from whyformer.app.models import ModelChoice
+from whyformer.app.visitors import Visitors
 
 
 @dataclass(frozen=True)
 class Setup:
-    """The models that the page answers with, and how much it takes."""
+    """The models that the page answers with, how much it takes, and its visitors."""
 
     models: ModelChoice
     limits: Limits = field(default_factory=Limits)
+    visitors: Visitors = field(default_factory=Visitors)

@@ -33,6 +33,7 @@ TEMPLATES = Environment(
     lstrip_blocks=True,
 )
 STYLE = TEMPLATES.get_template("app.css").render()
+PASTE = TEMPLATES.get_template("paste.js").render()
 SCRIPT = TEMPLATES.get_template("app.js").render(sources=TEMPLATES.get_template("sources.js").render())
 
 Writer = Callable[[Path], None]

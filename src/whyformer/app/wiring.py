@@ -4,17 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
-from whyformer.app.area import Area, connect, result_area
+from whyformer.app.area import Area, connect, name_of, tab_columns
 from whyformer.app.comparison import TABS as COMPARED
 from whyformer.app.comparison import Comparison, compare_methods
 from whyformer.app.components import (
     choice_input,
     choice_updates,
     example_buttons,
+    file_input,
     filled,
     labelled_inputs,
     methods_input,
@@ -52,7 +54,14 @@ LEAD = (
 def build_page(setup: Setup) -> gr.Blocks:
     """The page with all its tabs."""
     kept = (60, setup.limits.kept_seconds)
+    gr.set_static_paths([CAT, *scene_files()])  # served from where they are, not copied among the uploads
     page: gr.Blocks
+
+    def leave(request: gr.Request) -> None:
+        setup.visitors.leave(name_of(request))
+        for files in page.temp_file_sets:  # Gradio forgets only what it deleted itself
+            files.difference_update([file for file in tuple(files) if not Path(file).exists()])
+
     with gr.Blocks(title="Whyformer", analytics_enabled=False, delete_cache=kept) as page:
         gr.Markdown(f"# {TITLE}\n\n{LEAD}", elem_classes="headline")
         with gr.Tabs():
@@ -71,22 +80,21 @@ def build_page(setup: Setup) -> gr.Blocks:
             with gr.Tab("Evaluate"):
                 _evaluate_tab(setup)
         first(page.load)
+        page.unload(leave)
     page.queue(max_size=setup.limits.waiting, default_concurrency_limit=setup.limits.at_once)
     return page
 
 
 def _picture_tab(setup: Setup) -> Callable[[Any], None]:
     """The tab, and what asks its first example on an event."""
-    with gr.Row():
-        with gr.Column(scale=4, min_width=300):
-            picture = picture_input()
-            cat, dog, two = example_buttons("Why a cat?", "Cat rather than dog", "Two methods")
-            asked = labelled_inputs(setup.models, "Picture")
-            start = gr.Button("Explain", variant="primary")
-        with gr.Column(scale=7, min_width=300):
-            area = result_area(
-                "Where does it look?", "The picture appears here with what its label rests on in heat.", setup.limits
-            )
+    column, area = tab_columns(
+        "Where does it look?", "The picture appears here with what its label rests on in heat.", setup
+    )
+    with column:
+        picture = picture_input(setup.visitors)
+        cat, dog, two = example_buttons("Why a cat?", "Cat rather than dog", "Two methods")
+        asked = labelled_inputs(setup.models, "Picture")
+        start = gr.Button("Explain", variant="primary")
     cases: list[tuple[gr.Button, list[Any]]] = [
         (cat, [str(CAT), "mini-vit", None, None, [DEFAULT]]),
         (dog, [str(CAT), "mini-vit", "cat", "dog", [DEFAULT]]),
@@ -96,18 +104,16 @@ def _picture_tab(setup: Setup) -> Callable[[Any], None]:
 
 
 def _text_tab(setup: Setup) -> None:
-    with gr.Row():
-        with gr.Column(scale=4, min_width=300):
-            text = gr.Textbox(
-                label="Text", lines=7, max_lines=14, max_length=setup.limits.characters, placeholder="Paste or type"
-            )
-            review, against, post = example_buttons("A film review", "Positive, not negative", "A news post")
-            asked = labelled_inputs(setup.models, "Text")
-            start = gr.Button("Explain", variant="primary")
-        with gr.Column(scale=7, min_width=300):
-            area = result_area(
-                "Which words matter?", "The text appears here, coloured where its label rests on it.", setup.limits
-            )
+    column, area = tab_columns(
+        "Which words matter?", "The text appears here, coloured where its label rests on it.", setup
+    )
+    with column:
+        text = gr.Textbox(
+            label="Text", lines=7, max_lines=14, max_length=setup.limits.characters, placeholder="Paste or type"
+        )
+        review, against, post = example_buttons("A film review", "Positive, not negative", "A news post")
+        asked = labelled_inputs(setup.models, "Text")
+        start = gr.Button("Explain", variant="primary")
     cases: list[tuple[gr.Button, list[Any]]] = [
         (review, [REVIEW, "mini-bert", None, None, [DEFAULT]]),
         (against, [REVIEW, "mini-bert", "positive", "negative", [DEFAULT]]),
@@ -136,7 +142,7 @@ def _connect_labelled(
         return [*choice_updates(view), gr.update(choices=list(view.choices))] if view.choices else []
 
     def ask(*events: Any) -> None:
-        connect(events, action, inputs, area, setup.limits, updates=updates, others=[label, other])
+        connect(events, action, inputs, area, setup, updates=updates, others=[label, other])
 
     fresh = [filled(event, [None, None], [label, other]) for event in (triggers[0], model.input)]
     chosen = [filled(button.click, values, inputs) for button, values in cases]
@@ -151,39 +157,33 @@ def _connect_labelled(
         values = cases[0][1]
         given = [*values[:-1], tuple(values[-1])]
         start = filled(event, values, inputs)
-        connect(
-            [start], lambda work, *_: first(*given), inputs, area, setup.limits, updates=updates, others=[label, other]
-        )
+        connect([start], lambda work, *_: first(*given), inputs, area, setup, updates=updates, others=[label, other])
 
     return ask_first
 
 
 def _response_tab(setup: Setup) -> None:
     most = setup.limits.characters
-    with gr.Row():
-        with gr.Column(scale=4, min_width=300):
-            prompt = gr.Textbox(label="Question or prompt", lines=2, max_length=most)
-            written, given = example_buttons("Let it answer", "Explain a given answer")
-            documents = gr.Textbox(
-                label="Documents",
-                info="An empty line parts two; one may begin with its name and a colon.",
-                lines=7,
-                max_lines=14,
-                max_length=most,
-            )
-            files = gr.File(label="More documents", file_count="multiple", file_types=[".txt"], height=110)
-            response = gr.Textbox(label="Response", info="Leave it empty to let the model write it.", max_length=most)
-            with gr.Accordion("Model, method, contrast", open=False):
-                model = model_input(setup.models, "Response")
-                method = gr.Dropdown([DEFAULT, *METHODS, *SOURCE_METHODS], value=DEFAULT, label="Method")
-                contrast = gr.Textbox(label="Rather than", info="Another response: why not this one.", max_length=most)
-            start = gr.Button("Explain", variant="primary")
-        with gr.Column(scale=7, min_width=300):
-            area = result_area(
-                "Where does it come from?",
-                "The response appears here: click a sentence of it to see its sources.",
-                setup.limits,
-            )
+    column, area = tab_columns(
+        "Where does it come from?", "The response appears here: click a sentence of it to see its sources.", setup
+    )
+    with column:
+        prompt = gr.Textbox(label="Question or prompt", lines=2, max_length=most)
+        written, given = example_buttons("Let it answer", "Explain a given answer")
+        documents = gr.Textbox(
+            label="Documents",
+            info="An empty line parts two; one may begin with its name and a colon.",
+            lines=7,
+            max_lines=14,
+            max_length=most,
+        )
+        files = file_input("More documents", setup.visitors, ".txt", several=True)
+        response = gr.Textbox(label="Response", info="Leave it empty to let the model write it.", max_length=most)
+        with gr.Accordion("Model, method, contrast", open=False):
+            model = model_input(setup.models, "Response")
+            method = gr.Dropdown([DEFAULT, *METHODS, *SOURCE_METHODS], value=DEFAULT, label="Method")
+            contrast = gr.Textbox(label="Rather than", info="Another response: why not this one.", max_length=most)
+        start = gr.Button("Explain", variant="primary")
     inputs = [prompt, documents, files, response, contrast, model, method]
 
     def action(work: Work, asked: str, context: str, sent: list[str] | None, *rest: Any) -> View:
@@ -194,31 +194,29 @@ def _response_tab(setup: Setup) -> None:
         filled(button.click, [QUESTION, DOCUMENTS, None, answer, "", "mini-llm", DEFAULT], inputs)
         for button, answer in ((written, ""), (given, "Anna has the key."))
     ]
-    connect([prompt.submit, start.click, *examples], action, inputs, area, setup.limits)
+    connect([prompt.submit, start.click, *examples], action, inputs, area, setup)
 
 
 def _pair_tab(setup: Setup) -> None:
-    with gr.Row():
-        with gr.Column(scale=4, min_width=300):
-            picture = picture_input()
-            compare, ask, describe = example_buttons("Cat, dog or church?", "A question", "Describe it")
-            text = gr.Textbox(
-                label="Texts, a question, or a prompt",
-                info="Texts that the picture is compared with: one a line.",
-                lines=3,
-                max_length=setup.limits.characters,
-            )
-            model = model_input(setup.models, "Picture + text")
-            with gr.Row():
-                target = choice_input("Why this answer")
-                method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
-            with gr.Accordion("Regions, for models that see no pixels", open=False):
-                regions = gr.File(label="An .npz file of regions", file_types=[".npz"], height=110)
-            start = gr.Button("Explain", variant="primary")
-        with gr.Column(scale=7, min_width=300):
-            area = result_area(
-                "Which words, which patches?", "Picture and text appear here with what matters in both.", setup.limits
-            )
+    column, area = tab_columns(
+        "Which words, which patches?", "Picture and text appear here with what matters in both.", setup
+    )
+    with column:
+        picture = picture_input(setup.visitors)
+        compare, ask, describe = example_buttons("Cat, dog or church?", "A question", "Describe it")
+        text = gr.Textbox(
+            label="Texts, a question, or a prompt",
+            info="Texts that the picture is compared with: one a line.",
+            lines=3,
+            max_length=setup.limits.characters,
+        )
+        model = model_input(setup.models, "Picture + text")
+        with gr.Row(elem_classes="choices"):
+            target = choice_input("Why this answer")
+            method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
+        with gr.Accordion("Regions, for models that see no pixels", open=False):
+            regions = file_input("An .npz file of regions", setup.visitors, ".npz")
+        start = gr.Button("Explain", variant="primary")
     inputs = [picture, regions, text, model, target, method]
 
     def action(work: Work, seen: Any, boxes: Any, said: str | None, *rest: Any) -> View:
@@ -233,23 +231,21 @@ def _pair_tab(setup: Setup) -> None:
     examples = [filled(button.click, values, inputs) for button, values in cases]
     fresh = [filled(event, [None], [target]) for event in (start.click, text.submit)]
     triggers = [*fresh, target.input, *examples]
-    connect(triggers, action, inputs, area, setup.limits, updates=choice_updates, others=[target])
+    connect(triggers, action, inputs, area, setup, updates=choice_updates, others=[target])
 
 
 def _detection_tab(setup: Setup) -> None:
-    with gr.Row():
-        with gr.Column(scale=4, min_width=300):
-            picture = picture_input()
-            (drawn,) = example_buttons("A drawn scene")
-            model = model_input(setup.models, "Detection")
-            with gr.Row():
-                find = choice_input("Why this find")
-                method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
-            start = gr.Button("Explain", variant="primary")
-        with gr.Column(scale=7, min_width=300):
-            area = result_area(
-                "What is there, and why?", "What was found appears here as boxes: click one to see why.", setup.limits
-            )
+    column, area = tab_columns(
+        "What is there, and why?", "What was found appears here as boxes: click one to see why.", setup
+    )
+    with column:
+        picture = picture_input(setup.visitors)
+        (drawn,) = example_buttons("A drawn scene")
+        model = model_input(setup.models, "Detection")
+        with gr.Row(elem_classes="choices"):
+            find = choice_input("Why this find")
+            method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
+        start = gr.Button("Explain", variant="primary")
     inputs = [picture, model, find, method]
 
     def action(work: Work, *values: Any) -> View:
@@ -262,24 +258,20 @@ def _detection_tab(setup: Setup) -> None:
     fresh = [filled(event, [None], [find]) for event in (picture.upload, model.input)]
     example = filled(drawn.click, [scene_files()[0], "mini-detr", None, DEFAULT], inputs)
     triggers = [clicked, *fresh, start.click, find.input, example]
-    connect(triggers, action, inputs, area, setup.limits, updates=choice_updates, others=[find])
+    connect(triggers, action, inputs, area, setup, updates=choice_updates, others=[find])
 
 
 def _compare_tab(setup: Setup) -> None:
     offered = [name for tab in COMPARED for name in setup.models.names[tab]]
-    with gr.Row():
-        with gr.Column(scale=4, min_width=300):
-            picture = picture_input()
-            animals, review = example_buttons("Cat and dog, three methods", "A film review")
-            text = gr.Textbox(label="Or a text", lines=3, max_lines=10, max_length=setup.limits.characters)
-            model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
-            methods = methods_input([DEFAULT, "rollout", "random"], setup.limits.methods)
-            labels = choice_input("Labels, a row each", setup.limits.labels)
-            start = gr.Button("Compare", variant="primary")
-        with gr.Column(scale=7, min_width=300):
-            area = result_area(
-                "Do they agree?", "Methods appear here side by side, with a row for each label.", setup.limits
-            )
+    column, area = tab_columns("Do they agree?", "Methods appear here side by side, with a row for each label.", setup)
+    with column:
+        picture = picture_input(setup.visitors)
+        animals, review = example_buttons("Cat and dog, three methods", "A film review")
+        text = gr.Textbox(label="Or a text", lines=3, max_lines=10, max_length=setup.limits.characters)
+        model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
+        methods = methods_input([DEFAULT, "rollout", "random"], setup.limits.methods)
+        labels = choice_input("Labels, a row each", setup.limits.labels)
+        start = gr.Button("Compare", variant="primary")
     inputs = [picture, text, model, labels, methods]
 
     def action(work: Work, seen: Any, said: str | None, *rest: Any) -> View:
@@ -291,29 +283,25 @@ def _compare_tab(setup: Setup) -> None:
     ]
     examples = [filled(button.click, values, inputs) for button, values in cases]
     fresh = filled(model.input, [[]], [labels])
-    connect(
-        [start.click, fresh, *examples], action, inputs, area, setup.limits, updates=choice_updates, others=[labels]
-    )
+    connect([start.click, fresh, *examples], action, inputs, area, setup, updates=choice_updates, others=[labels])
 
 
 def _evaluate_tab(setup: Setup) -> None:
     names = setup.models.names
     offered = [*names["Text"], *names["Picture"], *(name for name in SCENE_MODELS if name in names["Picture + text"])]
-    with gr.Row():
-        with gr.Column(scale=4, min_width=300):
-            model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
-            methods = methods_input(["rollout", "generic_attention"], setup.limits.methods, with_default=False)
-            films, scenes = example_buttons("Eight film reviews", "Eight drawn scenes")
-            texts = gr.Textbox(label="Texts, one a line", lines=5, max_lines=14, max_length=setup.limits.characters)
-            pictures = gr.File(label="Or pictures", file_count="multiple", file_types=["image"], height=110)
-            count = gr.Slider(
-                2, setup.limits.examples, 8, step=1, label="Or drawn scenes", info=f"For {' and '.join(SCENE_MODELS)}"
-            )
-            start = gr.Button("Measure", variant="primary")
-        with gr.Column(scale=7, min_width=300):
-            area = result_area(
-                "Which method can you trust?", "A report appears here, with intervals and a control.", setup.limits
-            )
+    column, area = tab_columns(
+        "Which method can you trust?", "A report appears here, with intervals and a control.", setup
+    )
+    with column:
+        model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
+        methods = methods_input(["rollout", "generic_attention"], setup.limits.methods, with_default=False)
+        films, scenes = example_buttons("Eight film reviews", "Eight drawn scenes")
+        texts = gr.Textbox(label="Texts, one a line", lines=5, max_lines=14, max_length=setup.limits.characters)
+        pictures = file_input("Or pictures", setup.visitors, "image", several=True)
+        count = gr.Slider(
+            2, setup.limits.examples, 8, step=1, label="Or drawn scenes", info=f"For {' and '.join(SCENE_MODELS)}"
+        )
+        start = gr.Button("Measure", variant="primary")
     inputs = [model, texts, pictures, count, methods]
 
     def action(work: Work, name: str, lines: str | None, sent: list[str] | None, *rest: Any) -> View:
@@ -325,4 +313,4 @@ def _evaluate_tab(setup: Setup) -> None:
     ]
     examples = [filled(button.click, values, inputs) for button, values in cases]
     seconds = setup.limits.evaluation_seconds
-    connect([start.click, *examples], action, inputs, area, setup.limits, seconds=seconds)
+    connect([start.click, *examples], action, inputs, area, setup, seconds=seconds)

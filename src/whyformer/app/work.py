@@ -83,12 +83,12 @@ class _Outcome(Generic[Result]):
         self.error: BaseException | None = None
 
 
-def follow(action: Callable[[Work], Result], seconds: float) -> Iterator[Progress | Result]:
+def follow(action: Callable[[Work], Result], work: Work) -> Iterator[Progress | Result]:
     """Do the action in a thread of its own: progress now and then, at last the result.
 
-    An iterator that is closed before its end stops the action.
+    An iterator that is closed before its end stops the work.
     """
-    work, outcome = Work(seconds), _Outcome[Result]()
+    outcome = _Outcome[Result]()
 
     def run() -> None:
         try:
@@ -107,8 +107,9 @@ def follow(action: Callable[[Work], Result], seconds: float) -> Iterator[Progres
                 shown = work.progress
                 yield shown
             thread.join(INTERVAL)
-    finally:
+    except GeneratorExit:
         work.stop()
+        raise
     if isinstance(outcome.error, TookTooLong):
         raise WhyformerError(str(outcome.error))
     if outcome.error is not None:

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import logging
+import signal
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -53,4 +56,15 @@ def web_page(
     setup = Setup(model_choice(model or (), takes_any=any_model))
     page = launch(setup, host=host, port=port, share=share, opens_browser=not no_browser, blocks=False)
     announce(f"The page is at {page.share_url or page.local_url} — Ctrl-C ends it.", quiet=False)
-    page.block_thread()
+    with _ended_from_outside_as_by_a_key():
+        page.block_thread()
+
+
+@contextmanager
+def _ended_from_outside_as_by_a_key() -> Iterator[None]:
+    """A `kill` ends the page as Ctrl-C does: the server is closed, and what visitors sent is deleted."""
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)

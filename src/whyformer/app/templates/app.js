@@ -72,5 +72,10 @@ element.addEventListener("click", (event) => {
   const find = event.target.closest("[data-find]");
   if (find) trigger("select", { query: Number(find.dataset.find) });
 });
+// On a phone the answer is far below the question: who asked is taken there.
+const comeIntoView = () => {
+  const isFar = element.offsetParent && element.getBoundingClientRect().top > 0.85 * innerHeight;
+  if (isFar && navigator.userActivation?.hasBeenActive) element.scrollIntoView();
+};
 enliven();
-watch("value", enliven);
+watch("value", () => { enliven(); comeIntoView(); });
