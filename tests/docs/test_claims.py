@@ -83,7 +83,7 @@ def test_no_method_is_better_than_the_former_default_when_regions_are_taken_from
 
 def test_on_texts_methods_of_inputs_come_first_by_probability():
     reviews = values("bert-eraser", "text_perturbation", GAP_OF_PROBABILITY)
-    assert set(plain(reviews)[:2]) == {"input_x_gradient", "integrated_gradients"}
+    assert set(plain(reviews)[:3]) == {"evidence", "input_x_gradient", "integrated_gradients"}
     posts = plain(values("news-perturbation", "text_perturbation how=mask", GAP_OF_PROBABILITY))
     assert posts[1] == "attention_gradient"
     assert {posts[0], posts[2]} == {"input_x_gradient", "integrated_gradients"}
