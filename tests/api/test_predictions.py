@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 
 from whyformer import ABLATION_METHODS, Explanation, WhyformerError, contrast, explain, explain_batch
@@ -135,6 +136,13 @@ def test_an_explanation_of_a_function_is_kept_and_shown_like_any_other(tmp_path)
         ({"predict": lambda texts: [[1.0]]}, None),
         ({"predict": lambda texts: np.full((len(texts), 2), np.nan)}, "predict gave NaN or infinite numbers"),
         ({"predict": lambda texts: np.zeros((len(texts), 1, 1))}, r"an array of shape \(1, 1, 1\) for 1 examples"),
+        ({"predict": lambda texts: [[1.0], [1.0, 2.0]]}, "a row of numbers for each example, all of one length"),
+        ({"predict": lambda texts: ["good"] * len(texts)}, r"predict gave \['good'\]: a row of numbers"),
+        ({"model": "mini-bert"}, "model='mini-bert' is about a model, and predict is explained by its answers alone"),
+        ({"backward": "libra"}, "backward='libra' is about a model"),
+        ({"readout": torch.ones(1, 3)}, "is about a model"),
+        ({"truncate": True}, "truncate=True is about a model"),
+        ({"erasure": "mask"}, "erasure='mask' is about tokens, and predict is given texts"),
         ({"predict": 3}, "predict is a function of a list of examples, not 3"),
     ],
 )

@@ -248,6 +248,27 @@ def test_an_example_has_the_same_scores_whatever_stops_beside_it(method):
     np.testing.assert_array_equal(together, ABLATION_METHODS[method].formula(alone, **options)[0])
 
 
+@pytest.mark.parametrize("method", SAMPLED)
+def test_an_example_of_few_subsets_stops_beside_one_of_many(method):
+    def ask(units, masks):
+        answers = np.zeros((max(map(len, masks)), len(masks)))
+        for number, own in enumerate(masks):
+            answers[: len(own), number] = own @ np.linspace(1, 40, own.shape[1])
+        return answers
+
+    whole = np.array([np.linspace(1, 40, 5).sum(), np.linspace(1, 40, 12).sum()])
+    options = {"forwards": 320, "stable": 0.9}
+    together = ABLATION_METHODS[method].formula(Ablation((line(5), line(12)), whole, ask), **options)
+    for units, own, scores in zip((line(5), line(12)), whole, together, strict=True):
+        (alone,) = ABLATION_METHODS[method].formula(Ablation((units,), own[None], ask), **options)
+        np.testing.assert_array_equal(scores, alone)
+
+
+def test_a_mask_without_cells_is_refused():
+    with pytest.raises(WhyformerError, match="cells=0: a mask has at least 1 cell"):
+        scores_of("rise", game(lambda mask: 0.0, 3), cells=0)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -213,13 +213,19 @@ def _notes(by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method
     if hearing is not None and hearing.is_truncated:
         yield "The sound is longer than the model hears at once: only its beginning was explained, as asked."
     yield from filter(None, by_chunk[0].remarks)
-    missing = max((part.completeness for part in by_chunk if part.completeness is not None), default=0.0)
-    if missing > COARSE:
-        why = "more steps may help" if "steps" in method.options else "biases have their share"
-        yield f"The scores miss what they should add up to by {missing:.0%}: {why}."
+    yield from coarseness((part.completeness for part in by_chunk), method)
     for name, part in parts.items():
         if not np.any(part.scores):
             yield f"{method.name} found nothing{f' in the {name}' if len(parts) > 1 else ''}: every score is zero."
+
+
+def coarseness(incompleteness: Iterable[float | None], method: Method) -> Iterator[str]:
+    """What to know where scores are far from adding up to what they should."""
+    missing = max((share for share in incompleteness if share is not None), default=0.0)
+    if missing > COARSE:
+        option = next((name for name in ("steps", "samples") if name in method.options), None)
+        why = f"more {option} may help" if option else "biases have their share"
+        yield f"The scores miss what they should add up to by {missing:.0%}: {why}."
 
 
 def _joined(by_chunk: Sequence[Answer]) -> Part:

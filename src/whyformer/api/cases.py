@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from whyformer.api.assemble import COARSE
+from whyformer.api.assemble import coarseness
 from whyformer.api.attribution import Choice
 from whyformer.api.replies import Reply
 from whyformer.api.rows import ExchangeScores, RowScores
@@ -111,10 +111,7 @@ def _notes(case: Case, own: ExchangeScores, left_out: Sequence[Sinks], choice: C
     yield from choice.remarks
     yield from case.reply.notes
     yield from dict.fromkeys(remark for row in own.rows for remark in row.remarks)
-    missing = max((row.completeness for row in own.rows if row.completeness is not None), default=0.0)
-    if missing > COARSE:
-        why = "more steps may help" if "steps" in choice.method.options else "biases have their share"
-        yield f"The scores miss what they should add up to by {missing:.0%}: {why}."
+    yield from coarseness((row.completeness for row in own.rows), choice.method)
     first = next(iter(case.reply.prompt.tokens), None)
     if left_out and first is not None and not first.is_special:
         share = max(row.first_token for row in left_out)

@@ -27,7 +27,7 @@ from whyformer.api.batches import (
     texts_at_once,
 )
 from whyformer.api.options import processed_options
-from whyformer.api.predictions import Predict, explain_predictions
+from whyformer.api.predictions import Predict, explain_predictions, refuse_beside_predict
 from whyformer.api.progress import track
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
@@ -182,6 +182,7 @@ def explain_batch(
     if isinstance(examples, (str, Path)):
         raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
     if predict is not None:
+        refuse_beside_predict(model=model, processor=processor, readout=readout, truncate=truncate, backward=backward)
         answering: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
         return explain_predictions(list(examples), predict, labels, target, method, **answering, **options)
     if labels is not None:

@@ -31,6 +31,7 @@ from whyformer.tracing.ablation import UnitKind, superpixels
 
 Predict = Callable[[list[Any]], Any]
 DEFAULT = "kernel_shap"
+UNNAMED = "mini-vit"  # the model of `explain` where none is named
 AT_ONCE = 32  # examples that the function is given at once
 PATCHES, FINE_PATCHES = 8, 28  # on a side of a square picture, where they are the units, and where superpixels are
 SIDE = 224  # masks of larger pictures are made this large, and enlarged
@@ -68,8 +69,7 @@ class Prediction:
         """What it answers, [example, label], to what is made of each example, a batch at a time."""
         rows = []
         for batch in track(consecutive(len(examples), self.batch_size), f"asking {self.name}", progress=self.progress):
-            given = np.asarray(self.predict([make(examples[number]) for number in batch]), dtype=np.float64)
-            given = given[:, None] if given.ndim == 1 else given
+            given = _numbers(self.predict([make(examples[number]) for number in batch]))
             if given.ndim != 2 or len(given) != len(batch) or given.shape[1] < 1:
                 raise WhyformerError(
                     f"predict gave an array of shape {given.shape} for {len(batch)} examples: a row for each, with a "
@@ -83,6 +83,28 @@ class Prediction:
                 raise WhyformerError("predict gave NaN or infinite numbers.")
             rows.append(given)
         return np.concatenate(rows)
+
+
+def _numbers(answers: Any) -> np.ndarray:
+    """What predict gave as an array; one number an example is a column."""
+    try:
+        numbers = np.asarray(answers, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise WhyformerError(
+            f"predict gave {answers!r:.60}: a row of numbers for each example, all of one length."
+        ) from error
+    return numbers[:, None] if numbers.ndim == 1 else numbers
+
+
+def refuse_beside_predict(**settings: Any) -> None:
+    """Refuse what is said of a model where a function is explained in its place."""
+    unset = {"model": UNNAMED, "truncate": False}
+    for name, value in settings.items():
+        is_set = value != unset.get(name) if isinstance(value, str) else value is not unset.get(name)
+        if is_set:
+            raise WhyformerError(
+                f"{name}={value!r:.40} is about a model, and predict is explained by its answers alone."
+            )
 
 
 def explain_predictions(
@@ -104,6 +126,10 @@ def explain_predictions(
     check_choice("fill", fill, Fill)
     if units is not None:
         check_choice("units", units, UnitKind)
+    if "erasure" in options:
+        raise WhyformerError(
+            f"erasure={options['erasure']!r} is about tokens, and predict is given texts: words are cut out."
+        )
     if not callable(predict):
         raise WhyformerError(f"predict is a function of a list of examples, not {predict!r:.40}.")
     named = {} if labels is None else dict(enumerate(map(str, labels)))

@@ -53,22 +53,21 @@ def estimate(
     answers = np.zeros((max(counts), len(subsets)))
     scores: dict[int, UnitScores] = {}
 
-    def fitted(number: int, count: int) -> UnitScores:
-        own, whole = subsets[number].first(count), float(ablation.whole[number])
-        if not np.isfinite(
-            answers[:count, number]
-        ).all():  # nothing can be fitted to that, and whoever reads it is to know
-            return np.full(ablation.examples[number].count, np.nan)
-        return fit(ablation.examples[number], own, answers[:count, number], whole)
+    def fit_to_first(count: int, number: int) -> UnitScores:
+        units, values = ablation.examples[number], answers[:count, number]
+        if not np.isfinite(values).all():  # nothing can be fitted to that, and whoever reads it is to know
+            return np.full(units.count, np.nan)
+        return fit(units, subsets[number].first(count), values, float(ablation.whole[number]))
 
     start = 0
     for stop in [len(answers)] if stable is None else [*range(ROUND, len(answers), ROUND), len(answers)]:
         answers[start:stop] = ablation.scores([one.masks[start:stop] for one in subsets])
         start = stop
         for number in {*range(len(subsets))} - scores.keys():
-            by_all = fitted(number, min(stop, counts[number]))
-            is_stable = stable is not None and rank_correlation(by_all, fitted(number, stop // 2)) >= stable
-            if stop >= counts[number] or is_stable:
+            count = min(stop, counts[number])
+            by_all = fit_to_first(count, number)
+            is_last = count == counts[number]
+            if is_last or (stable is not None and rank_correlation(by_all, fit_to_first(count // 2, number)) >= stable):
                 scores[number] = by_all
         if len(scores) == len(subsets):
             break

@@ -7,6 +7,7 @@ from functools import partial
 import numpy as np
 
 from whyformer.axes import UnitScores
+from whyformer.errors import WhyformerError
 from whyformer.inputs.units import Ablation
 from whyformer.methods.estimators import (
     estimate,
@@ -39,6 +40,8 @@ def rise(
 
     Of a picture the masks are coarse grids of `cells` × `cells`, smoothed and shifted; of a text its units.
     """
+    if cells < 1:
+        raise WhyformerError(f"cells={cells}: a mask has at least 1 cell on a side.")
     draw = partial(smooth_masks, cells=cells)
     by_pixel = estimate(ablation.by_pixel, draw, weighted_mean, forwards=forwards, seed=seed, stable=stable)
     examples = zip(ablation.examples, ablation.by_pixel.examples, by_pixel, strict=True)
