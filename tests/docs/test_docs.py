@@ -14,6 +14,7 @@ import numpy as np
 import pictures
 import pytest
 import tables
+from method_pages import legend, letters
 from PIL import Image
 
 from app_soak import Outcome, figures
@@ -87,6 +88,19 @@ def test_the_strip_shows_sources_that_count_and_the_star_in_the_colour_that_is_t
     strip = np.asarray(Image.open(ROOT / "docs" / "pictures" / "strip.png").convert("RGB")).astype(int)
     cyan = (58, 192, 212)  # of the star, as the scene has it
     assert (np.abs(strip - cyan).max(axis=2) < 16).sum() > 100
+
+
+def test_the_legend_of_a_formula_has_its_letters_and_no_others():
+    assert letters(r"\bar A = \mathbb{E}_h \left( \frac{\partial y}{\partial A_{j}} \right)^{+} \mathrm{mean}") == [
+        *"𝔼hyAj⁺",
+    ]
+    assert letters(r"\int_0^1 f(\tau x) \, d\tau + e^{-\lambda}") == ["f", "τ", "x", "λ"]
+    text = {"formula": ["s = q(P)"], "where": {"q": "a share", "P": "perception"}}
+    assert legend("m", text).startswith("q: a share; P: perception; s: the scores. [")
+    with pytest.raises(SystemExit, match=r"m: where does not say what q stands for\."):
+        legend("m", {"formula": ["s = q(A)"]})
+    with pytest.raises(SystemExit, match=r"m: no q in the formula\."):
+        legend("m", {"formula": ["s = r A"], "where": {"q": "a share"}})
 
 
 @pytest.mark.parametrize("name", drawings.DRAWINGS)
