@@ -61,7 +61,7 @@ def limits() -> str:
         ["documents of a response, texts beside a picture", str(most.documents)],
         ["examples of an evaluation", str(most.examples)],
         ["methods of a comparison or an evaluation", str(most.methods)],
-        ["tokens that a model writes", str(most.tokens)],
+        ["tokens that a model writes, about a picture", f"{most.tokens}, {most.picture_tokens}"],
         ["an answer", f"{most.seconds:g} s"],
         ["an evaluation", f"{most.evaluation_seconds:g} s"],
         ["answers computed at once, visitors in the queue", f"{most.at_once}, {most.waiting}"],

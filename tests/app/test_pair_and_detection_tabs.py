@@ -10,9 +10,9 @@ from PIL import Image
 
 from commands import run_script
 from whyformer import Continuation, Explanation, WhyformerError, detection, explain, explain_targets
-from whyformer.app import pairs
 from whyformer.app.detection import explain_detection, finds
 from whyformer.app.examples import CAPTIONS, CAT, scene_files, scene_question
+from whyformer.app.limits import Limits
 from whyformer.app.models import model_choice, open_model
 from whyformer.app.pairs import Pair, explain_pair
 from whyformer.app.setup import Setup
@@ -90,11 +90,10 @@ def test_each_word_that_is_written_about_a_picture_can_be_chosen(setup, tmp_path
     assert_code_gives(view, tmp_path, "continuation")
 
 
-def test_a_text_that_is_cut_at_the_limit_says_so(setup, monkeypatch):
-    monkeypatch.setattr(pairs, "MOST_TOKENS", 2)
-    view = answer(setup, picture=SCENE, text=scene_question(), model="mini-vlm", method="raw_attention")
-    assert f"Choose a word to see what it rests on. {pairs.CUT}</p>" in view.html
-    assert pairs.CUT == "This page lets it write 24 tokens about a picture: its text may go on."
+def test_a_text_that_is_cut_at_the_limit_says_so(setup):
+    small = Setup(setup.models, Limits(picture_tokens=2))
+    view = answer(small, picture=SCENE, text=scene_question(), model="mini-vlm", method="raw_attention")
+    assert "rests on. This page lets it write 2 tokens about a picture: its text may go on.</p>" in view.html
 
 
 @pytest.mark.parametrize(

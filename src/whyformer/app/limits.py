@@ -21,6 +21,7 @@ class Limits:
         methods: In a comparison or an evaluation.
         labels: In a comparison.
         tokens: That a model writes.
+        picture_tokens: That a model writes about a picture, where every one is explained by itself.
         seconds: Of one answer.
         evaluation_seconds: Of one evaluation.
         kept_seconds: How long uploads and downloads are kept at most.
@@ -36,6 +37,7 @@ class Limits:
     methods: int = 6
     labels: int = 4
     tokens: int = 64
+    picture_tokens: int = 24
     seconds: float = 120.0
     evaluation_seconds: float = 600.0
     kept_seconds: int = 900

@@ -21,8 +21,6 @@ from whyformer.inputs.read import Regions
 from whyformer.models.loading import LoadedModel
 
 TAB: Tab = "Picture + text"
-MOST_TOKENS = 24  # that a model writes about a picture
-CUT = f"This page lets it write {MOST_TOKENS} tokens about a picture: its text may go on."
 
 
 @dataclass(frozen=True)
@@ -59,7 +57,7 @@ def explain_pair(work: Work, setup: Setup, pair: Pair) -> View:
     method = None if pair.method == DEFAULT else pair.method
     work.step(0, 1, f"{method or DEFAULT} on {loaded_model.name}")
     if loaded_model.task.writes:
-        return _explain_words(seen, "\n".join(lines), path, name, loaded_model, method)
+        return _explain_words(seen, "\n".join(lines), path, name, loaded_model, method, setup.limits.picture_tokens)
     compares = loaded_model.task.compares
     texts: Any = lines if compares else " ".join(lines)
     probabilities = (text_probabilities if compares else label_probabilities)((seen, texts), loaded_model)
@@ -79,14 +77,17 @@ def _seen(pair: Pair, loaded_model: LoadedModel, setup: Setup) -> tuple[str, Any
     return str(file), Regions.load(file)
 
 
-def _explain_words(seen: Any, prompt: str, path: str, name: str, loaded_model: LoadedModel, method: str | None) -> View:
+def _explain_words(
+    seen: Any, prompt: str, path: str, name: str, loaded_model: LoadedModel, method: str | None, most: int
+) -> View:
     """Each word that the model writes about the picture, explained one at a time."""
-    result = continuation((seen, prompt), loaded_model, tokens=MOST_TOKENS, method=method)
+    result = continuation((seen, prompt), loaded_model, tokens=most, method=method)
     file = Path(path).name
-    asked = call("whyformer.continuation", (file, prompt), model=name, tokens=MOST_TOKENS, method=method)
+    asked = call("whyformer.continuation", (file, prompt), model=name, tokens=most, method=method)
     lines = [f"continuation = {asked}", 'continuation.save("continuation.html")']
-    typed = {"model": name, "text": prompt, "tokens": MOST_TOKENS, "method": method, "out": "continuation.html"}
+    typed = {"model": name, "text": prompt, "tokens": most, "method": method, "out": "continuation.html"}
     code = complete_code(path, lines, [command("continue", file, **typed)])
-    remark = CUT if len(result.tokens) == MOST_TOKENS else ""
+    cut = f"This page lets it write {most} tokens about a picture: its text may go on."
+    remark = cut if len(result.tokens) == most else ""
     view = explanations_view(result.explanations, code, is_chosen_by_word=True, remark=remark)
     return replace(view, writers=dict.fromkeys((".html", ".png", ".json"), result.save), audit=None)
