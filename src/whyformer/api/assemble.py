@@ -134,7 +134,7 @@ def _layouts(
             yield "image", place.stream, layout, torch.arange(place.first, place.first + layout.size)
         elif place.kind == "sound" and encoded.hearing is not None:
             frames, positions = sound_layout(trace.question.model, trace.question.inputs, encoded.hearing, place.count)
-            yield "audio", place.stream, frames, positions
+            yield "audio", place.stream, frames, place.first + positions
         elif place.kind == "regions" and encoded.regions is not None:
             corners = [(float(a), float(b), float(c), float(d)) for a, b, c, d in encoded.regions.boxes]
             boxes = Boxes(encoded.regions.image, tuple(corners))
