@@ -85,7 +85,7 @@ class Engine:
         if not rows_of:
             return []
         reads = self._reads
-        if reads.has_graph or reads.path or self.readout is not None:
+        if reads.has_graph or reads.path or reads.subsets or self.readout is not None:
             return self._by_rows(rows_of)
         return self._batched(rows_of, self._by_one_pass, [len(exchange.written) for exchange, _ in rows_of])
 

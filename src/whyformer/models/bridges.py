@@ -55,6 +55,12 @@ class Bridge:
         return max(one.number + 1 for one in self.pictures)
 
     @property
+    def has_one_each(self) -> bool:
+        """Whether each prompt has one picture, which is seen as a whole."""
+        is_whole = all(len(one.seen.views) == one.seen.tiles == 1 for one in self.pictures)
+        return is_whole and [one.example for one in self.pictures] == list(range(self.batch))
+
+    @property
     def is_placeholder(self) -> TokenMask:
         """Which positions of the text hold features of pictures."""
         mask = torch.zeros(self.batch, self.text_length, dtype=torch.bool, device=self.placeholders.device)
