@@ -136,6 +136,21 @@ def test_words_of_the_question_and_patches_of_the_picture_are_scored_and_nothing
     assert explanation.parts["image"].scores.any()
 
 
+@pytest.mark.parametrize(("method", "options"), [("rollout", {"bridge": "stop"}), ("grad_cam", {}), ("tam", {})])
+def test_query_tokens_are_said_to_have_no_place_in_the_picture(method, options):
+    said = "Scores end at query tokens, which have no place in the picture: its patches have none."
+    explanation = explain((picture(), QUESTION), model_of("BLIP-2"), method=method, **options)
+    assert not explanation.parts["image"].scores.any()
+    assert explanation.parts["text"].scores.any()
+    assert explanation.notes == (said,)
+    (written,) = continuation((picture(), QUESTION), model_of("BLIP-2"), method, tokens=1, **options).explanations
+    assert written.notes == (said,)
+    for other, settings in (("BLIP-2", {}), ("LLaVA", options)):
+        found = explain((picture(), QUESTION), model_of(other), method="rollout", **settings)
+        assert found.notes == ()
+        assert found.parts["image"].scores.any()
+
+
 def test_the_tiles_of_a_wide_picture_are_laid_on_it_where_they_were_cut():
     image = explain((picture(60, 20), QUESTION), model=model_of("LLaVA-NeXT"), method="rollout").parts["image"].layout
     assert (image.rows, image.columns) == (6, 8)  # as fine as the whole picture is seen down, and its tiles across

@@ -216,6 +216,9 @@ def test_each_word_of_an_answer_of_blip_is_explained(answerer, wide):
     names = answerer.tokenizer.convert_ids_to_tokens(ids[0, 1:].tolist())
     assert [one.target for one in written.explanations] == names[: len(written.explanations)]
     assert "target" in written.explanations[-1].parts
+    reason = "blip-vqa answers beside its picture, not in one text with it: explain_response does not take it, "
+    with pytest.raises(WhyformerError, match=f"{reason}continuation does"):
+        whyformer.explain_response((wide, QUESTION), None, answerer)
 
 
 @pytest.mark.parametrize("name", ["OwlViT", "Owlv2"])

@@ -30,6 +30,7 @@ class Reads:
         path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
         state_gradients: Whether it reads the residual states of the tokens times the gradients of the score there.
         biases: Whether it reads the biases that are added after, times the gradients where they are.
+        logits: Whether it reads what the model says at every position, not only where the answer is read.
         positions: Whether position embeddings are inputs too, whose relevance is that of the tokens that stand there.
 
     Raises:
@@ -52,6 +53,7 @@ class Reads:
     state_gradients: bool = False
     biases: bool = False
     positions: bool = False
+    logits: bool = False
 
     def __post_init__(self) -> None:
         for name in ("maps", "gradients", "relevances"):
@@ -84,6 +86,8 @@ class Reads:
     def __str__(self) -> str:
         if self.subsets:
             return OF_SUBSETS
+        if self.logits:
+            return "logits"
         if self.inputs != "none":
             return "inputs" if self.inputs == "gradients" else "input relevances"
         if self.state_gradients and self.maps == "none":
