@@ -10,8 +10,11 @@ import sys
 from pathlib import Path
 
 import drawings
+import numpy as np
+import pictures
 import pytest
 import tables
+from PIL import Image
 
 from app_soak import Outcome, figures
 from whyformer.methods.registry import METHODS
@@ -72,6 +75,18 @@ PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
 def test_a_picture_is_small_and_shown_somewhere(picture):
     assert picture.stat().st_size <= 200_000
     assert any(picture.name in page.read_text() for page in PAGES)
+
+
+def test_the_strip_shows_sources_that_count_and_the_star_in_the_colour_that_is_told():
+    response = pictures.explained_response(None)
+    shown = [pictures.first_sources(response, row, pictures.LEAST_SHARE) for row in range(2)]
+    assert [[item.source.text.strip() for item in items] for items in shown] == [
+        ["Boris went to Rome."],
+        ["David has the box.", "The hat is in the box."],
+    ]
+    strip = np.asarray(Image.open(ROOT / "docs" / "pictures" / "strip.png").convert("RGB")).astype(int)
+    cyan = (58, 192, 212)  # of the star, as the scene has it
+    assert (np.abs(strip - cyan).max(axis=2) < 16).sum() > 100
 
 
 @pytest.mark.parametrize("name", drawings.DRAWINGS)

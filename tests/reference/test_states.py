@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from tiny_models import FAMILIES, IMAGE_FAMILIES, STREAM_FAMILIES
 from tiny_sounds import ast
 from whyformer import METHODS, UnsupportedModel, attribute
-from whyformer.methods.states import state_scores
+from whyformer.methods.states import OF_WORDS, state_scores
 from whyformer.propagation.mode import Backward
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
@@ -178,7 +178,7 @@ def test_evidence_of_words_is_attn_lrp_at_the_embeddings():
     scores = attribute(model, inputs, 2, "evidence")
     expected = attribute(model, inputs, 2, "input_x_gradient", backward="attn_lrp")["text"]
     torch.testing.assert_close(scores["text"], expected * inputs["attention_mask"], rtol=1e-9, atol=1e-12)
-    assert scores.remarks == ("Words are scored by state × gradient at the first block.",)
+    assert scores.remarks == (OF_WORDS,)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

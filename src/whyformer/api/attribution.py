@@ -21,7 +21,7 @@ from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import NoMaps
 
-# What is computed where nobody names a method: the best of those measured (docs/results).
+# What is computed where nobody names a method, by a rule fixed before measuring (docs/results/default.md).
 DEFAULT: tuple[str, Backward] = ("evidence", "attn_lrp")
 DEFAULT_METHOD = DEFAULT[0]
 # The same of a response, where the best was measured on sentences whose truth is known (docs/guides/responses.md).
@@ -87,10 +87,10 @@ def attribute(
         target: What is asked about: a label's name or index, a sequence with one of them for each example,
             "predicted", a contrast, a detection, or any function of the model's output that gives one number per
             example.
-        method: The name of a method (`whyformer.METHODS`). Without one it is what docs/results found best, evidence
-            (of models that write about pictures generic_attention by libra), or where that does not apply to the model
-            the best that does, which a remark says; a method that is named is its paper's, which mostly means
-            backward="gradient".
+        method: The name of a method (`whyformer.METHODS`). Without one it is evidence, chosen by the rule of
+            docs/results/default.md (of models that write about pictures generic_attention by libra), or where that
+            does not apply to the model the best that does, which a remark says; a method that is named is its paper's,
+            which mostly means backward="gradient".
         readout: Where the answer is read if the model's family does not say: "first", "mean", "first+mean", "last", a
             position (negative ones count from the last real token), or a weight per position.
         inputs_at_once: Bounds how many inputs a method that repeats the batch runs at once; the batch itself is never

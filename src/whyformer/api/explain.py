@@ -87,9 +87,9 @@ def explain(
         target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
             `at(…)`, `Pixel(…)`, `Region(…)`, or any function of the model's output that gives one number per example;
             docs/guides/models.md and docs/guides/heads.md have those of each head.
-        method: The name of a method (`whyformer methods`). Without one it is what docs/results found best: evidence
-            (of models that write about pictures generic_attention with gradients by LibraGrad's rules), or where that
-            does not apply to the model the best that does, which a note says.
+        method: The name of a method (`whyformer methods`). Without one it is evidence, chosen by the rule of
+            docs/results/default.md (of models that write about pictures generic_attention with gradients by
+            LibraGrad's rules), or where that does not apply to the model the best that does, which a note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
         readout: Where the answer is read, if the model's family does not say; as in `attribute`.
         truncate: Explain only the beginning of a text that is longer than the model's limit. Otherwise it is explained

@@ -21,9 +21,15 @@ from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.tokens import TokenKinds, token_kinds
 from whyformer.tracing.trace import Trace
 
-# Which formula `evidence` has taken.
-OF_WORDS = "Words are scored by state × gradient at the first block."
-OF_OTHERS = "What is no word is scored by state × gradient of all blocks and by perception × feedback."
+# Which formula `evidence` has taken, for readers who know none.
+OF_WORDS = (
+    "The score of a word is what it adds to the answer, or takes from it, as evidence counts it "
+    "(docs/methods/evidence.md)."
+)
+OF_OTHERS = (
+    "The score of a patch, region or moment is its share in the answer, for or against it, as evidence counts it "
+    "(docs/methods/evidence.md)."
+)
 
 
 @method("state_x_gradient", reads=Reads(state_gradients=True))
