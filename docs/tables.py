@@ -19,9 +19,10 @@ from typing import Any
 import architecture_tables
 import install_tables
 import leaderboard
+import verdicts
 import yaml
 from cards import CARDS, card_rows, metrics
-from evaluations import confirmed, contents, defaults, options, pages, rankings, runs, short
+from evaluations import contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
 from hooks import listed, pages_of
 from method_pages import EVERY_METHOD, method_pages
@@ -676,7 +677,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "cost.json")
     ),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
-    "confirmed": lambda: confirmed(RESULTS / "confirmation.json"),
+    "confirmed": lambda: verdicts.confirmed(RESULTS / "confirmation.json", RESULTS / "picture_default.json"),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),
     **{name: partial(card, name) for name in CARDS},
