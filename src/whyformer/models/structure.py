@@ -91,6 +91,12 @@ def layers_of(model: nn.Module) -> int | None:
     return layers if isinstance(layers, int) else None
 
 
+def turns_by_position(model: nn.Module) -> bool:
+    """Whether positions turn queries and keys (RoPE)."""
+    names = {type(module).__name__.lower() for module in model.modules()}
+    return any("rotary" in name or "rope" in name for name in names)
+
+
 def main_input(inputs: Inputs) -> tuple[str, Tensor]:
     """The tensor that holds the example itself: pixels, word pieces or embeddings."""
     for name in ("pixel_values", "input_ids", "inputs_embeds", "input_features", "input_values", "input", "x"):
