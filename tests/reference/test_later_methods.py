@@ -8,7 +8,9 @@ from test_reference import double
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tiny_arranged import levit
 from tiny_models import STREAM_FAMILIES
+from tiny_windows import WINDOWED
 from whyformer import UnsupportedModel, WhyformerError, attribute
 
 
@@ -71,6 +73,17 @@ def test_grad_eclip_equals_its_naive_twin():
             near = (near - near.min()) / (near.max() - near.min())
             expected += near * (v[example, head] @ gradient[example, head, 0])
         torch.testing.assert_close(row, torch.relu(expected), rtol=1e-9, atol=1e-14)
+
+
+def test_grad_eclip_advises_another_attention_only_where_there_is_one():
+    model, inputs = double("vit")
+    model.set_attn_implementation("eager")
+    with pytest.raises(UnsupportedModel, match="load it with attn_implementation='sdpa', or use grad_cam"):
+        attribute(model, inputs, 2, "grad_eclip")
+    with pytest.raises(UnsupportedModel, match="does not run by scaled_dot_product_attention: use grad_cam"):
+        attribute(levit(), {"pixel_values": torch.randn(1, 3, 64, 64)}, 1, "grad_eclip")
+    with pytest.raises(UnsupportedModel, match="is of a part of them at a time: use grad_cam"):
+        attribute(WINDOWED["swin"](), {"pixel_values": torch.randn(1, 3, 32, 32)}, 1, "grad_eclip")
 
 
 def test_expected_gradients_equal_their_naive_twin():

@@ -12,6 +12,7 @@ from whyformer.axes import HEAD, KEY, AttentionMap, Mixing, StreamScores, TokenM
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
+from whyformer.models.structure import config_of
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.flow import fold
 from whyformer.tracing.own_scores import own_map_gradients
@@ -99,11 +100,7 @@ def grad_eclip(trace: Trace) -> StreamScores:
     for readout, record in trace.last_rows:
         call, gradient = record.call, record.folded_gradient
         if call is None or gradient is None or record.tokens is not None:
-            raise UnsupportedModel(
-                "grad_eclip reads queries and keys of the last attention, which this model does not run by "
-                "scaled_dot_product_attention on its own tokens: load it with attn_implementation='sdpa', or use "
-                "grad_cam."
-            )
+            raise _no_queries(trace, record)
         positions, weights = readout.rows
         own, rows = call.with_own_keys(), positions[:, None, :, None]
         query, key, value, pulled = (at_least_float32(x) for x in (own.query, own.key, own.value, gradient.of_mixed))
@@ -113,6 +110,22 @@ def grad_eclip(trace: Trace) -> StreamScores:
         heat = torch.einsum("bhrc,bhkc,bhrk->brk", pulled, value, near).to(weights)
         rows_of_streams.append((record.key_stream, torch.einsum("brk,br->bk", heat, weights).clamp(min=0)))
     return summed(rows_of_streams)
+
+
+def _no_queries(trace: Trace, record: AttentionRecord) -> UnsupportedModel:
+    """Why grad_eclip does not see queries and keys of all tokens, and the way out that there is."""
+    if record.tokens is not None:
+        return UnsupportedModel(
+            "grad_eclip reads queries and keys of all tokens, and the last attention of this model is of a part of "
+            "them at a time: use grad_cam."
+        )
+    has_sdpa, config = getattr(trace.question.model, "_supports_sdpa", False), config_of(trace.question.model)
+    can_load = has_sdpa and getattr(config, "_attn_implementation", None) != "sdpa"
+    way_out = "load it with attn_implementation='sdpa', or use grad_cam" if can_load else "use grad_cam"
+    return UnsupportedModel(
+        "grad_eclip reads queries and keys of the last attention, which this model does not run by "
+        f"scaled_dot_product_attention: {way_out}."
+    )
 
 
 def _from_0_to_1(x: Tensor, counted: TokenMask) -> Tensor:
