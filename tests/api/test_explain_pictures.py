@@ -16,6 +16,7 @@ from tiny_processors import (
     blip2_processor,
     gemma3_processor,
     idefics_processor,
+    instructblip_processor,
     internvl_processor,
     llava_next_processor,
     llava_processor,
@@ -46,13 +47,14 @@ def model_of(name: str) -> LoadedModel:
         "LLaVA-OneVision": onevision_processor,
         "Gemma 3": gemma3_processor,
         "BLIP-2": blip2_processor,
+        "InstructBLIP": instructblip_processor,
     }
     return LoadedModel(TINY_VLMS[name].build(), processors[name](), name)
 
 
 EVERY = [
     *("LLaVA", "PaliGemma", "LLaVA-NeXT", "Idefics 3", "Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL"),
-    *("InternVL", "LLaVA-OneVision", "Gemma 3", "BLIP-2"),
+    *("InternVL", "LLaVA-OneVision", "Gemma 3", "BLIP-2", "InstructBLIP"),
 ]
 # Of a picture of 60 × 40 pixels, where it is not seen as 4 × 4 patches.
 GRID = {

@@ -571,6 +571,8 @@ REFUSALS = [
         "not mad",
         "No choice 'not mad' among those the model chooses from. Did you mean 'not bad'?",
     ),
+    ("bert topics", "a film", ["sport", "food"], "2 targets for one example: give one, or ask explain_targets about"),
+    ("bert tags", TEXT, [at("paris"), at("new")], "2 targets for one example: give one, or ask explain_targets about"),
     ("bert choice", CHOICES, 2, "No choice with index 2: the model chooses from 2, from 0 on."),
     ("bert choice", CHOICES, contrast(0, 1), "A target is a choice or its index, or 'predicted', not Contrast("),
     ("bert choice", CHOICES, at(0), "bert-choice answers at one place: give one of the choices or its index."),
