@@ -262,46 +262,6 @@ def defaults(path: Path) -> str:
     return "\n\n".join(part for part in (sentence, lost, marked, table_) if part)
 
 
-def confirmed(path: Path) -> str:
-    """What the candidates' first halves chose, and how it does against the former default where nobody chose."""
-    found = json.loads(path.read_text())
-    verdict = found["choices"]["all"]
-    chosen, means = verdict["chosen"], {row["method"]: row["mean_rank"] for row in verdict["mean_ranks"]}
-    second, unseen = verdict["second_half"], verdict["report_unseen"]
-    sentence = (
-        f"On the first halves `{chosen}` has the lowest mean rank of {len(means)} candidates, {means[chosen]:.1f}; "
-        f"`{found['today']}` has {means[found['today']]:.1f}. Against that, on the second halves it is better by "
-        f"{second['better']} figures, worse by {second['worse']} and not told apart by {second['alike']}; on data "
-        f"that nobody had chosen on, better by {unseen['better']}, worse by {unseen['worse']}."
-    )
-    names = {row["criterion"]: row for row in verdict["first_half"]}
-    body = [
-        [
-            row["criterion"],
-            "second half" if row["criterion"] in names else "seen before" if row["seen"] else "unseen",
-            str(row["n"]),
-            f"{100 * row['gain']:+.1f} [{100 * row['low']:+.1f}, {100 * row['high']:+.1f}]",
-            f"{row['holm']:.3f}",
-        ]
-        for row in verdict["against_today"]
-    ]
-    table_ = lines(["figure", "samples", "n", f"gain over {found['today']}, points", "p, Holm-corrected"], body)
-    ranks_ = lines(["candidate", "mean rank, first halves"], [[m, f"{rank:.1f}"] for m, rank in means.items()])
-    missing = f"Not measured, for want of time on a GPU: {'; '.join(found['missing'])}." if found["missing"] else ""
-    moves = "\n".join(f"- {_moved(one)}" for one in found["options"])
-    return "\n\n".join(part for part in (sentence, table_, ranks_, missing, moves) if part)
-
-
-def _moved(option: Mapping[str, Any]) -> str:
-    second, unseen = option["second_half"], option["report_unseen"]
-    return (
-        f"`{option['other']}` against `{option['today']}`, by the same rule: on the second halves better by "
-        f"{second['better']} figures, worse by {second['worse']} and not told apart by {second['alike']}; on unseen "
-        f"data better by {unseen['better']}, worse by {unseen['worse']}. The option's default "
-        f"{'moves' if option['moves'] else 'stays'}."
-    )
-
-
 def criterion(column: Mapping[str, Any]) -> str:
     """A model and the figure it is judged by, in short."""
     model, _, rest = column["criterion"].partition(": ")

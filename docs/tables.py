@@ -19,9 +19,10 @@ from typing import Any
 import architecture_tables
 import install_tables
 import leaderboard
+import verdicts
 import yaml
 from cards import CARDS, card_rows, metrics
-from evaluations import confirmed, contents, defaults, options, pages, rankings, runs, short
+from evaluations import NONE, contents, defaults, options, pages, rankings, runs, short
 from evaluations import lines as table
 from hooks import listed, pages_of
 from method_pages import EVERY_METHOD, method_pages
@@ -287,6 +288,21 @@ def chosen_default(name: str) -> str:
             f"better than {worse}, worse than {', '.join(above) or 'none'}."
         )
     return " ".join(sentences)
+
+
+def advice() -> str:
+    """What `recommend` named within its minutes, and how that stands in the whole table."""
+    if not (RESULTS / "advice.json").is_file():
+        return NONE
+    report = result("advice")
+    whole = report["whole_table"]
+    is_one = "is one" if whole["is_best_or_tied"] else "is not one"
+    return (
+        f"So asked about {report['model']} with {report['reviews']} film reviews, on {report['threads']} threads, it "
+        f"named `{report['method']}` after {report['seconds']:.0f} s, on {report['measured']} of them. It {is_one} of "
+        f"the methods that are best by that figure on all {whole['samples']} reviews, or not told apart from the best: "
+        f"{', '.join(f'`{method}`' for method in whole['best_or_tied'])}."
+    )
 
 
 def large_responses() -> str:
@@ -643,6 +659,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "response-methods": response_methods,
     "response-default": partial(chosen_default, "response_default"),
     "picture-default": partial(chosen_default, "picture_default"),
+    "advice": advice,
     "large-responses": large_responses,
     "memory-at-64": memory_at_64,
     "per-image": per_image,
@@ -676,7 +693,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
         runs(RESULTS / "evaluation"), leaderboard.costs_of(RESULTS / "cost.json")
     ),
     "rankings": lambda: rankings(runs(RESULTS / "evaluation")),
-    "confirmed": lambda: confirmed(RESULTS / "confirmation.json"),
+    "confirmed": lambda: verdicts.confirmed(RESULTS / "confirmation.json", RESULTS / "picture_default.json"),
     "defaults": lambda: defaults(RESULTS / "defaults.json"),
     "options": lambda: options(RESULTS / "options.json"),
     **{name: partial(card, name) for name in CARDS},

@@ -82,6 +82,16 @@ def relevance_rollout(relevances: Sequence[Tensor]) -> Tensor:
     return product
 
 
+def grad_eclip_of_one_head(
+    query: Tensor, keys: Tensor, values: Tensor, gradient: Tensor, output_weight: Tensor
+) -> Tensor:
+    """Grad-ECLIP: one head over all channels. `query` and `gradient` are the class token's, the rest the patches'."""
+    query, keys = query @ output_weight.T, keys @ output_weight.T
+    cosines = torch.stack([query @ key / (query.norm() * key.norm()) for key in keys])
+    cosines = (cosines - cosines.min()) / (cosines.max() - cosines.min())
+    return (gradient * values * cosines[:, None]).sum(dim=-1).clamp(min=0)
+
+
 def with_own_entry(scores: Tensor, position: int, filled: str) -> Tensor:
     """The entry of the token that is read, filled with zero or with the least of its row, which sums to 1."""
     others = torch.cat([scores[:position], scores[position + 1 :]])

@@ -100,6 +100,15 @@ def test_every_stream_is_shown_with_its_tokens(model, streams, read, answers):
         assert text.startswith("text: token ")
 
 
+def test_a_model_that_writes_about_pictures_is_told_its_own_default_and_its_own_method():
+    found = doctor(load("mini-vlm", device="cpu"))
+    lines = str(found).splitlines()
+    assert found.facts["special tokens"] == "<|begin|>, <|user|>, <image> (256×), <|end|>, <|assistant|>"
+    assert found.methods["tam"] is None
+    assert "note: Where no method is named: generic_attention by libra." in lines
+    assert max(map(len, lines)) < 120
+
+
 def test_the_first_tokens_share_is_that_of_raw_attention(vit):
     loaded_model, seen = load(vit), {}
     loaded_model.model.register_forward_pre_hook(lambda _, __, inputs: seen.update(inputs), with_kwargs=True)

@@ -5,13 +5,19 @@ import json
 import numpy as np
 import pytest
 from PIL import Image
+from rich.console import Console
 
 import whyformer
 from whyformer import WhyformerError
+from whyformer.benchmark.advice import competition
 from whyformer.benchmark.advice.elimination import ERROR_RATE, Correction, Lead, leader, looks, losers
-from whyformer.benchmark.advice.questions import CONTENDERS, contenders, question_of
+from whyformer.benchmark.advice.questions import CONTENDERS, Question, contenders, question_of
 from whyformer.benchmark.advice.recommendation import Contender, Recommendation, page, sentences
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.plan import Plan
 from whyformer.benchmark.samples import Sample
+from whyformer.benchmark.suite import Suite
+from whyformer.benchmark.worker import Worker
 from whyformer.metrics.statistics import Interval, comparison
 
 FILMS = [
@@ -128,10 +134,37 @@ def test_the_better_of_two_methods_is_recommended_and_what_was_measured_is_what_
         result.save(tmp_path / "advice.pdf")
 
 
-def test_time_that_is_over_ends_it_with_the_samples_that_were_begun():
-    result = whyformer.recommend("mini-bert", FILMS * 5, methods="rollout", minutes=1e-6)
-    assert result.samples == 8
+def test_time_that_is_over_ends_it_after_one_method_on_one_sample():
+    result = whyformer.recommend("mini-bert", FILMS * 5, methods=["rollout", "input_x_gradient"], minutes=1e-6)
+    assert (result.method, result.samples, len(result.contenders)) == ("rollout", 1, 1)
     assert not result.is_enough
+    assert result.notes == ("The time was over before input_x_gradient could be measured.",)
+
+
+def test_the_time_is_held_to_within_a_sample_and_a_method(monkeypatch):
+    """By a clock on which each sample takes each method a second: in 20 of them 5 samples fit four methods."""
+    now, sizes = [0.0], []
+    monkeypatch.setattr(competition.time, "perf_counter", lambda: now[0])
+    monkeypatch.setattr(competition, "write_shard", lambda *_: None)
+    monkeypatch.setattr(competition, "explanation_costs", lambda *_: {})
+
+    def records(plan, loaded_model, batch_size, number):
+        numbers, methods = plan.shards[number], plan.suite.methods
+        now[0] += len(numbers) * len(methods)
+        sizes.append((len(numbers), len(methods)))
+        about = {"protocol": "text_perturbation", "measure": "probability gap"}
+        rows = [about | {"method": m.label, "sample": n, "values": [1.0]} for m in methods for n in numbers]
+        return {"samples": [{"sample": n, "name": str(n)} for n in numbers], "explanations": [], "rows": rows}
+
+    monkeypatch.setattr(competition, "shard_records", records)
+    names = ["rollout", "raw_attention", "grad_cam", "random"]
+    suite = Suite("mini-bert", Choice("table"), tuple(map(Choice, names)), (Choice("text_perturbation"),))
+    plan = competition.between_looks(Plan(suite, "mini-bert", ["a film"] * 40, (tuple(range(40)),)), 0)
+    measurement = competition.Measurement(Worker(plan, None, None), None, end=20.0)
+    question = Question(Choice("text_perturbation"), "negative − positive, probability", "what goes")
+    result, _ = competition.compete(measurement, question, Console(quiet=True))
+    assert sizes == [(1, 1)] * 4 + [(4, 4)]
+    assert (len(result.names), now[0]) == (5, 20.0)
 
 
 @pytest.mark.parametrize(
@@ -140,7 +173,12 @@ def test_time_that_is_over_ends_it_with_the_samples_that_were_begun():
         (FILMS, {"minutes": 0}, "minutes=0: a number above 0"),
         (FILMS, {"methods": ["rolout"]}, "No method named 'rolout'. Did you mean 'rollout'"),
         ([], {}, "has no examples"),
-        ([("a film", "purple")], {"methods": "rollout"}, "No sample can be used: No label named 'purple'"),
+        (
+            [("a film", "purple")],
+            {"methods": "rollout"},
+            "No sample can be used: No label named 'purple'.* Say what the model calls the labels of the data: "
+            "labels={'DATA': 'MODEL'}, or --label DATA=MODEL.$",
+        ),
     ],
 )
 def test_what_cannot_be_advised_on_is_refused_in_one_line(data, changes, message):

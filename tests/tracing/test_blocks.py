@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tiny_models import FAMILIES, built, inputs_of
-from whyformer import METHODS, UnsupportedModel, attribute
+from whyformer import METHODS, Reads, UnsupportedModel, attribute
+from whyformer.api.memory import peak_bytes
 from whyformer.propagation import attention
 from whyformer.tracing import build
 from whyformer.tracing.blocks import find_blocks
@@ -63,6 +64,34 @@ def test_a_decoder_of_half_precision_goes_block_by_block(method, options):
     (scores,) = attribute(model, inputs, 1, method, checkpoint=True, **options).values()
     assert scores.dtype == torch.float32
     assert float((scores - expected).norm() / expected.norm()) < 0.08
+
+
+def small_llama(blocks):
+    config = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": blocks, "num_attention_heads": 2}
+    return built("LlamaForCausalLM", "LlamaConfig", vocab_size=60, num_key_value_heads=2, **config)
+
+
+@pytest.mark.parametrize("method", ["generic_attention", "state_x_gradient", "evidence"])
+def test_block_by_block_a_block_more_of_words_keeps_one_state_more(method):
+    inputs = {"input_ids": torch.arange(256)[None] % 50 + 3, "logits_to_keep": 1}
+    peaks = [
+        peak_bytes(lambda model=model: attribute(model, inputs, 1, method, checkpoint=True), model)
+        for model in map(small_llama, (2, 8))
+    ]
+    state = 256 * 64 * 4
+    assert peaks[1] - peaks[0] < 6 * 1.1 * state
+
+
+def test_states_of_words_are_noted_block_by_block_for_a_method_that_reads_them():
+    model, inputs = FAMILIES["bert"](), inputs_of("bert")
+    kept, left_out = (
+        build.trace(
+            model, inputs, 1, reads=Reads(gradients="all", states=states, state_gradients=True), checkpoint=True
+        )
+        for states in (True, "of others")
+    )
+    assert kept.last.key_state is not None
+    assert left_out.last.key_state is None
 
 
 def test_blocks_are_as_they_were_after_an_error():

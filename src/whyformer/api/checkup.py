@@ -68,6 +68,7 @@ class Checkup:
         shapes = {shape: self.maps.count(shape) for shape in self.maps}
         labels = ", ".join(self.labels[:6]) + (" …" if len(self.labels) > 6 else "")
         streams = ", ".join(f"{name} ({tokens} tokens)" for name, tokens in self.streams.items())
+        special = {name: self.special_tokens.count(name) for name in self.special_tokens}
         first, first_content = self.first_token_share, self.first_content_share
         return {
             "model": f"{self.model} ({self.architecture})",
@@ -80,7 +81,7 @@ class Checkup:
             "maps": ", ".join(f"{count} × {list(shape)} (head, query, key)" for shape, count in shapes.items()),
             "streams": streams,
             "grid": "none" if self.grid is None else f"{self.grid[0]}×{self.grid[1]} patches",
-            "special tokens": ", ".join(self.special_tokens) or "none",
+            "special tokens": ", ".join(f"{name} ({n}×)" if n > 1 else name for name, n in special.items()) or "none",
             "register tokens": str(self.register_tokens or "none"),
             "read-out": self.readout,
             "logits": f"{self.logit_difference:.1e} off the plain model's (largest {self.largest_logit:.2g})",

@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from whyformer.api.attribution import DEFAULT_METHOD, attribute
+from whyformer.api.attribution import DEFAULT, attribute, default_for
 from whyformer.api.checkup import Checkup
 from whyformer.api.memory import OutOfMemory, available_bytes, check_tokens, estimate_memory
 from whyformer.axes import Inputs, Logits
@@ -22,7 +22,7 @@ from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.hearing import sound_layout
 from whyformer.inputs.read import Regions
 from whyformer.inputs.sound import Sound
-from whyformer.methods.registry import METHODS
+from whyformer.methods.registry import METHODS, PICTURE_METHODS, method_named
 from whyformer.models.answering import run_model
 from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
@@ -80,7 +80,8 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
     scores = attribute(model, inputs, target, method="raw_attention")
     nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pool reads only others
     raw = scores.get(probe.stream, nothing)[0].abs()
-    methods, completeness, failures = _methods(model, inputs, target, METHODS if names is None else names)
+    known = METHODS if probe.question.bridge is None else METHODS | PICTURE_METHODS
+    methods, completeness, failures = _methods(model, inputs, target, known if names is None else names)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
     first_content = _share(raw[list(content)])
     return Checkup(
@@ -199,7 +200,7 @@ def _methods(
     completeness: dict[str, float] = {}
     failures: dict[str, list[str]] = {}  # methods that went wrong, by the reason
     for name in names:
-        method = METHODS[name]
+        method = method_named(name)
         try:
             scores = method(trace(model, inputs, target, reads=method.reads))
             reasons[name] = None
@@ -250,14 +251,15 @@ def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
 def _default_notes(
     model: nn.Module, inputs: Inputs, target: Target, methods: Mapping[str, str | None]
 ) -> tuple[str, ...]:
-    """What is computed where no method is named, if it is not the default."""
-    if methods.get(DEFAULT_METHOD) is None:
-        return ()
+    """What is computed where no method is named, if it is not what most models have."""
+    name, way = default_for(model)
+    if methods.get(name) is None:
+        return () if (name, way) == DEFAULT else (f"Where no method is named: {name} by {way}.",)
     try:
         remarks = attribute(model, inputs, target).remarks
     except WhyformerError:
         return ()
-    return tuple(f"Where no method is named: {remark}" for remark in remarks if DEFAULT_METHOD in remark)
+    return tuple(f"Where no method is named: {remark}" for remark in remarks if name in remark)
 
 
 def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:

@@ -41,7 +41,7 @@ def recommend(
         list[str] | None,
         typer.Option(
             metavar="'NAME OPTION=VALUE …'",
-            help="A method that competes, with its options; can be repeated. If not given, ten of every kind.",
+            help="A method that competes, with its options; can be repeated. If not given, eleven of every kind.",
             rich_help_panel=METHOD,
         ),
     ] = None,

@@ -6,14 +6,27 @@ from typing import Literal
 
 import torch
 from torch import Tensor
-from torch.nn import functional as F
 
-from whyformer.axes import HEAD, KEY, AttentionMap, Mixing, StreamScores, TokenMask, TokenScores, at_least_float32
+from whyformer.axes import (
+    HEAD,
+    KEY,
+    AttentionMap,
+    Mixing,
+    StreamScores,
+    TokenMask,
+    TokenScores,
+    Values,
+    at_least_float32,
+)
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
+from whyformer.models.readout import ReadOut
+from whyformer.models.structure import config_of, prefix_length, turns_by_position
 from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.checks import unseen_parts
 from whyformer.tracing.flow import fold
+from whyformer.tracing.kernels import Attention
 from whyformer.tracing.own_scores import own_map_gradients
 from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
@@ -50,16 +63,16 @@ def grad_cam(trace: Trace) -> StreamScores:
     reads_if={("scores", "each"): Reads(maps="last", gradients="last")},
 )
 def attention_gradient(
-    trace: Trace, *, rows: Literal["readout", "mean"] = "readout", scores: Literal["final", "each"] = "final"
+    trace: Trace, *, rows: Literal["readout", "mean"] | None = None, scores: Literal["final", "each"] = "final"
 ) -> StreamScores:
     """Mean over blocks and heads of the maps' positive gradient, (∇A)⁺, after LeGrad (ICCV 2025).
 
-    Read at the read-out's row, or as the mean over all tokens' `rows`. The score is the model's own; with `scores`
-    "each" it is LeGrad's: that of the mean of each block's own tokens, and the mean is over all rows.
+    The score is the model's own, and `rows` says what is read of a map: the read-out's row, unless told, or the mean
+    over all tokens' rows. With `scores` "each" it is LeGrad's score, that of the mean of each block's own tokens, and
+    the mean over all rows is what is read unless told.
     """
     if scores == "each":
-        parts = [_mean_row(gradient, trace.mask) for gradient in own_map_gradients(trace)]
-        return {trace.readout.stream: torch.stack(parts).mean(dim=0)}
+        return _own_gradients(trace, rows or "mean")
     weights = trace.start()
     if rows == "mean":
         weights = {stream: (mask / mask.sum(dim=1, keepdim=True))[:, None] for stream, mask in trace.masks.items()}
@@ -71,7 +84,7 @@ def attention_gradient(
 
     for step in reversed(trace.steps_from(0)):  # gradients come from the end
         if isinstance(step, Transfer):
-            weights = step.carry(weights) if rows == "readout" else weights
+            weights = weights if rows == "mean" else step.carry(weights)
             continue
         dtype, records = trace.readout.weights.dtype, [record for record in step if record.query_stream in weights]
         rows_of = [(r.key_stream, fold(weights[r.query_stream].to(dtype), r, positive)[:, 0]) for r in records]
@@ -80,46 +93,103 @@ def attention_gradient(
     return {stream: torch.stack(parts).mean(dim=0) for stream, parts in by_stream.items()}
 
 
-def _mean_row(gradient: AttentionMap, mask: TokenMask) -> TokenScores:
-    """Mean over heads and real queries of G⁺, at the real keys."""
-    heads = at_least_float32(gradient).clamp(min=0).mean(HEAD)
-    queries = mask.to(heads) / mask.sum(dim=1, keepdim=True)
-    return torch.einsum("bqk,bq->bk", heads, queries) * mask
+def _own_gradients(trace: Trace, rows: Literal["readout", "mean"]) -> StreamScores:
+    """Mean over each stream's blocks and heads of G⁺ at the real keys, in the read-out's row or the mean of all."""
+    readouts = {readout.stream: readout.weights for readout in trace.readouts}
+    by_stream: dict[str, list[TokenScores]] = {}
+    for stream, gradient in own_map_gradients(trace):
+        heads, mask = at_least_float32(gradient).clamp(min=0).mean(HEAD), trace.masks[stream]
+        real = mask.to(heads)
+        weights = real / real.sum(dim=1, keepdim=True) if rows == "mean" else readouts[stream].to(heads)
+        by_stream.setdefault(stream, []).append(torch.einsum("bqk,bq->bk", heads, weights) * real)
+    return {stream: torch.stack(parts).mean(dim=0) for stream, parts in by_stream.items()}
 
 
-@method("grad_eclip", reads=Reads(maps="last", gradients="last", edges=True))
-def grad_eclip(trace: Trace) -> StreamScores:
+@method(
+    "grad_eclip",
+    reads=Reads(maps="last", gradients="last", edges=True),
+    reads_if={("blocks", "all"): Reads(maps="all", gradients="all", edges=True)},
+)
+def grad_eclip(trace: Trace, *, blocks: Literal["last", "all"] = "last") -> StreamScores:
     """Grad-ECLIP (ICML 2024): (Σ_hc g_hc v_hjc w_hj)⁺ at the last attention.
 
     g is the gradient of what the read-out's token is given there before W_o, v_j the values of token j, and w_hj the
-    cosine of the read-out's query and key j, from 0 for the least of all tokens to 1. The authors' code recomputes the
-    attention with one head over all channels; here they are the model's own heads.
+    cosine of the read-out's query and key j, each through W_o, from 0 for the least of the patches or words to 1. The
+    authors' code recomputes the attention with one head over all channels; here each head of the model has its own
+    part of W_o, which is the same where there is one. Queries and keys that positions have turned or widened are
+    compared as they are, since W_o is not made for them. The authors take the last block of a picture, and of a text
+    the sum over several: `blocks` "all" is the sum over all of either, which also has something to show where at the
+    last block every word speaks against the answer.
     """
+    by_stream = {readout.stream: readout for readout in trace.readouts}
+    each = [(by_stream[one.query_stream], one) for one in trace.records if one.query_stream in by_stream]
     rows_of_streams = []
-    for readout, record in trace.last_rows:
-        call, gradient = record.call, record.folded_gradient
-        if call is None or gradient is None or record.tokens is not None:
-            raise UnsupportedModel(
-                "grad_eclip reads queries and keys of the last attention, which this model does not run by "
-                "scaled_dot_product_attention on its own tokens: load it with attn_implementation='sdpa', or use "
-                "grad_cam."
-            )
+    for readout, record in trace.last_rows if blocks == "last" else each:
         positions, weights = readout.rows
-        own, rows = call.with_own_keys(), positions[:, None, :, None]
-        query, key, value, pulled = (at_least_float32(x) for x in (own.query, own.key, own.value, gradient.of_mixed))
+        own, gradient, rows = *_call_behind(trace, record), positions[:, None, :, None]
+        query, key, value, pulled = (at_least_float32(x) for x in (own.query, own.key, own.value, gradient))
         query, pulled = query.take_along_dim(rows, dim=2), pulled.take_along_dim(rows, dim=2)
-        near = F.cosine_similarity(query[:, :, :, None], key[:, :, None], dim=-1)
-        near = _from_0_to_1(near, trace.masks[record.key_stream][:, None, None])
+        near = _from_0_to_1(_cosine(trace, query, key, record), _content(trace, readout, record)[:, None, None])
         heat = torch.einsum("bhrc,bhkc,bhrk->brk", pulled, value, near).to(weights)
         rows_of_streams.append((record.key_stream, torch.einsum("brk,br->bk", heat, weights).clamp(min=0)))
     return summed(rows_of_streams)
+
+
+def _call_behind(trace: Trace, record: AttentionRecord) -> tuple[Attention, Values]:
+    """The attention call with keys and values of each head, and the gradient of what it mixed."""
+    call, gradient = record.call, record.folded_gradient
+    if call is None or gradient is None or record.tokens is not None:
+        raise _no_queries(trace, record)
+    return call.with_own_keys(), gradient.of_mixed
+
+
+def _cosine(trace: Trace, query: Tensor, key: Tensor, record: AttentionRecord) -> AttentionMap:
+    """cos(W_oh q_h, W_oh k_hj), by M_h = W_ohᵀ W_oh, so that no key is ever as wide as the residual stream."""
+    if record.output_weight is None:
+        raise unseen_parts("grad_eclip", ["W_o"], record, instead="grad_cam")
+    heads, width = key.shape[1], key.shape[-1]
+    if turns_by_position(trace.question.model) or record.output_weight.shape[-1] != heads * width:
+        gram = torch.eye(width, dtype=key.dtype, device=key.device)
+    else:
+        outputs = record.output_weight.unflatten(-1, (heads, width)).to(key)
+        gram = torch.einsum("ohc,ohd->hcd", outputs, outputs)
+    products = query @ gram @ key.mT
+    of_query, of_key = (((x @ gram) * x).sum(dim=-1).clamp(min=0).sqrt() for x in (query, key))
+    return products / (of_query[..., :, None] * of_key[..., None, :]).clamp(min=torch.finfo(products.dtype).tiny)
+
+
+def _content(trace: Trace, readout: ReadOut, record: AttentionRecord) -> TokenMask:
+    """The keys that are patches or words: real, not in front of the patches, and not the one token that is read."""
+    content = trace.masks[record.key_stream].clone()
+    if record.key_stream == "image":
+        content[:, : prefix_length(trace.question.model, trace.question.inputs, content.shape[1])] = False
+    positions, _ = readout.rows
+    if record.key_stream == readout.stream and positions.shape[1] == 1:
+        content.scatter_(1, positions, value=False)
+    return content
+
+
+def _no_queries(trace: Trace, record: AttentionRecord) -> UnsupportedModel:
+    """Why grad_eclip does not see queries and keys of all tokens, and the way out that there is."""
+    if record.tokens is not None:
+        return UnsupportedModel(
+            "grad_eclip reads queries and keys of all tokens, and the last attention of this model is of a part of "
+            "them at a time: use grad_cam."
+        )
+    has_sdpa, config = getattr(trace.question.model, "_supports_sdpa", False), config_of(trace.question.model)
+    can_load = has_sdpa and getattr(config, "_attn_implementation", None) != "sdpa"
+    way_out = "load it with attn_implementation='sdpa', or use grad_cam" if can_load else "use grad_cam"
+    return UnsupportedModel(
+        "grad_eclip reads queries and keys of the last attention, which this model does not run by "
+        f"scaled_dot_product_attention: {way_out}."
+    )
 
 
 def _from_0_to_1(x: Tensor, counted: TokenMask) -> Tensor:
     """x with its least value among the tokens that count at 0 and its greatest at 1; 0 for the others."""
     low = x.masked_fill(~counted, torch.inf).amin(dim=-1, keepdim=True)
     span = x.masked_fill(~counted, -torch.inf).amax(dim=-1, keepdim=True) - low
-    return ((x - low) / span.where(span > 0, 1.0)) * counted
+    return ((x - low) / span.where(span > 0, 1.0)).masked_fill(~counted, 0.0)
 
 
 @method("input_x_gradient", reads=Reads(inputs="gradients"))

@@ -67,7 +67,11 @@ def full_grad(trace: Trace) -> Attribution:
     return Attribution(scores, incompleteness(scores, score) if adds_up else None)
 
 
-@method("evidence", reads=Reads(maps="all", gradients="all", states=True, state_gradients=True), backward="attn_lrp")
+@method(
+    "evidence",
+    reads=Reads(maps="all", gradients="all", states="of others", state_gradients=True),
+    backward="attn_lrp",
+)
 def evidence(trace: Trace) -> Attribution:
     """Words by state times gradient, patches and regions by that of all blocks and by perception times feedback.
 

@@ -91,6 +91,12 @@ def layers_of(model: nn.Module) -> int | None:
     return layers if isinstance(layers, int) else None
 
 
+def turns_by_position(model: nn.Module) -> bool:
+    """Whether positions turn queries and keys (RoPE)."""
+    names = {type(module).__name__.lower() for module in model.modules()}
+    return any("rotary" in name or "rope" in name for name in names)
+
+
 def main_input(inputs: Inputs) -> tuple[str, Tensor]:
     """The tensor that holds the example itself: pixels, word pieces or embeddings."""
     for name in ("pixel_values", "input_ids", "inputs_embeds", "input_features", "input_values", "input", "x"):
@@ -174,6 +180,22 @@ def wave_frames(model: nn.Module) -> tuple[int, int]:
     for kernel, stride in zip(kernels, strides, strict=True):
         window, step = window + (kernel - 1) * step, step * stride
     return window, step
+
+
+def spectrum_grid(model: nn.Module, times: int, bins: int) -> tuple[int, int]:
+    """Bands and columns of the patches of a spectrogram of so many moments and frequencies."""
+    config = config_of(model)
+    size, across, up = config.patch_size, config.time_stride, config.frequency_stride
+    return (bins - size) // up + 1, (times - size) // across + 1
+
+
+def sound_prefix(model: nn.Module, inputs: Inputs, tokens: int) -> int:
+    """How many tokens lead those of a sound: AST's class and distillation tokens, before the patches it hears."""
+    values = inputs.get("input_values")
+    if not isinstance(values, Tensor) or values.dim() != 3 or tokens == values[0].numel():
+        return 0
+    bands, columns = spectrum_grid(model, *values.shape[1:])
+    return tokens - bands * columns
 
 
 def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:

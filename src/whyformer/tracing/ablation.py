@@ -186,9 +186,14 @@ def ablation_of(
 def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
     """What can be removed of the inputs of a trace."""
     question = trace.question
-    name = type(question.model).__name__
-    if question.bridge is not None or getattr(question.inputs.get("pixel_values"), "ndim", 4) != 4:
-        raise UnsupportedModel(f"{name} has pictures among its words, whose parts cannot be removed yet.")
+    name, axes = type(question.model).__name__, getattr(question.inputs.get("pixel_values"), "ndim", 4)
+    if question.bridge is not None and (axes != 4 or not question.bridge.has_one_each):
+        raise UnsupportedModel(
+            f"{name} is shown pictures in tiles, as patches in a row, or several to a prompt: parts are removed of one "
+            "picture that is seen as a whole. rollout and generic_attention follow them."
+        )
+    if axes != 4:
+        raise UnsupportedModel(f"{name} is given pixels with {axes} axes, as of a video: only pictures lose parts.")
     lengths = {stream: mask.shape[1] for stream, mask in trace.real_tokens.items()}
     places = list(part_places(question.model, question.inputs, lengths))
     makers = {"text": _text_part, "picture": _picture_part, "regions": _region_part}
@@ -202,7 +207,9 @@ def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
 def _text_part(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
     """Word pieces; the one that the answer is read at is never removed."""
     count = trace.question.inputs["input_ids"].shape[-1]
-    may_go = trace.masks[place.stream][:, :count].clone()
+    may_go, bridge = trace.masks[place.stream][:, :count].clone(), trace.question.bridge
+    if bridge is not None:  # features of pictures stand there, which lose their patches
+        may_go &= ~bridge.is_placeholder
     for readout in trace.readouts:
         read = readout.weights != 0
         if readout.stream == place.stream:

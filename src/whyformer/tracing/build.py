@@ -184,7 +184,7 @@ def _recorder(
         graph=reads.has_graph,
         start=start,
         merge_heads=not reads.has_graph and not reads.edges,
-        states=reads.states or reads.edges or reads.state_gradients,
+        states=_keeps_states(question, reads, by_blocks=by_blocks),
         mode=mode,
         keep_maps=reads.has_relevance,  # which goes back through the map itself
         fold=reads.edges
@@ -194,6 +194,12 @@ def _recorder(
         above=biases,
     )
     return recorder, mode
+
+
+def _keeps_states(question: Question, reads: Reads, *, by_blocks: bool) -> bool:
+    """Whether states and weights are noted as they pass; block by block a state's gradient is taken without that."""
+    of_tokens = reads.states is True or (reads.states == "of others" and not question.is_words_alone)
+    return of_tokens or reads.edges or (reads.state_gradients and not by_blocks)
 
 
 def _run(

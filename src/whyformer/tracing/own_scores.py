@@ -1,88 +1,125 @@
-"""The score as it would be read from each block's own tokens, had the model ended there, and its gradients."""
+"""The score as it would be read from each block's own tokens, had the model or its tower ended there: its gradients."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from whyformer.axes import AttentionMap
+from whyformer.axes import AttentionMap, TokenMask
 from whyformer.errors import UnsupportedModel
+from whyformer.models.family import Family
+from whyformer.models.structure import config_of
 from whyformer.propagation.mode import backward_mode, using_backward
 from whyformer.tracing.blocks import find_blocks, other_forwards
 from whyformer.tracing.gradients import gradients
+from whyformer.tracing.question import Question
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import inputs_as_they_are
 from whyformer.tracing.trace import Trace
 
+Towers = Mapping[str, Sequence[nn.Module]]  # the blocks of each stream
 
-def own_map_gradients(trace: Trace) -> Iterator[AttentionMap]:
-    """∂s_l/∂A_l of each block, s_l the score of the mean of its own tokens; the first block first.
 
-    The mean is put at every token, and what comes after the last block reads it wherever it reads.
+def own_map_gradients(trace: Trace) -> Iterator[tuple[str, AttentionMap]]:
+    """The stream of each block and ∂s_l/∂A_l, s_l the score of the mean of its own tokens; the first block first.
+
+    The mean is put at every token, and what comes after the last block reads it wherever it reads. Of a dual encoder
+    one tower ends after a block, and the other is as it is.
     """
     question = trace.question
-    blocks = find_blocks(question.model) if question.family.is_one_stack else ()
-    if not blocks:
+    towers = _towers(question.model, question.family)
+    if not towers:
         raise UnsupportedModel(
-            "scores='each' ends the model after each of its blocks, and can do so where it is one stack of them: "
-            "scores='final' takes the model's own score."
+            "scores='each' ends the model after each of its blocks, and can do so where it is one stack of them, or a "
+            "tower of them for pictures and one for texts: scores='final' takes the model's own score."
         )
-    results: list[Any] = []
+    outputs = _outputs(question, [block for blocks in towers.values() for block in blocks])
+    for stream, blocks in towers.items():
+        for number in range(len(blocks)):
+            yield stream, _gradient(question, outputs, blocks[number:], trace.masks[stream])
+
+
+def _towers(model: nn.Module, family: Family) -> Towers:
+    """The stacks of blocks by their streams: the one there is, or those of a dual encoder; none if they are others."""
+    if family.is_one_stack:
+        blocks = find_blocks(model)
+        return {family.stream: blocks} if blocks else {}
+    is_cut_up = family.arrange is not None or any(queries != keys for _, queries, keys in family.attention)
+    if is_cut_up or getattr(config_of(model), "_attn_implementation", None) != "sdpa":
+        return {}
+    stacks = [(path, module) for path, module in model.named_modules() if isinstance(module, nn.ModuleList)]
+    by_stream = {stream: [m for path, m in stacks if part in path] for part, stream, _ in family.attention}
+    if any(len(own) != 1 for own in by_stream.values()):
+        return {}
+    return {stream: tuple(own[0]) for stream, own in by_stream.items()}
+
+
+def _outputs(question: Question, blocks: Sequence[nn.Module]) -> dict[nn.Module, Any]:
+    """What each block gives in the model's own forward pass."""
+    outputs: dict[nn.Module, Any] = {}
 
     def keep(block: nn.Module, original: Any) -> Any:
         def forward(*args: Any, **kwargs: Any) -> Any:
-            results.append(original(*args, **kwargs))
-            return results[-1]
+            if block in outputs:
+                raise UnsupportedModel(
+                    "scores='each' is for blocks that run once each: scores='final' takes the model's own."
+                )
+            outputs[block] = original(*args, **kwargs)
+            return outputs[block]
 
         return forward
 
     with torch.no_grad(), other_forwards(blocks, keep), inputs_as_they_are(question) as inputs:
         question.model(**inputs)
-    if len(results) != len(blocks):
-        raise UnsupportedModel("scores='each' is for blocks that run once each: scores='final' takes the model's own.")
-    for number in range(len(blocks)):
-        yield _gradient(trace, blocks, results, number)
+    return outputs
 
 
-def _gradient(trace: Trace, blocks: Any, results: list[Any], number: int) -> AttentionMap:
-    """∂s_l/∂A_l of one block, in a pass in which it alone runs: those before give what they gave, those after it."""
-    question, order = trace.question, iter(range(len(blocks)))
+def _gradient(
+    question: Question,
+    outputs: Mapping[nn.Module, Any],
+    blocks: Sequence[nn.Module],
+    mask: TokenMask,
+) -> AttentionMap:
+    """∂s_l/∂A_l of the first of these blocks, in a pass in which it alone runs.
+
+    Those after it hand on what they are given; all blocks that are not named give what they gave.
+    """
+    own, *later = blocks
 
     def make(block: nn.Module, original: Any) -> Any:
-        place = next(order)
-
         def forward(*args: Any, **kwargs: Any) -> Any:
-            if place < number:
-                return results[place]
-            if place == number:
-                result = original(*args, **kwargs)
-                return _with_state(result, _mean(trace, _state(result)))
-            return _with_state(results[place], args[0] if args else kwargs["hidden_states"])
+            if block is own:
+                output = original(*args, **kwargs)
+                return _with_state(output, _mean(_state(output), mask))
+            if block in later:
+                return _with_state(outputs[block], args[0] if args else kwargs["hidden_states"])
+            return outputs[block]
 
         return forward
 
     mode = backward_mode(question.model, question.batch, question.backward)
     recorder = Recorder(question.batch, graph=True, mode=mode)
-    with other_forwards(blocks, make), inputs_as_they_are(question) as inputs:
+    with other_forwards(list(outputs), make), inputs_as_they_are(question) as inputs:
         output = recorder.run(question.model, **inputs)
     with using_backward(mode, question.backward):
         (source,) = gradients(question.score(output), recorder.taps[:1], question.batch, question.backward)
     return source()
 
 
-def _mean(trace: Trace, state: Tensor) -> Tensor:
-    weights = trace.mask[:, :, None].to(state.dtype)
+def _mean(state: Tensor, mask: TokenMask) -> Tensor:
+    """The mean of the real tokens, put at every one."""
+    weights = mask[:, :, None].to(state.dtype)
     mean: Tensor = (state * weights).sum(dim=1, keepdim=True) / weights.sum(dim=1, keepdim=True)
     return mean.expand_as(state)
 
 
-def _state(result: Any) -> Tensor:
-    state: Tensor = result if isinstance(result, Tensor) else result[0]
+def _state(output: Any) -> Tensor:
+    state: Tensor = output if isinstance(output, Tensor) else output[0]
     return state
 
 
-def _with_state(result: Any, state: Tensor) -> Any:
-    return state if isinstance(result, Tensor) else (state, *result[1:])
+def _with_state(output: Any, state: Tensor) -> Any:
+    return state if isinstance(output, Tensor) else (state, *output[1:])

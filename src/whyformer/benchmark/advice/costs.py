@@ -11,7 +11,6 @@ import torch
 from whyformer.benchmark.batch import collate_samples, encode_sample
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.maps import compute_maps
-from whyformer.benchmark.plan import Plan
 from whyformer.benchmark.questions import answer
 from whyformer.benchmark.samples import make_sample
 from whyformer.benchmark.shard import make_shard
@@ -22,9 +21,10 @@ TIMES = 2  # each is timed; the fastest counts
 
 
 def explanation_costs(
-    plan: Plan, worker: Worker, numbers: Sequence[int], methods: Sequence[Choice]
+    worker: Worker, numbers: Sequence[int], methods: Sequence[Choice], end: float
 ) -> dict[str, tuple[float, float]]:
-    """Of each method, an explanation's cost in forward passes and its seconds; none of responses."""
+    """Of each method, an explanation's cost in forward passes and its seconds; none of responses, or after the end."""
+    plan = worker.plan
     samples = [make_sample(plan.examples[number], worker.loaded_model, plan.labels) for number in numbers[:SAMPLES]]
     if any(sample.response is not None for sample in samples):
         return {}
@@ -34,6 +34,8 @@ def explanation_costs(
     targeted = shard.questions.targeted(shard.logits.argmax(dim=1))
     costs = {}
     for choice in methods:
+        if time.perf_counter() >= end:
+            break
         seconds = _seconds(partial(compute_maps, shard, worker.loaded_model, targeted, choice.label))
         costs[choice.label] = (seconds / forward, seconds / len(samples))
     return costs

@@ -1,0 +1,194 @@
+"""Methods compete: samples are put to them piece by piece until one is left, the data is over or the time."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from itertools import pairwise, takewhile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from rich.console import Console
+
+from whyformer.benchmark.advice.costs import explanation_costs
+from whyformer.benchmark.advice.elimination import Correction, looks, losers
+from whyformer.benchmark.advice.questions import Question
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.plan import Plan
+from whyformer.benchmark.protocols import protocol_named
+from whyformer.benchmark.reporting.charts import CONTROLS
+from whyformer.benchmark.tables import NOTE, ROWS, SAMPLES, TABLES, Record, parquet, write_shard
+from whyformer.benchmark.worker import Worker, shard_records
+from whyformer.errors import WhyformerError
+
+PIECE = 8  # samples that are worked on together, at most
+MOST = 512  # samples: more make no advice surer than it need be
+
+
+@dataclass(eq=False)
+class Competition:
+    """What was measured so far: values of each measure by method and sample, who is left, and who was dropped when."""
+
+    alive: list[Choice]
+    values: dict[tuple[str, str], dict[str, dict[int, Any]]] = field(default_factory=dict)
+    dropped: dict[str, int] = field(default_factory=dict)
+    left_out: dict[str, str] = field(default_factory=dict)
+    costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    names: dict[int, str] = field(default_factory=dict)
+    errors: dict[int, dict[str, str]] = field(default_factory=dict)
+
+    def take(self, records: Mapping[str, list[Any]]) -> None:
+        """Add the records of a piece."""
+        for sample in records[SAMPLES]:
+            if sample.get("error"):
+                self.errors[sample["sample"]] = {"name": sample["name"], "error": sample["error"]}
+            else:
+                self.names[sample["sample"]] = sample["name"]
+        for row in records[ROWS]:
+            if row["protocol"] == NOTE:
+                self.left_out.setdefault(row["method"], row["text"])
+            elif row.get("values") and not row.get("at"):
+                by_method = self.values.setdefault((row["protocol"], row["measure"]), {})
+                by_method.setdefault(row["method"], {})[row["sample"]] = row["values"]
+        self.alive = [choice for choice in self.alive if choice.label not in self.left_out]
+
+    def deciding(self, question: Question) -> dict[str, dict[int, float]]:
+        """The value of each sample that decides, by method, the higher the better."""
+        figure = protocol_named(question.protocol.name).figures[question.figure]
+        sign = -1.0 if figure.better == "lower" else 1.0
+        by_method = self.values.get((question.protocol.label, figure.measure), {})
+        finite = {
+            method: {sample: sign * values[0] for sample, values in each.items() if np.isfinite(values[0])}
+            for method, each in by_method.items()
+        }
+        return {method: values for method, values in finite.items() if values}
+
+    def drop_losers(self, question: Question, correction: Correction, samples: int) -> None:
+        """Drop the methods that are surely behind after so many samples."""
+        values = self.deciding(question)
+        labels = [one.label for one in self.alive if one.label in values]
+        if len(labels) > 1:
+            lost = losers(values, labels, correction)
+            self.dropped |= dict.fromkeys(lost, samples)
+            self.alive = [one for one in self.alive if one.label not in lost]
+
+
+@dataclass(eq=False)
+class Measurement:
+    """Puts samples to methods, and knows how long one sample takes one method and how much time is left."""
+
+    worker: Worker
+    folder: Path
+    end: float  # by time.perf_counter
+    seconds_each: float = 0.0
+    files: int = 0
+
+    def records(self, numbers: Sequence[int], methods: Sequence[Choice]) -> dict[str, list[Record]]:
+        """The records of these samples by these methods; they are also written to the folder."""
+        start, plan = time.perf_counter(), self.worker.plan
+        # The first shard of a plan is refused where no sample of it can be used; here others may follow.
+        part = replace(plan, suite=replace(plan.suite, methods=tuple(methods)), shards=((), tuple(numbers)))
+        records = shard_records(part, self.worker.loaded_model, self.worker.batch_size, 1)
+        write_shard(self.folder, self.files, {table: parquet(table, records[table]) for table in TABLES})
+        self.files += 1
+        self.seconds_each = (time.perf_counter() - start) / (len(methods) * len(numbers))
+        return records
+
+    @property
+    def is_over(self) -> bool:
+        return time.perf_counter() >= self.end
+
+    def room(self, methods: int) -> int:
+        """How many samples more can be put to so many methods before the time is over."""
+        seconds = max(0.0, self.end - time.perf_counter())
+        return int(min(PIECE, seconds / max(1e-9, self.seconds_each * methods)))
+
+
+def between_looks(plan: Plan, seed: int) -> Plan:
+    """The samples in an order drawn by the seed; a shard holds those between two looks.
+
+    There the longest texts are first: a batch is padded to its longest, and what was timed is no shorter than what
+    follows.
+    """
+    numbers = [number for shard in plan.shards for number in shard]
+    order = np.random.default_rng(seed).permutation(numbers)[:MOST].tolist()
+    edges = (0, *looks(len(order)))
+    length = partial(_length, plan)
+    shards = (tuple(sorted(order[low:high], key=length, reverse=True)) for low, high in pairwise(edges))
+    return replace(plan, shards=tuple(shards))
+
+
+def _length(plan: Plan, number: int) -> int:
+    """The characters of a text; all else is of one length."""
+    if plan.suite.protocols[0].name != "text_perturbation":
+        return 0
+    try:
+        return len(getattr(plan.examples[number], "text", ""))
+    except WhyformerError:  # it cannot be read, which is noted when its turn comes
+        return 0
+
+
+def compete(measurement: Measurement, question: Question, console: Console) -> tuple[Competition, Correction]:
+    """Measure piece by piece until one method is left, the data is over or the time."""
+    plan = measurement.worker.plan
+    competition = Competition([one for one in plan.suite.methods if one.name not in CONTROLS])
+    controls = [one for one in plan.suite.methods if one.name in CONTROLS]
+    correction = Correction(len(competition.alive), len(plan.shards), plan.suite.seed)
+    groups = [list(shard) for shard in plan.shards]
+    _measure_first(measurement, competition, groups[0], controls, console)
+    done = plan.count - sum(map(len, groups))
+    for group in groups:
+        while group:
+            methods = (*competition.alive, *controls)
+            piece = group[: measurement.room(len(methods))]
+            if not piece:
+                return competition, correction
+            competition.take(measurement.records(piece, methods))
+            del group[: len(piece)]
+            done += len(piece)
+            if not group:
+                competition.drop_losers(question, correction, done)
+            left = f"{len(competition.alive)} method{'s' if len(competition.alive) != 1 else ''} left"
+            console.print(f"{done} of {plan.count} samples, {left}", highlight=False)
+        if len(competition.alive) == 1 and competition.dropped:
+            break
+    return competition, correction
+
+
+def _measure_first(
+    measurement: Measurement,
+    competition: Competition,
+    group: list[int],
+    controls: Sequence[Choice],
+    console: Console,
+) -> None:
+    """Put one sample to method after method, so that the time can be over between any two of them.
+
+    Samples of the group that turn out to be unusable are passed over.
+    """
+    contenders, seconds = list(competition.alive), []
+    while group and not competition.names:
+        number = group.pop(0)
+        for choice in _while_in_time(measurement, (*contenders, *controls)):
+            competition.take(measurement.records([number], [choice]))
+            if number in competition.errors:
+                break
+            seconds.append(measurement.seconds_each)
+            console.print(f"sample 1, {choice.label}: {measurement.seconds_each:.1f} s", highlight=False)
+    if contenders and not competition.alive:
+        reason = next(iter(competition.left_out.values()))
+        raise WhyformerError(f"No method applies to {measurement.worker.plan.suite.model}: {reason}")
+    if seconds:
+        measurement.seconds_each = sum(seconds) / len(seconds)
+        competition.costs = explanation_costs(
+            measurement.worker, list(competition.names), competition.alive, measurement.end
+        )
+
+
+def _while_in_time(measurement: Measurement, methods: Sequence[Choice]) -> Iterator[Choice]:
+    """The methods until the time is over, the first in any case."""
+    yield methods[0]
+    yield from takewhile(lambda _: not measurement.is_over, methods[1:])
