@@ -219,6 +219,8 @@ def test_expected_gradients_add_up_the_better_the_more_points_there_are():
     assert off[1] < off[0] / 3
     with pytest.raises(WhyformerError, match="samples=0: at least one for each of 1 baselines"):
         attribute(model, inputs, 2, "gradient_shap", samples=0)
+    with pytest.raises(WhyformerError, match="seed=-1: a seed is 0 or more"):
+        attribute(model, inputs, 2, "gradient_shap", seed=-1)
 
 
 def test_consensus_is_the_mean_of_shares():

@@ -21,7 +21,7 @@ from whyformer.axes import (
 )
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.inputs.fills import Erasure, Fill
-from whyformer.inputs.units import Ablation, Units
+from whyformer.inputs.units import Ablation, SubsetCount, Units
 from whyformer.models.modalities import INPUT_STREAMS
 from whyformer.propagation.mode import Backward
 from whyformer.tracing.ablation import UnitKind, ablation_of
@@ -136,10 +136,12 @@ class Method:
         if not self.reads.subsets:
             return self.formula(trace, **options)
         shared = {name: value for name, value in options.items() if name in self.shared_options}
-        of_tokens = ablation_of(trace, **shared)
-        ablation = of_tokens.ablation
-        scores = self.formula(ablation, **{name: value for name, value in options.items() if name not in shared})
-        return of_tokens.on_tokens(ablation, scores)
+        own = {name: parameter.default for name, parameter in self.options.items()}
+        own |= {name: value for name, value in options.items() if name not in shared}
+        of_tokens, count = ablation_of(trace, **shared), SubsetCount()
+        ablation = count.counting(of_tokens.ablation)
+        scores = self.formula(ablation, **own)
+        return Attribution(of_tokens.on_tokens(ablation, scores), remarks=count.remarks(own))
 
     def _check_scores(self, attribution: Attribution, trace: Trace) -> None:
         lengths = {stream: mask.shape[1] for stream, mask in trace.masks.items()}

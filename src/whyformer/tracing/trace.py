@@ -201,6 +201,8 @@ class Trace:
         baselines = baseline.split(1) if isinstance(baseline, Tensor) else [baseline or self._baseline]
         if samples < len(baselines):
             raise WhyformerError(f"samples={samples}: at least one for each of {len(baselines)} baselines.")
+        if seed < 0:
+            raise WhyformerError(f"seed={seed}: a seed is 0 or more.")
         generator = torch.Generator().manual_seed(seed)
         nodes = torch.rand(samples, generator=generator, dtype=torch.float64)
         parts = []
