@@ -116,9 +116,9 @@ class Method:
         With noise the mean of those of inputs with noise on them, about what was asked of the input as it is.
         """
         if noise is not None:
-            again = partial(trace.with_noise, reads=self.reads_with(options))
+            noisy = partial(trace.once_more, self.reads_with(options))
             draws = trace.track(range(noise_samples))
-            return mean_of([self(again(Noise(noise, draw)), bridge=bridge, **options) for draw in draws])
+            return mean_of([self(noisy(noise=Noise(noise, draw)), bridge=bridge, **options) for draw in draws])
         with torch.inference_mode(False):
             result = self._result(trace if bridge == "through" else trace.up_to_bridge, options)
         if not isinstance(result, Mapping):
