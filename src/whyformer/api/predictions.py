@@ -140,8 +140,8 @@ def explain_predictions(
         if isinstance(target, Contrast) or callable(target)
         else one_each(target, len(removable))
     )
-    given = {**({} if units is None else {"units": units}), "fill": fill, **options}
-    return [_explanation(one, prediction, own, chosen, given) for one, own in zip(removable, targets, strict=True)]
+    settings = {**({} if units is None else {"units": units}), "fill": fill, **options}
+    return [_explanation(one, prediction, own, chosen, settings) for one, own in zip(removable, targets, strict=True)]
 
 
 def _method(name: str | None) -> Method:
@@ -164,8 +164,8 @@ def _explanation(
         if not isinstance(example.whole, str):
             return score(prediction.answers(kept, example.without))[:, None]
         versions = [example.without(row) for row in kept]
-        known = list(dict.fromkeys(versions))  # few words have few subsets: none is asked about twice
-        scores = dict(zip(known, score(prediction.answers(known)), strict=True))
+        different = list(dict.fromkeys(versions))  # few words have few subsets: none is asked about twice
+        scores = dict(zip(different, score(prediction.answers(different)), strict=True))
         return np.array([[scores[version]] for version in versions])
 
     defaults = {key: parameter.default for key, parameter in method.options.items()}

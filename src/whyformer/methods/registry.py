@@ -331,7 +331,7 @@ def method_named(name: str) -> Method:
         )
     if name in SOURCE_METHODS:
         raise WhyformerError(f"{name} asks a model what it would respond to less of a prompt: use explain_response.")
-    known = METHODS | ABLATION_METHODS | PICTURE_METHODS
-    if name not in known:
+    methods = METHODS | ABLATION_METHODS | PICTURE_METHODS
+    if name not in methods:
         raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS | ABLATION_METHODS))}")
-    return known[name]
+    return methods[name]
