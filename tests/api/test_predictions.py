@@ -40,6 +40,24 @@ def test_the_words_that_a_function_goes_by_are_found(method):
     assert explanation.model == "sentiment"
 
 
+@pytest.mark.parametrize("method", ["lime", "rise", "mask_regression"])
+def test_after_an_early_stop_the_notes_say_how_much_was_asked(method):
+    asked = []
+
+    def counted(texts: list[str]) -> list[list[float]]:
+        asked.extend(texts)
+        return sentiment(texts)
+
+    text = " ".join(f"word{n}" for n in range(30)) + " great dull"
+    early = explain(text, predict=counted, target=1, method=method, forwards=640, stable=0.1)
+    asked.remove(text)
+    assert len(asked) % 64 == 0
+    assert early.notes == (f"It stopped by itself after {len(asked)} of at most 640 subsets.",)
+    assert explain(text, predict=sentiment, target=1, method=method, forwards=64).notes == ()
+    whole = explain(text, predict=sentiment, target=1, method=method, forwards=64, stable=1.0)
+    assert whole.notes == ("It used all 64 subsets: the ranking was not stable before.",)
+
+
 def test_shapley_values_of_words_are_those_of_the_two_that_count():
     explanation = explain(REVIEW, predict=sentiment, target=1)
     whole, without_dull, without_great = (1 / (1 + np.exp(-x)) for x in (-1, 1, -2))

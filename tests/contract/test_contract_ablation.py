@@ -58,6 +58,13 @@ def test_occlusion_and_regression_work_on_every_family(family):
         assert scores.any(dim=1).all()
 
 
+def test_after_an_early_stop_the_remarks_say_how_much_was_asked():
+    model, inputs = model_of("bert"), inputs_of("bert")
+    early = attribute(model, inputs, 1, "lime", forwards=640, stable=0.1)
+    assert early.remarks == ("It stopped by itself after 64 of at most 640 subsets.",)
+    assert attribute(model, inputs, 1, "lime", forwards=24).remarks == ()
+
+
 @pytest.mark.parametrize("family", FEW)
 @pytest.mark.parametrize("method", ABLATION_METHODS)
 class TestEveryMethod:

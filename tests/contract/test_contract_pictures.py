@@ -10,8 +10,8 @@ import torch
 from torch import Tensor, nn
 
 from tiny_models import OF_ONE_STREAM
-from tiny_vlms import TINY_VLMS
-from whyformer import METHODS, attribute
+from tiny_vlms import IMAGE_TOKEN, PAD, TINY_VLMS
+from whyformer import METHODS, UnsupportedModel, attribute
 from whyformer.axes import Inputs, StreamScores
 from whyformer.methods.registry import PICTURE_METHODS
 from whyformer.tracing import build
@@ -132,3 +132,38 @@ def test_what_reads_the_decoders_last_map_alone_has_no_graph_of_what_comes_befor
     monkeypatch.setattr(build, "last_of_decoder", lambda model: None)
     for stream, scores in scores_of(name, inputs, "partial_lrp").items():
         assert torch.equal(late[stream], scores), stream
+
+
+@pytest.mark.parametrize("name", ["LLaVA", "PaliGemma", "Gemma 3", "InternVL", "BLIP-2"])
+def test_patches_and_words_of_a_prompt_with_one_picture_are_removed_as_by_hand(name):
+    model, inputs = model_of(name), in_double(TINY_VLMS[name].inputs((1, 1), (6, 3)))
+    scores = attribute(model, inputs, 3, "occlusion")
+
+    def answers(**changes: Tensor) -> Tensor:
+        with torch.no_grad():
+            logits = model(**inputs | changes).logits
+        last = inputs["attention_mask"].sum(dim=1) - 1
+        return logits[torch.arange(2), last, 3]
+
+    whole, pixels = answers(), inputs["pixel_values"]
+    side, first = pixels.shape[-1] // 8, scores["image"].shape[1] - (pixels.shape[-1] // 8) ** 2
+    for patch in (0, side + 1, side * side - 1):
+        row, column = divmod(patch, side)
+        without = pixels.clone()
+        without[:, :, 8 * row : 8 * row + 8, 8 * column : 8 * column + 8] = 0
+        assert_close(scores["image"][:, first + patch], (whole - answers(pixel_values=without)).float(), 1e-5)
+    word = (inputs["input_ids"] == IMAGE_TOKEN).sum(dim=1).max() + 2  # after the first token, the picture and its end
+    ids, mask = inputs["input_ids"].clone(), inputs["attention_mask"].clone()
+    ids[:, word], mask[:, word] = PAD, 0
+    expected = (whole - answers(input_ids=ids, attention_mask=mask)).float()
+    assert_close(scores["text"][:, word], expected, 1e-5)
+    assert not scores["text"][inputs["input_ids"] == IMAGE_TOKEN].any()
+
+
+@pytest.mark.parametrize(
+    ("name", "pictures"), [("LLaVA-NeXT", (1, 1)), ("Qwen2-VL", (1, 1)), ("LLaVA", (1, 2)), ("Idefics 3", (1, 1))]
+)
+def test_of_tiles_and_of_several_pictures_nothing_can_be_removed(name, pictures):
+    inputs = in_double(TINY_VLMS[name].inputs(pictures, (6, 3)))
+    with pytest.raises(UnsupportedModel, match="parts are removed of one picture that is seen as a whole"):
+        attribute(model_of(name), inputs, 3, "occlusion")

@@ -232,6 +232,8 @@ def test_expected_gradients_add_up_the_better_the_more_points_there_are():
     assert off[1] < off[0] / 3
     with pytest.raises(WhyformerError, match="samples=0: at least one for each of 1 baselines"):
         attribute(model, inputs, 2, "gradient_shap", samples=0)
+    with pytest.raises(WhyformerError, match="seed=-1: a seed is 0 or more"):
+        attribute(model, inputs, 2, "gradient_shap", seed=-1)
 
 
 def test_consensus_is_the_mean_of_shares():
@@ -240,5 +242,32 @@ def test_consensus_is_the_mean_of_shares():
     expected = sum(part / part.abs().sum(dim=1, keepdim=True) for part in parts) / 2
     scores = attribute(model, inputs, 2, "consensus", methods="rollout + generic_attention")["image"]
     torch.testing.assert_close(scores, expected, rtol=1e-9, atol=1e-14)
-    with pytest.raises(WhyformerError, match=r"consensus: lrp needs a pass of its own\. Choose from: raw_attention, "):
-        attribute(model, inputs, 2, "consensus", methods="rollout+lrp")
+
+
+def test_methods_that_need_more_than_maps_have_a_pass_of_their_own_in_a_consensus():
+    model, inputs = double("vit")
+    names = ("rollout", "evidence", "bi_token", "state_x_gradient")
+    parts = [attribute(model, inputs, 2, name)["image"] for name in names]
+    expected = sum(part / part.abs().sum(dim=1, keepdim=True) for part in parts) / len(names)
+    scores = attribute(model, inputs, 2, "consensus", methods="+".join(names))["image"]
+    torch.testing.assert_close(scores, expected, rtol=1e-9, atol=1e-14)
+    libra = [attribute(model, inputs, 2, name, backward="libra")["image"] for name in names[2:]]
+    expected = sum(part / part.abs().sum(dim=1, keepdim=True) for part in libra) / 2
+    scores = attribute(model, inputs, 2, "consensus", methods="bi_token+state_x_gradient", backward="libra")["image"]
+    torch.testing.assert_close(scores, expected, rtol=1e-9, atol=1e-14)
+
+
+def test_a_consensus_of_words_may_have_integrated_gradients_and_one_of_patches_may_not():
+    model, inputs = double("bert")
+    parts = [attribute(model, inputs, 2, name)["text"] for name in ("integrated_gradients", "rollout")]
+    real = inputs["attention_mask"]
+    expected = sum(part / (part * real).abs().sum(dim=1, keepdim=True) for part in parts) / 2
+    scores = attribute(model, inputs, 2, "consensus", methods="integrated_gradients+rollout")["text"]
+    torch.testing.assert_close(scores, expected, rtol=1e-9, atol=1e-14)
+    vit, pictures = double("vit")
+    with pytest.raises(WhyformerError, match="consensus: lrp has scores of the pixels, and rollout of the image"):
+        attribute(vit, pictures, 2, "consensus", methods="rollout+lrp")
+    with pytest.raises(
+        WhyformerError, match=r"consensus: occlusion cannot be one of its methods\. Choose from: .*raw_att"
+    ):
+        attribute(vit, pictures, 2, "consensus", methods="rollout+occlusion")

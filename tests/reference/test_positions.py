@@ -45,18 +45,22 @@ def normed(norm: nn.Module, x: Tensor) -> Tensor:
     return norm.weight.detach() * x * (x.detach().square().mean(dim=-1, keepdim=True) + norm.variance_epsilon).rsqrt()
 
 
-def llama_by_hand(model: nn.Module, ids: Tensor) -> SimpleNamespace:
-    """A Llama whose gradient is AttnLRP's; embeddings, and the cosines and sines of positions, are leaves."""
+def llama_by_hand(model: nn.Module, ids: Tensor, *, keeps_positions: bool = True) -> SimpleNamespace:
+    """A Llama whose gradient is AttnLRP's; embeddings, and the cosines and sines of positions, are leaves.
+
+    Its `maps` are each with what the softmax was given; positions that are not kept are constants of a rotation.
+    """
     x = model.model.embed_tokens(ids).detach().requires_grad_()
     cos, sin = (
         part.detach().requires_grad_() for part in model.model.rotary_emb(x.detach(), torch.arange(ids.shape[1])[None])
     )
-    leaves = SimpleNamespace(words=x, positions=[cos, sin])
+    leaves = SimpleNamespace(words=x, positions=[cos, sin], maps=[])
+    turn = times if keeps_positions else torch.mul
     mask = torch.full((ids.shape[1],) * 2, -torch.inf, dtype=torch.float64).triu(1)
 
     def turned(y: Tensor) -> Tensor:
         first, second = y.chunk(2, dim=-1)
-        return times(y, cos[:, None]) + times(torch.cat([-second, first], dim=-1), sin[:, None])
+        return turn(y, cos[:, None]) + turn(torch.cat([-second, first], dim=-1), sin[:, None])
 
     for block in model.model.layers:
         attention, y = block.self_attn, normed(block.input_layernorm, x)
@@ -64,7 +68,9 @@ def llama_by_hand(model: nn.Module, ids: Tensor) -> SimpleNamespace:
         q, k, v = (F.linear(y, one.weight.detach()).unflatten(-1, (-1, 12)).transpose(1, 2) for one in layers)
         q, k = turned(q), turned(k)
         k, v = (part.expand(-1, q.shape[1], -1, -1) for part in (k, v))
-        weights = (halves(torch.matmul, q, k.mT) / 12**0.5 + mask).softmax(dim=-1)
+        alike = halves(torch.matmul, q, k.mT) / 12**0.5
+        weights = (alike + mask).softmax(dim=-1)
+        leaves.maps.append((weights, alike.detach()))
         mixed = halves(torch.matmul, weights, v).transpose(1, 2).flatten(2)
         x = x + F.linear(mixed, attention.o_proj.weight.detach())
         y, mlp = normed(block.post_attention_layernorm, x), block.mlp
@@ -85,6 +91,34 @@ def test_kept_rotations_equal_their_twin_by_hand(llama):
     torch.testing.assert_close(fast, expected, rtol=1e-5, atol=1e-7)  # Llama normalises in float32
     strict = attribute(llama, own, 5, "lrp", **KEEP)["text"]
     torch.testing.assert_close(strict, expected, rtol=1e-2, atol=1e-5)  # ε is in every denominator
+
+
+def held_by_softmax(leaves: SimpleNamespace, score: Tensor) -> Tensor:
+    """The relevance that stays with the softmax's constant: A = J x + (A − J x), J its derivative at x."""
+    maps = [weights for weights, _ in leaves.maps]
+    total = torch.zeros((), dtype=torch.float64)
+    for (weights, alike), gradient in zip(
+        leaves.maps, torch.autograd.grad(score, maps, retain_graph=True), strict=True
+    ):
+        linear = weights * (alike - (weights * alike).sum(dim=-1, keepdim=True))
+        total = total + ((weights - linear) * gradient).sum()
+    return total.detach()
+
+
+def test_by_attn_lrp_the_first_states_of_a_model_without_biases_add_up_to_the_score_less_what_constants_hold(llama):
+    leaves, own = llama_by_hand(llama, TOKENS[:1], keeps_positions=False), {"input_ids": TOKENS[:1]}
+    score = leaves.logits[5]
+    held = held_by_softmax(leaves, score)
+    state = attribute(llama, own, 5, "state_x_gradient", blocks="first", backward="attn_lrp")["text"]
+    torch.testing.assert_close(state.sum(), score.detach() - held, rtol=1e-5, atol=1e-7)  # it normalises in float32
+    assert held.abs() > 1e-3 * score.abs()
+
+
+def test_with_positions_kept_relevance_adds_up_to_the_score_less_what_constants_hold(llama):
+    leaves, own = llama_by_hand(llama, TOKENS[:1]), {"input_ids": TOKENS[:1]}
+    kept = attribute(llama, own, 5, "lrp", precision="fast", **KEEP)["text"]
+    held = held_by_softmax(leaves, leaves.logits[5])
+    torch.testing.assert_close(kept.sum(), leaves.logits[5].detach() - held, rtol=1e-5, atol=1e-7)
 
 
 def test_a_rotation_hands_on_all_that_arrives(llama):
@@ -145,8 +179,15 @@ def test_hooks_are_gone_also_where_the_model_fails(llama):
     assert not any(module._forward_hooks for module in llama.modules())
 
 
-@pytest.mark.parametrize("family", ["t5", "detr"])
-def test_positions_that_are_of_no_token_are_refused(family):
+@pytest.mark.parametrize(
+    ("family", "target", "reason"),
+    [
+        ("t5", 1, "words whose positions are a table .* T5ForConditionalGeneration shows none"),
+        ("detr", 1, "words: the scores of a picture are its pixels', and positions are its patches'"),
+        ("clip", "predicted", "words: the scores of a picture are its pixels', and positions are its patches'"),
+    ],
+)
+def test_positions_that_are_of_no_token_are_refused(family, target, reason):
     build, make = STREAM_FAMILIES[family]
-    with pytest.raises(UnsupportedModel, match="shows none: positions='drop' leaves them out"):
-        attribute(build(), make(), 1, "lrp", **KEEP)
+    with pytest.raises(UnsupportedModel, match=f"positions='keep' is for {reason}.* positions='drop' leaves them out"):
+        attribute(build(), make(), target, "lrp", **KEEP)

@@ -246,7 +246,8 @@ def explain_encoded(
             return _answers(loaded_model, [one for one, _ in batch], own, choice, readout, checkpoint, steps)
 
         # What asks the model hundreds of times shows how far it is with each batch.
-        results = in_batches(items, answer, batches, doing, progress=progress and not reads.subsets)
+        bar, by_blocks = progress and not reads.subsets, choice.can_go_by_blocks
+        results = in_batches(items, answer, batches, doing, progress=bar, can_go_by_blocks=by_blocks)
         for one, each_answer in zip(encoded, results, strict=True):
             by_example[one.example].append(each_answer)
         explanations = [

@@ -20,7 +20,7 @@ from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.inputs.read import image_of, text_of
 from whyformer.inputs.removal import with_white_space
 from whyformer.inputs.road import imputed
-from whyformer.inputs.units import Ablation, Units
+from whyformer.inputs.units import Ablation, SubsetCount, Units
 from whyformer.inputs.words import word_spans
 from whyformer.methods.options import check_options
 from whyformer.methods.registry import ABLATION_METHODS, Method
@@ -140,8 +140,8 @@ def explain_predictions(
         if isinstance(target, Contrast) or callable(target)
         else one_each(target, len(removable))
     )
-    given = {**({} if units is None else {"units": units}), "fill": fill, **options}
-    return [_explanation(one, prediction, own, chosen, given) for one, own in zip(removable, targets, strict=True)]
+    settings = {**({} if units is None else {"units": units}), "fill": fill, **options}
+    return [_explanation(one, prediction, own, chosen, settings) for one, own in zip(removable, targets, strict=True)]
 
 
 def _method(name: str | None) -> Method:
@@ -164,14 +164,15 @@ def _explanation(
         if not isinstance(example.whole, str):
             return score(prediction.answers(kept, example.without))[:, None]
         versions = [example.without(row) for row in kept]
-        known = list(dict.fromkeys(versions))  # few words have few subsets: none is asked about twice
-        scores = dict(zip(known, score(prediction.answers(known)), strict=True))
+        different = list(dict.fromkeys(versions))  # few words have few subsets: none is asked about twice
+        scores = dict(zip(different, score(prediction.answers(different)), strict=True))
         return np.array([[scores[version]] for version in versions])
 
-    own = {key: value for key, value in options.items() if key in method.options}
-    (scores,) = method.formula(Ablation((example.units,), score(whole), ask), **own)
-    is_share = index is not None and bool((whole >= 0).all()) and abs(float(whole.sum()) - 1) < SURE
     defaults = {key: parameter.default for key, parameter in method.options.items()}
+    own = defaults | {key: value for key, value in options.items() if key in method.options}
+    count = SubsetCount()
+    (scores,) = method.formula(count.counting(Ablation((example.units,), score(whole), ask)), **own)
+    is_share = index is not None and bool((whole >= 0).all()) and abs(float(whole.sum()) - 1) < SURE
     return Explanation(
         parts={example.name: example.part(example.units.at_places(scores))},
         target=name,
@@ -179,6 +180,7 @@ def _explanation(
         method=method.name,
         model=prediction.name,
         options=defaults | dict(options),
+        notes=count.remarks(own),
     )
 
 

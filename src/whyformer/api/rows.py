@@ -136,7 +136,8 @@ class Engine:
         self, items: Sequence[Any], function: Callable[..., Sequence[Any]], batches: list[list[int]]
     ) -> list[Any]:
         task = f"{self.choice.method.name} on {self.loaded_model.name}"
-        return in_batches(items, function, batches, task, progress=self.progress)
+        by_blocks = self.choice.can_go_by_blocks
+        return in_batches(items, function, batches, task, progress=self.progress, can_go_by_blocks=by_blocks)
 
     def _trace(self, rows: Sequence[Row], checkpoint: bool | None, readout: Any, longest: Row | None = None) -> Trace:
         """The trace of these rows, each an example; or all scores of one example, the longest."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 
@@ -110,3 +111,27 @@ class Ablation:
     def by_pixel(self) -> Ablation:
         """The same with every pixel of a picture a unit by itself."""
         return replace(self, examples=tuple(units.by_pixel for units in self.examples))
+
+
+@dataclass(eq=False)
+class SubsetCount:
+    """How many subsets a model was asked about, of each example of a batch."""
+
+    subsets: int = 0
+
+    def counting(self, ablation: Ablation) -> Ablation:
+        """The ablation, whose subsets are counted from now on."""
+
+        def ask(units: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
+            self.subsets += max(map(len, masks))
+            return ablation.ask(units, masks)
+
+        return replace(ablation, ask=ask)
+
+    def remarks(self, options: Mapping[str, Any]) -> tuple[str, ...]:
+        """Of a method that may stop by itself, how many subsets it took."""
+        if options.get("stable") is None:
+            return ()
+        if self.subsets < options["forwards"]:
+            return (f"It stopped by itself after {self.subsets} of at most {options['forwards']} subsets.",)
+        return (f"It used all {self.subsets} subsets: the ranking was not stable before.",)

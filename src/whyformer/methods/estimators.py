@@ -133,8 +133,8 @@ def shapley_masks(units: Units, count: int, random: np.random.Generator) -> Subs
         return Subsets(masks, np.array([1.0, *(kernel[int(size)] for size in sizes)]))
     sizes = np.arange(1, n)
     shares = 1 / (sizes * (n - sizes))
-    drawn = random.choice(sizes, (count - 1) // 2, p=shares / shares.sum())
-    half = random.random((len(drawn), n)).argsort(axis=1) < drawn[:, None]
+    random_sizes = random.choice(sizes, (count - 1) // 2, p=shares / shares.sum())
+    half = random.random((len(random_sizes), n)).argsort(axis=1) < random_sizes[:, None]
     pairs = np.stack([half, ~half], axis=1).reshape(-1, n)
     return Subsets(np.concatenate([np.zeros((1, n), dtype=bool), pairs]), np.ones(1 + len(pairs)))
 
@@ -186,12 +186,12 @@ def smooth_ridge(units: Units, subsets: Subsets, values: SubsetValues, whole: fl
     masks = subsets.masks.astype(np.float64)
     rows, rest = masks - masks.mean(axis=0), values - values.mean()
     left, sizes, right = np.linalg.svd(rows @ root, full_matrices=False)
-    seen = left.T @ rest
+    projections = left.T @ rest
     shares = sizes**2 / (sizes**2 + PENALTIES[:, None])  # of each direction, by each penalty
-    misfit = ((1 - shares) ** 2 * seen**2).sum(axis=1) + max(0.0, float(rest @ rest - seen @ seen))
+    misfit = ((1 - shares) ** 2 * projections**2).sum(axis=1) + max(0.0, float(rest @ rest - projections @ projections))
     freedom = len(rest) - 1 - shares.sum(axis=1)
     best = int(np.argmin(misfit / np.maximum(freedom, 1e-9) ** 2))
-    scores: UnitScores = root @ right.T @ (sizes / (sizes**2 + PENALTIES[best]) * seen)
+    scores: UnitScores = root @ right.T @ (sizes / (sizes**2 + PENALTIES[best]) * projections)
     return scores
 
 

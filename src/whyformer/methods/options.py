@@ -21,8 +21,8 @@ def check_options(method: Method | SourceMethod, options: Mapping[str, Any]) -> 
     options = {name: value for name, value in options.items() if name not in shared}
     unknown = [name for name in options if name not in method.options]
     if unknown:
-        known = ", ".join(f"{name}={parameter.default!r}" for name, parameter in method.options.items())
-        raise WhyformerError(f"{method.name} has no option {unknown[0]!r}. It takes: {known or 'none'}.")
+        names = ", ".join(f"{name}={parameter.default!r}" for name, parameter in method.options.items())
+        raise WhyformerError(f"{method.name} has no option {unknown[0]!r}. It takes: {names or 'none'}.")
     hints = get_type_hints(method.formula)
     for name, value in options.items():
         if name in hints:  # an option without an annotation takes anything
@@ -31,13 +31,13 @@ def check_options(method: Method | SourceMethod, options: Mapping[str, Any]) -> 
 
 def _check_noise(method: Method | SourceMethod, options: Mapping[str, Any]) -> None:
     """Refuse noise that is none, and noise where no gradient is taken."""
-    given = {name: options[name] for name in NOISE_OPTIONS if options.get(name) is not None}
-    if not given:
+    own = {name: options[name] for name in NOISE_OPTIONS if options.get(name) is not None}
+    if not own:
         return
-    name, value = next(iter(given.items()))
+    name, value = next(iter(own.items()))
     if not isinstance(method, Method) or not method.reads.takes_gradients:
         raise WhyformerError(f"{method.name} reads no gradient: {name}={value!r} has nothing to do there.")
-    noise, samples = given.get("noise"), given.get("noise_samples", NOISE_SAMPLES)
+    noise, samples = own.get("noise"), own.get("noise_samples", NOISE_SAMPLES)
     if noise is None:
         raise WhyformerError(
             f"{method.name}: noise_samples={samples!r} draws nothing without noise, such as noise=0.1."

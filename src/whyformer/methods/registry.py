@@ -22,7 +22,7 @@ from whyformer.axes import (
 )
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.inputs.fills import Erasure, Fill
-from whyformer.inputs.units import Ablation, Units
+from whyformer.inputs.units import Ablation, SubsetCount, Units
 from whyformer.models.bridges import AT_QUERIES
 from whyformer.models.modalities import INPUT_STREAMS
 from whyformer.propagation.mode import Backward
@@ -118,9 +118,9 @@ class Method:
         With noise the mean of those of inputs with noise on them, about what was asked of the input as it is.
         """
         if noise is not None:
-            again = partial(trace.with_noise, reads=self.reads_with(options))
+            noisy = partial(trace.once_more, self.reads_with(options))
             draws = trace.track(range(noise_samples))
-            return mean_of([self(again(Noise(noise, draw)), bridge=bridge, **options) for draw in draws])
+            return mean_of([self(noisy(noise=Noise(noise, draw)), bridge=bridge, **options) for draw in draws])
         with torch.inference_mode(False):
             result = self._result(trace if bridge == "through" else trace.up_to_bridge, options)
         if not isinstance(result, Mapping):
@@ -139,10 +139,12 @@ class Method:
         if not self.reads.subsets:
             return self.formula(trace, **options)
         shared = {name: value for name, value in options.items() if name in self.shared_options}
-        of_tokens = ablation_of(trace, **shared)
-        ablation = of_tokens.ablation
-        scores = self.formula(ablation, **{name: value for name, value in options.items() if name not in shared})
-        return of_tokens.on_tokens(ablation, scores)
+        own = {name: parameter.default for name, parameter in self.options.items()}
+        own |= {name: value for name, value in options.items() if name not in shared}
+        of_tokens, count = ablation_of(trace, **shared), SubsetCount()
+        ablation = count.counting(of_tokens.ablation)
+        scores = self.formula(ablation, **own)
+        return Attribution(of_tokens.on_tokens(ablation, scores), remarks=count.remarks(own))
 
     def _check_scores(self, attribution: Attribution, trace: Trace) -> None:
         lengths = {stream: mask.shape[1] for stream, mask in trace.masks.items()}
@@ -338,7 +340,7 @@ def method_named(name: str) -> Method:
         )
     if name in SOURCE_METHODS:
         raise WhyformerError(f"{name} asks a model what it would respond to less of a prompt: use explain_response.")
-    known = METHODS | ABLATION_METHODS | PICTURE_METHODS
-    if name not in known:
+    methods = METHODS | ABLATION_METHODS | PICTURE_METHODS
+    if name not in methods:
         raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS | ABLATION_METHODS))}")
-    return known[name]
+    return methods[name]

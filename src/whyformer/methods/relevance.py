@@ -47,6 +47,7 @@ def lrp(
     is handed is added to the token that stands there. Of a table of embeddings that are added to those of words it is
     the ε-rule's share of the sum. A rotation of queries and keys (RoPE), q ⊙ cos + q′ ⊙ sin, is a product of two
     activations, the one and the cosines and sines of its position: half of what arrives is theirs, and stays there.
+    It is for words: the scores of a picture are its pixels', and a position is a patch's.
     """
     return trace.input_relevances(rules, strict=strict)
 

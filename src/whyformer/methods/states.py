@@ -82,26 +82,26 @@ def evidence(trace: Trace) -> Attribution:
     """
     by_stream, kinds = state_scores(trace), token_kinds(trace)
     scores = {stream: parts[0].masked_fill(~kinds[stream].words, 0.0) for stream, parts in by_stream.items()}
-    seen = [stream for stream in by_stream if bool(kinds[stream].others.any())]
-    if seen:
+    with_others = [stream for stream in by_stream if bool(kinds[stream].others.any())]
+    if with_others:
         perception = token_perception(trace, 0, "paper")
         beta = trace.on_inputs(product_of(perception, gradient_feedback([reading for reading, _ in perception])))
-        for stream in seen:
+        for stream in with_others:
             others = kinds[stream].others
             both = share(weighted(by_stream[stream], others), others)
             both = both + share(beta[stream], others) if stream in beta else both
             scores[stream] = scores[stream] + both.masked_fill(kinds[stream].words, 0.0)
     is_read = any(bool(kinds[stream].words.any()) for stream in by_stream)
-    said = {OF_WORDS: is_read, OF_OTHERS: bool(seen)}
-    return Attribution(scores, remarks=tuple(remark for remark, is_true in said.items() if is_true))
+    remarks = {OF_WORDS: is_read, OF_OTHERS: bool(with_others)}
+    return Attribution(scores, remarks=tuple(remark for remark, is_true in remarks.items() if is_true))
 
 
 def state_scores(trace: Trace) -> dict[str, list[TokenScores]]:
     """S_l of every block of every stream that scores are given on, the first block first."""
     entering: dict[tuple[str, int], AttentionRecord] = {}
     for record in records_of(trace.steps_from(0)):
-        known = entering.setdefault((record.query_stream, record.block), record)
-        if known.state_scores is None:  # of attention between streams it may not be told
+        first = entering.setdefault((record.query_stream, record.block), record)
+        if first.state_scores is None:  # of attention between streams it may not be told
             entering[record.query_stream, record.block] = record
     constant = {stream.name for stream in trace.question.family.streams if stream.scaled == NOTHING}
     by_stream: dict[str, list[TokenScores]] = {}

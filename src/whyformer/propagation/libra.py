@@ -26,9 +26,9 @@ def layer_norm(
     By the fused kernels: at an input and a mean of zero x̂ is zero, and that term with it.
     """
     _, mean, spread = torch.native_layer_norm(x, list(normalized_shape), weight, bias, eps)
-    zeros, asked = torch.zeros_like(x), [True, False, False]
+    zeros, needs_grad = torch.zeros_like(x), [True, False, False]
     grad_input: Tensor = torch.ops.aten.native_layer_norm_backward(
-        grad_output, zeros, list(normalized_shape), torch.zeros_like(mean), spread, weight, bias, asked
+        grad_output, zeros, list(normalized_shape), torch.zeros_like(mean), spread, weight, bias, needs_grad
     )[0]
     return grad_input
 

@@ -102,9 +102,9 @@ class TokenAblation:
             by_part = np.split(units.at_places(own), np.cumsum(lengths)[:-1])
             for part, places in zip(self.parts, by_part, strict=True):
                 tokens, stream = part.tokens[row], streams[part.stream]
-                known, count = tokens >= 0, stream.shape[1]
-                sums = np.bincount(tokens[known], places[known], count)
-                sizes = np.bincount(tokens[known], minlength=count)
+                is_token, count = tokens >= 0, stream.shape[1]
+                sums = np.bincount(tokens[is_token], places[is_token], count)
+                sizes = np.bincount(tokens[is_token], minlength=count)
                 stream[row] += torch.from_numpy(sums / np.maximum(sizes, 1)).to(stream)
         return streams
 
@@ -197,10 +197,10 @@ def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
     lengths = {stream: mask.shape[1] for stream, mask in trace.real_tokens.items()}
     places = list(part_places(question.model, question.inputs, lengths))
     makers = {"text": _text_part, "picture": _picture_part, "regions": _region_part}
-    known = [(place, makers[place.kind]) for place in places if place.kind in makers]
-    if not known:
+    removable = [(place, makers[place.kind]) for place in places if place.kind in makers]
+    if not removable:
         raise UnsupportedModel(f"Nothing of what {name} is given can be removed: words, patches or regions can.")
-    for place, make in known:
+    for place, make in removable:
         yield make(trace, place, units)
 
 
@@ -228,8 +228,8 @@ def _line(kind: str, stream: str, first: int, may_go: Tensor, units: PartUnits) 
     batch, count = may_go.shape
     tokens = np.broadcast_to(first + np.arange(count), (batch, count))
     numbers = np.where(may_go.cpu().numpy(), np.arange(count), -1)
-    if isinstance(given := units.get(kind), Tensor):
-        numbers = np.where(numbers < 0, -1, _checked(kind, given, (batch, count)))
+    if isinstance(choice := units.get(kind), Tensor):
+        numbers = np.where(numbers < 0, -1, _checked(kind, choice, (batch, count)))
     return RemovablePart(kind, stream, (count,), numbers, tokens)
 
 
@@ -249,9 +249,9 @@ def _picture_part(trace: Trace, place: PartPlace, units: PartUnits) -> Removable
         down, right = np.arange(high) * rows // high, np.arange(wide) * columns // wide
         patches[row, :high, :wide] = down[:, None] * columns + right
     numbers = np.where(mask, patches, -1)
-    if isinstance(given := units.get("image"), Tensor):
-        numbers = np.where(mask, _checked("image", given, (batch, height, width)), -1)
-    elif given == "superpixel":
+    if isinstance(choice := units.get("image"), Tensor):
+        numbers = np.where(mask, _checked("image", choice, (batch, height, width)), -1)
+    elif choice == "superpixel":
         numbers = np.where(mask, np.stack([superpixels(one) for one in pixels]), -1)
     tokens = np.where(patches < 0, -1, patches + place.first)
     return RemovablePart("image", place.stream, (height, width), numbers.reshape(batch, -1), tokens.reshape(batch, -1))
@@ -270,8 +270,8 @@ def superpixels(picture: Tensor) -> np.ndarray:
 def _checked(kind: str, numbers: Tensor, shape: tuple[int, ...]) -> np.ndarray:
     if tuple(numbers.shape) != shape:
         raise WhyformerError(f"units of the {kind} have shape {tuple(numbers.shape)}: a number for each of {shape}.")
-    given: np.ndarray = numbers.cpu().numpy()
-    return given
+    array: np.ndarray = numbers.cpu().numpy()
+    return array
 
 
 def _at_places(masks: UnitMasks, numbers: Tensor, count: int) -> Tensor:

@@ -51,9 +51,9 @@ def position_leaves(question: Question) -> Iterator[list[PositionLeaf]]:
 
 def position_modules(question: Question) -> Iterator[tuple[str, nn.Module]]:
     """The modules that give positions, each with the stream of words that it is about."""
-    words = [stream for stream in question.family.streams if stream.scaled]
-    if len(words) < len(question.family.streams):  # pixels have scores of their own, and no token to add to
+    if not _is_of_words(question):
         return
+    words = question.family.streams
     for path, module in base_model(question.model).named_modules():
         name = path.rpartition(".")[2]
         is_table = isinstance(module, nn.Embedding) and ("position" in name or name == "wpe")
@@ -75,7 +75,17 @@ def _expanded(part: Tensor, batch: int) -> Tensor:
 
 
 def _unknown(question: Question) -> UnsupportedModel:
+    if not _is_of_words(question):
+        return UnsupportedModel(
+            "positions='keep' is for words: the scores of a picture are its pixels', and positions are its patches'. "
+            "positions='drop' leaves them out."
+        )
     return UnsupportedModel(
         f"positions='keep' is for words whose positions are a table of embeddings or turn queries and keys by cosines "
         f"and sines, and {type(question.model).__name__} shows none: positions='drop' leaves them out."
     )
+
+
+def _is_of_words(question: Question) -> bool:
+    """Whether every stream is embedded: pixels have scores of their own, and no token to add to."""
+    return all(stream.scaled for stream in question.family.streams)

@@ -85,6 +85,11 @@ class Reads:
         """Whether the last map is all it reads of the maps: the blocks before it can run as the model runs them."""
         return self.maps == "last"
 
+    @property
+    def can_go_by_blocks(self) -> bool:
+        """Whether what is taken back can go block by block: relevance of maps, and of positions, goes as a whole."""
+        return self.has_graph and not self.is_last and self.relevances == "none" and not self.positions
+
     def __str__(self) -> str:
         if self.subsets:
             return OF_SUBSETS

@@ -21,7 +21,6 @@ from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.checks import moved_tokens
 from whyformer.tracing.flow import Step, carry, records_of, select_records
 from whyformer.tracing.graph import Graph, MapRelevances, incompleteness
-from whyformer.tracing.noise import Noise
 from whyformer.tracing.path import Quadrature, inputs_at_once, integrated_inputs, nodes_and_weights
 from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
@@ -71,11 +70,11 @@ class Trace:
     track: Callable[[Sequence[int]], Iterable[int]] = iter
     again: Callable[..., Trace] | None = None
 
-    def with_noise(self, noise: Noise, reads: Reads) -> Trace:
-        """The trace of the same inputs with noise on them, read where this one is."""
+    def once_more(self, reads: Reads, **changes: Any) -> Trace:
+        """The trace of another pass, read where this one is: for other reads, with noise, or by another backward."""
         assert self.again is not None
-        noisy = self.again(reads=reads, noise=noise)
-        return replace(noisy, target=self.target, readouts=self.readouts, masks=self.masks)
+        other = self.again(reads=reads, **changes)
+        return replace(other, target=self.target, readouts=self.readouts, masks=self.masks)
 
     @property
     def records(self) -> tuple[AttentionRecord, ...]:
@@ -201,6 +200,8 @@ class Trace:
         baselines = baseline.split(1) if isinstance(baseline, Tensor) else [baseline or self._baseline]
         if samples < len(baselines):
             raise WhyformerError(f"samples={samples}: at least one for each of {len(baselines)} baselines.")
+        if seed < 0:
+            raise WhyformerError(f"seed={seed}: a seed is 0 or more.")
         generator = torch.Generator().manual_seed(seed)
         nodes = torch.rand(samples, generator=generator, dtype=torch.float64)
         parts = []
