@@ -149,15 +149,15 @@ def page(found: Mapping[str, Mapping[str, Any]], costs: Mapping[str, float]) -> 
     cell_rows = [
         [
             entry.method,
-            entry.model,
-            entry.data,
-            entry.protocol,
-            entry.figure["figure"] + ARROWS[entry.figure["better"]],
             number(entry.figure, entry.row["value"]),
             f"{number(entry.figure, entry.row['low'])} to {number(entry.figure, entry.row['high'])}",
-            entry.row["n"],
             "–" if entry.rank is None else entry.rank,
             WORDS[entry.standing],
+            entry.model,
+            entry.protocol,
+            entry.figure["figure"] + ARROWS[entry.figure["better"]],
+            entry.data,
+            entry.row["n"],
         ]
         for entry in cells
     ]
@@ -179,7 +179,7 @@ def page(found: Mapping[str, Mapping[str, Any]], costs: Mapping[str, float]) -> 
 
 
 SCORE_HEADER = ("method", "cells", "best", "not told from the best", "behind", "mean rank", "forwards")
-CELL_HEADER = ("method", "model", "data", "protocol", "figure", "value", "95 % interval", "n", "rank", "standing")
+CELL_HEADER = ("method", "value", "95 % interval", "rank", "standing", "model", "protocol", "figure", "data", "n")
 
 
 def _table(name: str, header: Sequence[str], rows: Sequence[Sequence[Any]]) -> str:

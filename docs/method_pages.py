@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import tomllib
 from collections.abc import Mapping
 from pathlib import Path
@@ -33,10 +34,25 @@ OF_GRADIENTS = (
     "As all methods that read gradients it takes [`backward`](index.md#another-backward-pass) and "
     "[`noise`](index.md#noise-on-the-input)."
 )
-NOTATION = (
-    "A is an attention map (a row is a query, a column a key), y the explained score, r the place where the answer is "
-    "read, 𝔼ₕ the mean over heads, (·)⁺ keeps what is positive, l counts blocks. [Every term](../concepts/glossary.md)."
-)
+# What letters stand for in formulas, where the page of a method does not say otherwise.
+LETTERS = {
+    "s": "the scores",
+    "A": "an attention map (a row is a query, a column a key)",
+    "y": "the explained score",
+    "r": "the place where the answer is read",
+    "I": "the identity, what every token keeps",
+    "𝔼": "the mean over heads",
+    "⁺": "keeps what is positive",
+    "h": "counts heads",
+    "j": "counts tokens",
+    "l": "counts blocks",
+    "L": "the number of blocks, and so the last one",
+}
+_COMMANDS = {
+    "alpha": "α", "epsilon": "ε", "lambda": "λ", "phi": "φ", "pi": "π", "sigma": "σ", "tau": "τ", "theta": "θ"
+}  # fmt: skip
+# Upright words, the d of an integral, the base e, and A with a mark, which the formula itself defines.
+_NO_LETTERS = re.compile(r"\\(?:text|mathrm)\{[^}]*\}|d ?\\tau|\be\^|\\(?:bar|tilde) A|\\prime")
 
 
 def method_pages(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
@@ -56,7 +72,7 @@ def page(name: str, method: Method | SourceMethod, text: Mapping[str, Any], foun
         text["says"],
         "## Formula",
         formulas,
-        NOTATION,
+        legend(name, text),
         "## Use it",
         f"```python\n{example(name)}\n```",
         options(method),
@@ -68,6 +84,27 @@ def page(name: str, method: Method | SourceMethod, text: Mapping[str, Any], foun
         text["paper"],
     ]
     return "\n\n".join(part for part in parts if part) + "\n"
+
+
+def letters(formula: str) -> list[str]:
+    """The letters of a formula that stand for something, in their order."""
+    text = _NO_LETTERS.sub(" ", formula).replace(r"\mathbb{E}", "𝔼").replace(r"\mathcal{U}", "𝒰")
+    text = text.replace("^{+}", "⁺").replace(r"\bar y", "ȳ").replace(r"\hat w", "w")
+    text = re.sub(r"\\([a-zA-Z]+)", lambda command: _COMMANDS.get(command[1], " "), text)
+    return [letter for letter in dict.fromkeys(text) if letter.isalpha() or letter == "⁺"]
+
+
+def legend(name: str, text: Mapping[str, Any]) -> str:
+    """What each letter of the formulas stands for, its own first, and nothing that is not in them."""
+    own, used = text.get("where", {}), letters(" ".join(text["formula"]))
+    meanings = own | {letter: meaning for letter, meaning in LETTERS.items() if letter in used and letter not in own}
+    if unknown := [letter for letter in used if letter not in meanings]:
+        raise SystemExit(f"docs/method_pages.toml, {name}: where does not say what {', '.join(unknown)} stands for.")
+    if unused := meanings.keys() - used:
+        raise SystemExit(f"docs/method_pages.toml, {name}: no {', '.join(sorted(unused))} in the formula.")
+    shown = {"⁺": "(·)⁺", "𝔼": "𝔼" if "𝔼" in own else "𝔼ₕ"}
+    parts = (f"{shown.get(letter, letter)}: {meaning}" for letter, meaning in meanings.items())
+    return "; ".join(parts) + ". [Every term](../concepts/glossary.md)."
 
 
 def _alternative(name: str) -> str:

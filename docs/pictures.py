@@ -7,7 +7,7 @@ python docs/pictures.py strip       # those whose file names begin so
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache, partial
 from pathlib import Path
 
@@ -24,6 +24,7 @@ from whyformer.render.text import spans
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 from whyformer.results.response import Response
+from whyformer.results.response_parts import TopSource
 from whyformer.scenes import example
 
 PICTURES = Path(__file__).parent / "pictures"
@@ -38,6 +39,7 @@ DOCUMENTS = [
 ]
 SCENE = 3  # the seed of a plain scene with a plain question
 PANEL, GAP = 312, 28
+LEAST_SHARE = 0.1  # of a source in the strip: smaller ones are noise as often as sources
 
 
 def text_picture(part: Part, width: int, size: int) -> Image.Image:
@@ -72,7 +74,7 @@ def labels_panel() -> Image.Image:
         for explanation in whyformer.explain_targets(CAT, vit(), ["cat", "dog"])
         for body in (overlay(explanation.parts["image"], longest_side=250), caption(what_speaks_for(explanation)))
     ]
-    return panel("One photo, two labels", *bodies)
+    return panel("One photo, two labels", *bodies, legend())
 
 
 def what_speaks_for(explanation: Explanation) -> str:
@@ -84,7 +86,15 @@ def what_speaks_for(explanation: Explanation) -> str:
 
 def review_panel() -> Image.Image:
     explanation = whyformer.explain(REVIEW, bert())
-    return panel("A review", text_picture(explanation.parts["text"], PANEL, 23), caption(what_speaks_for(explanation)))
+    words = text_picture(explanation.parts["text"], PANEL, 23)
+    return panel("A review", words, caption(what_speaks_for(explanation)), legend())
+
+
+def legend() -> Image.Image:
+    """Which colour speaks for an answer, and which against it."""
+    scale = score_scale(np.array([-1.0, 1.0]))
+    grounds = [rgb(scale.colours(np.array(strength), "light")) for strength in (0.8, -0.8)]
+    return canvas.paragraph(canvas.chips([("for it", grounds[0]), (" ", None), ("against it", grounds[1])]), PANEL, 17)
 
 
 def response_panel() -> Image.Image:
@@ -92,13 +102,19 @@ def response_panel() -> Image.Image:
     bodies = []
     for row, span in enumerate(response.rows):
         bodies.append(canvas.label(f"“{span.text.strip()}” comes from", PANEL, 19, colour=canvas.INK))
-        bodies += sources_picture(response, row, PANEL, 18)
-    return panel("A reply and its sources", *bodies, caption(f"asked: {QUESTION}"))
+        bodies += sources_picture(first_sources(response, row, LEAST_SHARE), PANEL, 18)
+    least = caption(f"sources of {LEAST_SHARE:.0%} or more")
+    return panel("A reply and its sources", *bodies, caption(f"asked: {QUESTION}"), least)
 
 
-def sources_picture(response: Response, row: int, width: int, size: int) -> list[Image.Image]:
-    """The two sentences of the documents that count most for a row, each on the colour of its share."""
-    items = [item for item in response.top(len(response.sources), row=row) if item.source.name != "user"][:2]
+def first_sources(response: Response, row: int, least: float = 0) -> list[TopSource]:
+    """The two sentences of the documents that count most for a row, if they have this share at least."""
+    ranked = response.top(len(response.sources), row=row)
+    return [item for item in ranked if item.source.name != "user" and item.share >= least][:2]
+
+
+def sources_picture(items: Sequence[TopSource], width: int, size: int) -> list[Image.Image]:
+    """Sentences, each on the colour of its share."""
     scale = score_scale(np.array([item.share for item in items]))
     pictures = []
     for item in items:
@@ -141,7 +157,9 @@ def method_picture(name: str) -> Image.Image:
     """What a method shows on a photograph and in a review; in a prompt or a scene where it is for nothing else."""
     if name in SOURCE_METHODS:
         by_method = explained_response(name)
-        return canvas.on_sheet(canvas.stack(sources_picture(by_method, 0, 700, 20), gap=8), width=740, margin=8)
+        return canvas.on_sheet(
+            canvas.stack(sources_picture(first_sources(by_method, 0), 700, 20), gap=8), width=740, margin=8
+        )
     if name in PICTURE_METHODS:
         scene = example(SCENE)
         word = whyformer.explain((scene.image, scene.question), "mini-vlm", scene.answer, name)
@@ -175,7 +193,8 @@ def main() -> int:
     for name, picture in MADE.items():
         if name.startswith(tuple(sys.argv[1:]) or ("",)):
             path = PICTURES / f"{name}.png"
-            picture().quantize(256).save(path, optimize=True)
+            # By k-means: the median cut alone gives a small thing the colour of a large one, a cyan star a blue.
+            picture().quantize(256, kmeans=1).save(path, optimize=True)
             print(f"{path.name}: {path.stat().st_size / 1000:.0f} kB", flush=True)
             if path.stat().st_size > MOST_BYTES:
                 print(f"{path.name} is over {MOST_BYTES // 1000} kB.")

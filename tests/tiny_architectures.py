@@ -116,6 +116,8 @@ METHODS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "input_x_gradient by libra": ("input_x_gradient", {"backward": "libra"}),
     "lrp by attn_lrp": ("lrp", {"rules": "attn_lrp"}),
     "integrated_gradients": ("integrated_gradients", {"steps": 2}),
+    "transformer_attribution": ("transformer_attribution", {}),
+    "bi_token": ("bi_token", {"steps": 2}),
 }
 READ_INPUTS = "input_x_gradient, integrated_gradients and lrp read inputs alone."
 

@@ -81,6 +81,12 @@ def blip2_processor() -> transformers.Blip2Processor:
     return transformers.Blip2Processor(images, tokenizer(), num_query_tokens=6)
 
 
+def instructblip_processor() -> transformers.InstructBlipProcessor:
+    """Its Q-Former reads the question, too, by a tokenizer of its own."""
+    images = transformers.BlipImageProcessorPil(size=SQUARE)
+    return transformers.InstructBlipProcessor(images, tokenizer(), tokenizer(), num_query_tokens=6)
+
+
 def llava_processor(height: int = 32, width: int = 32, **settings: Any) -> transformers.LlavaProcessor:
     size = {"height": height, "width": width}
     images = transformers.CLIPImageProcessorPil(size=size, crop_size=size, do_center_crop=False)

@@ -20,8 +20,10 @@ from commands import invoke, refusal, run
 from whyformer.errors import WhyformerError
 from whyformer.files import file_digest
 from whyformer.inputs.identity import find_again, identity
+from whyformer.methods.registry import METHODS
 from whyformer.models.digests import module_digest
 from whyformer.models.loading import load, quiet
+from whyformer.models.zoo import ZOO
 from whyformer.targets.documents import read_target, target_document
 from whyformer.targets.scores import Contrast, Detection, Moment, Pixel, PlacedLabel, Region
 
@@ -371,3 +373,13 @@ def test_the_commands_write_and_verify(vit, tmp_path):
     run("explain", picture, picture, "--model", vit, "--out", tmp_path / "pages", "--format", "audit.json", "--quiet")
     for file in sorted((tmp_path / "pages").iterdir()):
         assert run("verify", file).splitlines()[-1] == "verified"
+
+
+def test_the_guide_says_which_models_have_controls():
+    import controls
+
+    guide = (Path(__file__).parents[2] / "docs" / "guides" / "audit.md").read_text()
+    assert "there are runs of mini-vit and mini-bert alone, and not by every method" in guide
+    runs = controls.controls()
+    assert runs.keys() == {file_digest(ZOO / name / "model.safetensors") for name in ("mini-vit", "mini-bert")}
+    assert all(METHODS.keys() - run["methods"] for run in runs.values())

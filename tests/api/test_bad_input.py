@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 import zipfile
 
 import numpy as np
@@ -13,7 +14,7 @@ from typer.testing import CliRunner
 
 from conftest import change_config, change_weights, save_noise
 from tiny_models import FAMILIES
-from whyformer import WhyformerError, explain, load
+from whyformer import WhyformerError, explain, explain_response, load
 from whyformer.cli import app
 from whyformer.inputs.collate import collate
 from whyformer.inputs.encode import EncodedExample, Picture
@@ -95,6 +96,20 @@ def test_a_folder_without_pictures_is_named_with_what_was_looked_for(tmp_path, v
 def test_a_picture_is_not_read_as_text(tmp_path, bert, photo):
     line = refusal(tmp_path, "explain", photo, "--model", bert)
     assert "is a picture, and tiny-bert reads texts: choose another with --model" in line
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("a.wav", "is a sound, and a text is read here: choose a model that hears."),
+        ("a.png", "is a picture, and a text is read here: choose a model that sees, or give (picture, text) where"),
+        ("a.txt", "is a file: give it as a Path to have its text read."),
+    ],
+)
+def test_a_file_in_the_place_of_a_text_is_called_what_it_is(tmp_path, name, reason):
+    (tmp_path / name).write_bytes(b"0")
+    with pytest.raises(WhyformerError, match=re.escape(f"{str(tmp_path / name)!r} {reason}")):
+        explain_response(str(tmp_path / name))
 
 
 def test_a_second_text_is_not_for_pictures(tmp_path, vit, photo):

@@ -3,10 +3,13 @@
 import pytest
 import torch
 
-from whyformer import WhyformerError, explain_batch, load
+from conftest import tokenizer
+from tiny_models import STREAM_FAMILIES
+from whyformer import WhyformerError, explain, explain_batch, load
 from whyformer.api.batches import MemoryLimit, is_out_of_memory
 from whyformer.benchmark import batch_size
 from whyformer.tracing import build
+from whyformer.tracing.blocks import NoStack
 
 TEXTS = ["the film", "the film was good", "good", "the film was the film", "was good the", "film film", "the the the"]
 
@@ -98,10 +101,40 @@ def test_another_failure_is_not_taken_for_memory():
 
 def test_a_model_that_cannot_go_block_by_block_has_nothing_left():
     def fails(batch, checkpoint):
-        raise WhyformerError("no blocks") if checkpoint else torch.OutOfMemoryError("CUDA out of memory.")
+        raise NoStack("no blocks") if checkpoint else torch.OutOfMemoryError("CUDA out of memory.")
 
-    with pytest.raises(WhyformerError, match="Out of memory: this does not fit"):
-        MemoryLimit(4).map_batches([1, 2], fails, "this")
+    with pytest.raises(WhyformerError, match=r"Out of memory: this does not fit even one example at a time\. What"):
+        MemoryLimit(4, can_go_by_blocks=True).map_batches([1, 2], fails, "this")
+
+
+def test_another_error_block_by_block_keeps_its_own_words():
+    def fails(batch, checkpoint):
+        raise WhyformerError("No label named 'x'.") if checkpoint else torch.OutOfMemoryError("CUDA out of memory.")
+
+    with pytest.raises(WhyformerError, match=r"^No label named 'x'"):
+        MemoryLimit(4, can_go_by_blocks=True).map_batches([1, 2], fails, "this")
+
+
+@pytest.mark.parametrize("method", ["rollout", "transformer_attribution", "bi_token"])
+def test_what_does_not_go_block_by_block_is_not_said_to_have_done_so(bert, memory, method):
+    tried = memory(0, with_checkpoint=False)
+    with pytest.raises(WhyformerError, match=rf"Out of memory: {method} on tiny-bert .* one example at a time\. What"):
+        explain_batch(TEXTS[:2], load(bert, device="cpu"), method=method, batch_size=2)
+    assert tried == [(2, None), (1, None)]
+
+
+def test_a_model_of_several_streams_is_not_said_to_have_gone_block_by_block(monkeypatch):
+    model, trace = STREAM_FAMILIES["t5"][0](), build.trace
+    model.config.decoder_start_token_id = 0
+
+    def full(*args, checkpoint=None, **options):
+        if checkpoint is None:
+            raise torch.OutOfMemoryError("CUDA out of memory.")
+        return trace(*args, checkpoint=checkpoint, **options)
+
+    monkeypatch.setattr(build, "trace", full)
+    with pytest.raises(WhyformerError, match=r"Out of memory: evidence .* one example at a time\. What would help"):
+        explain("the film", model, processor=tokenizer())
 
 
 @pytest.mark.parametrize(

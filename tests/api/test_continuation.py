@@ -67,6 +67,15 @@ def greedy(loaded_model: LoadedModel, written: list[int], count: int, banned: tu
     return [loaded_model.tokenizer.decode([token]) for token in found]
 
 
+def test_by_occlusion_each_token_is_explained_by_its_own_score():
+    written = continuation("The film was", "mini-gpt", "occlusion", tokens=3)
+    for number, token in enumerate(written.explanations):
+        alone = explain("The film was" + "".join(written.tokens[:number]), "mini-gpt", method="occlusion")
+        assert alone.target == token.target
+        assert np.abs(alone.scores).max() > 0
+        np.testing.assert_allclose(token.scores, alone.scores, atol=1e-4 * np.abs(alone.scores).max())
+
+
 def test_a_decoder_writes_by_its_own_generation_settings():
     plain = translator(eos_token_id=None)
     free = greedy(plain, [1], 4)

@@ -9,7 +9,8 @@ import torch
 from typer.testing import CliRunner
 
 from conftest import image_processor, tokenizer
-from tiny_models import FAMILIES, IMAGE_FAMILIES, READER, TOWER, built
+from tiny_architectures import DECODERS, OTHERS
+from tiny_models import FAMILIES, IMAGE_FAMILIES, READER, TOWER, built, text_inputs
 from whyformer import METHODS, UnsupportedModel, WhyformerError, attribute, load
 from whyformer.api.doctor import checkup, doctor
 from whyformer.cli import app
@@ -100,6 +101,15 @@ def test_every_stream_is_shown_with_its_tokens(model, streams, read, answers):
         assert text.startswith("text: token ")
 
 
+def test_a_model_that_writes_about_pictures_is_told_its_own_default_and_its_own_method():
+    found = doctor(load("mini-vlm", device="cpu"))
+    lines = str(found).splitlines()
+    assert found.facts["special tokens"] == "<|begin|>, <|user|>, <image> (256×), <|end|>, <|assistant|>"
+    assert found.methods["tam"] is None
+    assert "note: Where no method is named: generic_attention by libra." in lines
+    assert max(map(len, lines)) < 120
+
+
 def test_the_first_tokens_share_is_that_of_raw_attention(vit):
     loaded_model, seen = load(vit), {}
     loaded_model.model.register_forward_pre_hook(lambda _, __, inputs: seen.update(inputs), with_kwargs=True)
@@ -184,6 +194,28 @@ def test_what_has_no_attention_or_no_processor_is_refused(resnet, vit):
         doctor(resnet)
     with pytest.raises(WhyformerError, match="bare came without a processor"):
         checkup(LoadedModel(load(vit).model, None, "bare"))
+
+
+@pytest.mark.parametrize("name", ["Mamba", "Qwen3-Next", "Longformer", "BigBird in blocks"])
+def test_a_text_model_without_maps_is_told_why_and_what_applies(name):
+    model = {**DECODERS, **OTHERS}[name]()
+    found = doctor(model, tokenizer(), tokens=16)
+    assert found.is_healthy
+    assert (found.maps, found.stream, found.readout) == ((), "text", "not known without maps")
+    applies = [method for method, reason in found.methods.items() if reason is None]
+    assert {"input_x_gradient", "integrated_gradients", "gradient_shap"} <= set(applies)
+    assert set(found.memory) == set(applies)
+    assert min(found.memory.values()) > 0
+    with pytest.raises(UnsupportedModel) as refusal:
+        attribute(model, text_inputs(), 1, "rollout")
+    reason = str(refusal.value)
+    assert found.methods["rollout"] == found.notes[0] == reason
+    instead = "integrated_gradients instead."
+    assert found.notes[1:] == (
+        f"Where no method is named: evidence does not apply here ({reason.split('. ')[0]}): {instead}",
+    )
+    lines = found.facts
+    assert (lines["maps"], lines["first token"]) == ("none that are of all its layers and tokens", "no share of maps")
 
 
 def test_the_command_prints_what_was_found(vit):

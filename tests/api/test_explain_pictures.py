@@ -16,6 +16,7 @@ from tiny_processors import (
     blip2_processor,
     gemma3_processor,
     idefics_processor,
+    instructblip_processor,
     internvl_processor,
     llava_next_processor,
     llava_processor,
@@ -46,13 +47,14 @@ def model_of(name: str) -> LoadedModel:
         "LLaVA-OneVision": onevision_processor,
         "Gemma 3": gemma3_processor,
         "BLIP-2": blip2_processor,
+        "InstructBLIP": instructblip_processor,
     }
     return LoadedModel(TINY_VLMS[name].build(), processors[name](), name)
 
 
 EVERY = [
     *("LLaVA", "PaliGemma", "LLaVA-NeXT", "Idefics 3", "Qwen2-VL", "Qwen2.5-VL", "Qwen3-VL"),
-    *("InternVL", "LLaVA-OneVision", "Gemma 3", "BLIP-2"),
+    *("InternVL", "LLaVA-OneVision", "Gemma 3", "BLIP-2", "InstructBLIP"),
 ]
 # Of a picture of 60 × 40 pixels, where it is not seen as 4 × 4 patches.
 GRID = {
@@ -134,6 +136,21 @@ def test_words_of_the_question_and_patches_of_the_picture_are_scored_and_nothing
     assert image.image.size == (60, 40)
     assert (image.rows, image.columns) == GRID.get(name, (4, 4))
     assert explanation.parts["image"].scores.any()
+
+
+@pytest.mark.parametrize(("method", "options"), [("rollout", {"bridge": "stop"}), ("grad_cam", {}), ("tam", {})])
+def test_query_tokens_are_said_to_have_no_place_in_the_picture(method, options):
+    said = "Scores end at query tokens, which have no place in the picture: its patches have none."
+    explanation = explain((picture(), QUESTION), model_of("BLIP-2"), method=method, **options)
+    assert not explanation.parts["image"].scores.any()
+    assert explanation.parts["text"].scores.any()
+    assert explanation.notes == (said,)
+    (written,) = continuation((picture(), QUESTION), model_of("BLIP-2"), method, tokens=1, **options).explanations
+    assert written.notes == (said,)
+    for other, settings in (("BLIP-2", {}), ("LLaVA", options)):
+        found = explain((picture(), QUESTION), model_of(other), method="rollout", **settings)
+        assert found.notes == ()
+        assert found.parts["image"].scores.any()
 
 
 def test_the_tiles_of_a_wide_picture_are_laid_on_it_where_they_were_cut():

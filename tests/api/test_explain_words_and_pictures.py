@@ -41,6 +41,12 @@ def matcher():
     return LoadedModel(blip(), Both(processor, tokenizer()), "blip")
 
 
+def ending_tokenizer():
+    """One whose end token has the highest number, by which an OWL finds where to read a text."""
+    words = {word: index for index, word in enumerate([*WORDS, "[END]"])}
+    return transformers.BertTokenizerFast(vocab=words, sep_token="[END]")
+
+
 def owl(name="OwlViT", positions=9):
     words = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": len(WORDS)}
     sizes = READER | {"vocab_size": len(WORDS) + 1, "max_position_embeddings": positions} | words
@@ -49,7 +55,7 @@ def owl(name="OwlViT", positions=9):
         f"{name}ForObjectDetection", f"{name}Config", text_config=TOWER | sizes, vision_config=image, projection_dim=24
     )
     processor = getattr(transformers, f"{name}ImageProcessorPil")(size={"height": 32, "width": 32})
-    return LoadedModel(model, Both(processor, tokenizer()), name.lower())
+    return LoadedModel(model, Both(processor, ending_tokenizer()), name.lower())
 
 
 @pytest.fixture
@@ -216,6 +222,9 @@ def test_each_word_of_an_answer_of_blip_is_explained(answerer, wide):
     names = answerer.tokenizer.convert_ids_to_tokens(ids[0, 1:].tolist())
     assert [one.target for one in written.explanations] == names[: len(written.explanations)]
     assert "target" in written.explanations[-1].parts
+    reason = "blip-vqa answers beside its picture, not in one text with it: explain_response does not take it, "
+    with pytest.raises(WhyformerError, match=f"{reason}continuation does"):
+        whyformer.explain_response((wide, QUESTION), None, answerer)
 
 
 @pytest.mark.parametrize("name", ["OwlViT", "Owlv2"])
@@ -231,6 +240,11 @@ def test_an_owl_is_asked_about_one_of_its_texts_where_it_is_found_best(name, wid
     one = model_inputs(model, encode(model, [(wide, texts[1])]))
     raw = attribute(model.model, one, lambda output: output.logits[:, query, 0], "generic_attention")
     assert np.allclose(explanation.parts["image"].scores, raw["image"][0, 1:].numpy(), rtol=1e-4, atol=1e-9)
+    assert model.tokenizer.convert_ids_to_tokens(one["input_ids"][0].tolist())[4] == "[END]"
+    text = explanation.parts["text"]
+    assert text.layout.tokens == ("a", "bad", "film")
+    assert np.abs(text.scores).max() > 0
+    assert np.allclose(text.scores, raw["text"][0, 1:4].numpy(), rtol=1e-4, atol=1e-9)
     best = int(logits.amax(dim=0).argmax())
     assert explain((wide, texts), model, method="rollout").target == texts[best]
     asked = explain((wide, texts), model, whyformer.detection(3, "great"), "rollout")

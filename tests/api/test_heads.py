@@ -76,6 +76,7 @@ def by_hand(model, inputs, score, method, *, blank=None):
 
 
 def assert_same(scores, expected):
+    assert np.abs(expected).max() > 0
     np.testing.assert_allclose(scores, expected, rtol=5e-4, atol=1e-5 * np.abs(expected).max())
 
 
@@ -83,6 +84,17 @@ def position(model, characters, *texts, occurrence=0):
     """The first token of these characters, which are a token's."""
     tokens = model.tokenizer.convert_ids_to_tokens(encoded(model, *texts)["input_ids"][0])
     return [n for n, token in enumerate(tokens) if token.lstrip("Ġ▁") == characters][occurrence]
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_by_default_the_words_of_every_head_have_state_times_gradient_at_the_first_block(head, name):
+    explanation = explain(EXAMPLES[name][0], head(name))
+    options = {"blocks": "first", "backward": "attn_lrp"}
+    expected = explain(EXAMPLES[name][0], head(name), method="state_x_gradient", **options)
+    assert explanation.method == "evidence"
+    assert explanation.parts.keys() == expected.parts.keys()
+    for part, other in zip(explanation.parts.values(), expected.parts.values(), strict=True):
+        assert_same(part.scores, other.scores)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -559,6 +571,8 @@ REFUSALS = [
         "not mad",
         "No choice 'not mad' among those the model chooses from. Did you mean 'not bad'?",
     ),
+    ("bert topics", "a film", ["sport", "food"], "2 targets for one example: give one, or ask explain_targets about"),
+    ("bert tags", TEXT, [at("paris"), at("new")], "2 targets for one example: give one, or ask explain_targets about"),
     ("bert choice", CHOICES, 2, "No choice with index 2: the model chooses from 2, from 0 on."),
     ("bert choice", CHOICES, contrast(0, 1), "A target is a choice or its index, or 'predicted', not Contrast("),
     ("bert choice", CHOICES, at(0), "bert-choice answers at one place: give one of the choices or its index."),

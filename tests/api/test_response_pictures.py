@@ -9,7 +9,16 @@ import pytest
 import torch
 from test_explain_pictures import EVERY, QUESTION, model_of, picture
 
-from whyformer import Response, WhyformerError, attribute, continuation, explain_response, explain_responses, load
+from whyformer import (
+    Response,
+    WhyformerError,
+    attribute,
+    continuation,
+    explain,
+    explain_response,
+    explain_responses,
+    load,
+)
 from whyformer.scenes import example
 
 TEXT = " a star . and a red circle"
@@ -81,16 +90,46 @@ def test_shares_of_sinks_count_what_falls_on_pictures():
 
 
 @pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")  # of PaliGemma's own processor
+@pytest.mark.parametrize("method", ["rollout", "tam"])
 @pytest.mark.parametrize("name", EVERY)
-def test_what_a_model_writes_about_a_picture_is_explained_like_its_tokens_one_by_one(name):
+def test_what_a_model_writes_about_a_picture_is_explained_like_its_tokens_one_by_one(name, method):
     example = (picture(), QUESTION)
-    found = explain_response(example, None, model_of(name), "rollout", units="token", tokens=3)
-    written = continuation(example, model_of(name), "rollout", tokens=3)
+    found = explain_response(example, None, model_of(name), method, units="token", tokens=3)
+    written = continuation(example, model_of(name), method, tokens=3)
+    alone = explain(example, model_of(name), method=method)
+    first = written.explanations[0]
+    assert alone.target == first.target
+    for part, expected in alone.parts.items():
+        atol = 1e-5 * np.abs(expected.scores).max()
+        np.testing.assert_allclose(first.parts[part].scores, expected.scores, atol=atol)
     assert found.text.strip() == written.text.strip()
     for number, row in enumerate(found.rows):  # special tokens, which a random model may write, are none
         expected = written.explanations[row.tokens[0]].parts["image"].scores
         np.testing.assert_allclose(found.parts["image"].scores[number], expected, atol=1e-5 * np.abs(expected).max())
     assert "stopped after 3 tokens" in " ".join(found.notes)
+
+
+def test_by_tam_a_written_token_is_explained_as_the_next_one_after_those_before_it():
+    model, example = model_of("LLaVA"), (picture(), QUESTION)
+    found = explain_response(example, " a star .", model, "tam", units="token")
+    words = [token.id for token in found.prompt.tokens] + [token.id for token in found.tokens]
+    images = model.processor.image_processor(images=[example[0]], return_tensors="pt")["pixel_values"]
+    assert len(found.rows) == 3
+    for number in range(3):
+        first = len(found.prompt.tokens) + number
+        ids = torch.tensor([words[:first]])
+        inputs = {"input_ids": ids, "attention_mask": torch.ones_like(ids), "pixel_values": images}
+        raw = attribute(model.model, inputs, words[first], "tam")
+        expected = raw["image"][0, 1:].numpy()
+        assert expected.max() > 0
+        np.testing.assert_allclose(found.parts["image"].scores[number], expected, atol=1e-5 * expected.max())
+        text = raw["text"][0, : len(found.prompt.tokens)].numpy()
+        np.testing.assert_allclose(found.token_scores[number], text, atol=1e-5 * text.max())
+
+
+def test_tam_of_several_tokens_at_once_is_refused_in_a_line():
+    with pytest.raises(WhyformerError, match="tam is about one token: give it as target"):
+        explain_response((picture(), QUESTION), " a star", model_of("LLaVA"), "tam", units="response")
 
 
 @pytest.mark.parametrize("name", ["LLaVA", "LLaVA-NeXT", "Idefics 3"])

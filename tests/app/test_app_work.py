@@ -169,6 +169,19 @@ def test_downloads_are_written_after_the_result_and_deleted_when_another_one_is_
         assert path.read_text() == name
 
 
+def test_while_a_new_question_is_worked_on_nothing_is_left_of_the_result_before():
+    def action(work):
+        time.sleep(0.8)
+        return View("shown", Code("python", "command"), audit=Path.touch)
+
+    working, shown = serve(action, AREA, Visitors(), 60)(visitor())
+    assert [working[name]["interactive"] for name in SUFFIXES] == [False, False, False]
+    assert (working["python"], working["command"], working["view"]) == ("", "", None)
+    assert [working[name]["visible"] for name in ("stop", "audit", "audit_file")] == [True, False, False]
+    assert (shown["python"], shown["command"], shown["html"]) == ("python", "command", "shown")
+    assert [shown[name]["visible"] for name in ("stop", "audit", "audit_file")] == [False, True, False]
+
+
 def test_an_audit_file_is_made_for_who_asks_and_agrees_with_the_picture(uploads):
     visitors = Visitors()
     view = explain_picture(Work(600), Setup(model_choice()), str(CAT), Question(methods=["raw_attention"]))

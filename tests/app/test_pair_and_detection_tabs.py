@@ -3,14 +3,14 @@
 import contextlib
 import json
 import re
-import shlex
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from commands import run
+from commands import run_script
 from whyformer import Continuation, Explanation, WhyformerError, detection, explain, explain_targets
+from whyformer.app import pairs
 from whyformer.app.detection import explain_detection, finds
 from whyformer.app.examples import CAPTIONS, CAT, scene_files, scene_question
 from whyformer.app.models import model_choice, open_model
@@ -45,8 +45,7 @@ def assert_code_gives(view, folder, name="explanation"):
     with contextlib.chdir(folder):
         names = {}
         exec(view.code.python, names)
-        _, command, *arguments = shlex.split(view.code.command)
-        printed = json.loads(run(command, "--json", "--quiet", *arguments))
+        (printed,) = map(json.loads, run_script(view.code.command, "--json", "--quiet"))
     for again in (names[name].to_dict(), printed):
         both = [(saved, again)]
         if "explanations" in saved:
@@ -56,46 +55,46 @@ def assert_code_gives(view, folder, name="explanation"):
                 np.testing.assert_allclose(own, its, rtol=1e-3, atol=1e-6)
 
 
-@pytest.fixture
-def beside(tmp_path):
-    for path in (CAT, SCENE, REGIONS):
-        with open(path, "rb") as file:
-            (tmp_path / str(path).rpartition("/")[2]).write_bytes(file.read())
-    return tmp_path
-
-
-def test_a_picture_is_compared_with_texts(setup, beside):
+def test_a_picture_is_compared_with_texts(setup, tmp_path):
     view = answer(setup, picture=str(CAT), text=CAPTIONS, model="mini-clip", method="rollout")
-    explanation = download(view, beside)
+    explanation = download(view, tmp_path)
     texts = CAPTIONS.split("\n")
     expected = explain((CAT, texts), "mini-clip", method="rollout")
     assert (explanation.target, view.choice) == (expected.target, "a photo of a cat")
     assert view.choices[0] == (f"a photo of a cat · {100 * expected.probability:.0f} %", "a photo of a cat")
     assert sorted(text for _, text in view.choices) == sorted(texts)
-    assert_code_gives(view, beside)
+    assert_code_gives(view, tmp_path)
     other = answer(setup, picture=str(CAT), text=CAPTIONS, model="mini-clip", target=texts[1], method="rollout")
-    assert download(other, beside).target == texts[1]
+    assert download(other, tmp_path).target == texts[1]
 
 
-def test_a_question_about_regions_is_answered(setup, beside):
+def test_a_question_about_regions_is_answered(setup, tmp_path):
     scene = example(3)
     asked = {"regions": REGIONS, "text": scene_question(), "model": "mini-lxmert", "method": "rollout"}
     view = answer(setup, **asked)
-    explanation = download(view, beside)
+    explanation = download(view, tmp_path)
     assert explanation.target == scene.answer
     expected = explain((scene.regions, scene.question), "mini-lxmert", method="rollout")
     np.testing.assert_allclose(explanation.parts["image"].scores, expected.parts["image"].scores, rtol=1e-3, atol=1e-6)
-    assert_code_gives(view, beside)
+    assert_code_gives(view, tmp_path)
 
 
-def test_each_word_that_is_written_about_a_picture_can_be_chosen(setup, beside):
+def test_each_word_that_is_written_about_a_picture_can_be_chosen(setup, tmp_path):
     view = answer(setup, picture=SCENE, text=scene_question(), model="mini-vlm")
-    result = Continuation.load(view.save(beside)[".json"])
+    result = Continuation.load(view.save(tmp_path)[".json"])
     assert result.text.strip() == example(3).reply
     words = re.search(r'<p class="words".*?</p>', view.html, flags=re.DOTALL)[0]
     assert words.count("<button") == len(result.explanations) == view.html.count("<article")
     assert view.html.count("<article hidden") == len(result.explanations) - 1
-    assert_code_gives(view, beside, "continuation")
+    assert "It wrote this. Choose a word to see what it rests on.</p>" in view.html
+    assert_code_gives(view, tmp_path, "continuation")
+
+
+def test_a_text_that_is_cut_at_the_limit_says_so(setup, monkeypatch):
+    monkeypatch.setattr(pairs, "MOST_TOKENS", 2)
+    view = answer(setup, picture=SCENE, text=scene_question(), model="mini-vlm", method="raw_attention")
+    assert f"Choose a word to see what it rests on. {pairs.CUT}</p>" in view.html
+    assert pairs.CUT == "This page lets it write 24 tokens about a picture: its text may go on."
 
 
 @pytest.mark.parametrize(
@@ -125,15 +124,15 @@ def test_finds_are_those_that_the_library_explains_and_lie_where_they_are(setup)
         assert place == pytest.approx([100 * side / 64 for side in (left, top, right, bottom)], abs=0.02)
 
 
-def test_a_find_is_explained_and_its_code_gives_the_same(setup, beside):
+def test_a_find_is_explained_and_its_code_gives_the_same(setup, tmp_path):
     first = explain_detection(Work(seconds=600), setup, SCENE, None, None, "rollout")
     assert first.html.count("data-find=") == len(first.choices) == 3
     last = first.choices[-1][1]
     view = explain_detection(Work(seconds=600), setup, SCENE, "mini-detr", last, "rollout")
     assert view.choice == last
     expected = explain(SCENE, "mini-detr", detection(last), "rollout")
-    np.testing.assert_allclose(download(view, beside).scores, expected.scores, rtol=1e-3, atol=1e-6)
-    assert_code_gives(view, beside)
+    np.testing.assert_allclose(download(view, tmp_path).scores, expected.scores, rtol=1e-3, atol=1e-6)
+    assert_code_gives(view, tmp_path)
 
 
 def test_a_picture_without_anything_in_it_says_so(setup, tmp_path):

@@ -16,6 +16,7 @@ from commands import COMMAND, process, refusal, run
 from conftest import save_noise
 from whyformer import ABLATION_METHODS, METHODS, SOURCE_METHODS, Explanation, contrast, explain, load
 from whyformer.cli import app
+from whyformer.methods.registry import PICTURE_METHODS
 
 
 def test_a_picture_is_explained_in_the_terminal(vit, photo):
@@ -268,7 +269,8 @@ def test_a_comparison_is_drawn_as_a_picture(bert, tmp_path):
 
 def test_methods_are_listed_with_their_options(monkeypatch):
     found = {method["name"]: method for method in json.loads(run("methods", "--json"))}
-    assert sorted(found) == sorted([*SOURCE_METHODS, *METHODS, *ABLATION_METHODS])
+    assert sorted(found) == sorted([*SOURCE_METHODS, *METHODS, *ABLATION_METHODS, *PICTURE_METHODS])
+    assert found["tam"]["reads"] == "logits"
     assert found["rollout"]["options"] == {"first_block": 0, "normalise_rows": False, "cross": "flow"}
     assert found["rollout"]["reads"] == "maps"
     assert found["grad_cam"]["summary"] == METHODS["grad_cam"].summary

@@ -135,6 +135,18 @@ def test_regions_come_from_standard_input(tmp_path):
     assert line.startswith("'standard input' holds no regions")
 
 
+@pytest.mark.parametrize(
+    ("model", "missing"),
+    [
+        ("mini-vlm", "its question by --text, such as --text 'what colour is it?'"),
+        ("mini-lxmert", "its question by --text, such as --text 'what colour is it?'"),
+        ("mini-clip", "the text it is compared with by --text, such as --text 'a photo of a cat'"),
+    ],
+)
+def test_a_picture_without_its_text_is_told_what_that_is(photo, model, missing):
+    assert refusal("explain", photo, "--model", model) == f"{model} sees and reads: add {missing}."
+
+
 def test_a_text_goes_on_from_standard_input():
     arguments = ["--model", "mini-gpt", "--tokens", 2, "--method", "raw_attention"]
     assert run("continue", "-", *arguments, input="The film was") == run("continue", "The film was", *arguments)

@@ -12,10 +12,10 @@ from tiny_models import FAMILIES, IMAGE_FAMILIES, TEXT_FAMILIES, applies, image_
 from whyformer import METHODS, attribute
 from whyformer.axes import Inputs
 
-# Those that read the input itself give a score to each pixel. Relevance divides by sums near zero: how it treats
-# batches and padding can only be told in float64.
+# Those that read the input itself give a score to each pixel. Relevance divides by sums near zero, and what Grad-ECLIP
+# adds up over heads and channels cancels out: how they treat batches and padding can only be told in float64.
 OF_PIXELS = {"input_x_gradient", "integrated_gradients", "gradient_shap", "lrp"}
-RELEVANCE = {"lrp", "partial_lrp", "transformer_attribution"}
+IN_FLOAT64 = {"lrp", "partial_lrp", "transformer_attribution", "grad_eclip"}
 ABSOLUTE_POSITIONS = ["vit", "deit", "deit distilled", "dinov2", "dinov2 registers", "vit-msn", "ijepa (by structure)"]
 
 
@@ -79,7 +79,7 @@ class TestEveryMethodOnEveryFamily:
         assert torch.equal(scores, scores_of(model, inputs, method))
 
     def test_a_batch_is_explained_like_its_examples_one_by_one(self, method, family):
-        model, inputs = (double if method in RELEVANCE else model_of)(family), inputs_of(family)
+        model, inputs = (double if method in IN_FLOAT64 else model_of)(family), inputs_of(family)
         scores = scores_of(model, inputs, method)
         for example, row in enumerate(scores):
             alone = without_padding(inputs, example)
@@ -111,7 +111,7 @@ class TestEveryMethodOnEveryFamily:
 @pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random"}))
 def test_permuting_the_patches_permutes_the_scores(method, family):
     model, inputs = IMAGE_FAMILIES[family](), image_inputs()
-    model = model.double() if method in RELEVANCE else model
+    model = model.double() if method in IN_FLOAT64 else model
     for name, parameter in model.named_parameters():
         if "position_embedding" in name:
             nn.init.zeros_(parameter)
@@ -124,7 +124,7 @@ def test_permuting_the_patches_permutes_the_scores(method, family):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_left_padding_changes_no_score(method):
-    model, inputs = (double if method in RELEVANCE else model_of)("modernbert mean"), text_inputs()
+    model, inputs = (double if method in IN_FLOAT64 else model_of)("modernbert mean"), text_inputs()
     lengths = inputs["attention_mask"].sum(dim=1).tolist()
     left = {
         name: torch.stack([row.roll(len(row) - n) for row, n in zip(value, lengths, strict=True)])

@@ -11,9 +11,13 @@ from torch import Tensor, nn
 
 from tiny_models import FAMILIES, image_inputs, inputs_of, text_inputs
 from tiny_sounds import WAVE_FAMILIES
-from whyformer import ABLATION_METHODS, UnsupportedModel, WhyformerError, attribute, explain
+from tiny_vlms import IMAGE_TOKEN, TINY_VLMS
+from whyformer import ABLATION_METHODS, UnsupportedModel, WhyformerError, attribute, explain, load
 from whyformer.axes import Inputs
+from whyformer.inputs.collate import model_inputs
+from whyformer.inputs.encode import encode
 from whyformer.inputs.units import Ablation, Units
+from whyformer.scenes import example as example_scene
 
 BUDGET = {name: {} if name == "occlusion" else {"forwards": 24} for name in ABLATION_METHODS}
 FEW = ["vit", "dinov2 registers", "bert", "modernbert mean"]
@@ -177,6 +181,67 @@ def test_special_tokens_are_never_removed():
 def test_what_cannot_be_removed_so_is_refused_in_one_line(family, options, message):
     with pytest.raises(WhyformerError, match=message):
         scores_of(model_of(family), inputs_of(family), "rise", **options)
+
+
+@pytest.mark.parametrize("name", ["LLaVA", "PaliGemma", "Gemma 3", "BLIP-2"])
+def test_occlusion_of_a_picture_among_words_is_a_loop_over_patches_and_words(name):
+    vlm = TINY_VLMS[name]
+    model, inputs = vlm.build(), vlm.inputs()
+    scores = attribute(model, inputs, 17, "occlusion")
+    for example in (0, 1):
+        alone = vlm.alone(inputs, example, (1, 1))
+        whole = next_logit(model, alone)
+        for patch in range(16):
+            row, column = divmod(patch, 4)
+            changed = {key: value.clone() for key, value in alone.items()}
+            changed["pixel_values"][:, :, row * 8 : row * 8 + 8, column * 8 : column * 8 + 8] = 0
+            drop = whole - next_logit(model, changed)
+            assert float(scores["image"][example, patch - 16]) == pytest.approx(drop, abs=2e-5)
+        length = alone["input_ids"].shape[1]
+        for token in range(length):
+            changed = {key: value.clone() for key, value in alone.items()}
+            changed["input_ids"][0, token] = changed["attention_mask"][0, token] = 0
+            is_fixed = token == length - 1 or alone["input_ids"][0, token] == IMAGE_TOKEN
+            drop = 0.0 if is_fixed else whole - next_logit(model, changed)
+            assert float(scores["text"][example, token]) == pytest.approx(drop, abs=2e-5)
+        assert not scores["text"][example, length:].any(), "padding got a score"
+        assert scores["image"][example].abs().max() > 1e-3
+
+
+@torch.no_grad()
+def next_logit(model: nn.Module, inputs: Inputs) -> float:
+    return float(model(**inputs).logits[0, -1, 17])
+
+
+def test_quarters_of_a_scene_and_the_words_asked_about_it_are_removed_one_by_one():
+    vlm, scene = load("mini-vlm", device="cpu"), example_scene(3)
+    inputs = model_inputs(vlm, encode(vlm, [(scene.image, scene.question)]))
+    side = inputs["pixel_values"].shape[-1]
+    half = torch.arange(side) * 2 // side
+    quarters, words = (half[:, None] * 2 + half)[None], torch.full(inputs["input_ids"].shape, -1)
+    words[0, -8:-1] = torch.arange(7)
+    scores = attribute(vlm.model, inputs, 17, "occlusion", units={"image": quarters, "text": words})
+    whole = next_logit(vlm.model, inputs)
+    for quarter, score in enumerate(scores["image"][0, 1:].reshape(16, 16)[::15, ::15].flatten().tolist()):
+        changed = inputs | {"pixel_values": inputs["pixel_values"] * (quarters != quarter)}
+        assert score == pytest.approx(whole - next_logit(vlm.model, changed), abs=1e-4)
+    for word in range(7):
+        gone = words == word
+        changed = inputs | {"input_ids": inputs["input_ids"].masked_fill(gone, vlm.tokenizer.pad_token_id)}
+        changed["attention_mask"] = inputs["attention_mask"].masked_fill(gone, 0)
+        drop = whole - next_logit(vlm.model, changed)
+        assert float(scores["text"][gone]) == pytest.approx(drop, abs=1e-4)
+    assert scores["text"].count_nonzero() <= 7
+
+
+@pytest.mark.parametrize("name", ["LLaVA-NeXT", "Qwen2-VL", "Idefics 3"])
+def test_tiles_and_packed_patches_are_refused_with_what_works(name):
+    vlm = TINY_VLMS[name]
+    with pytest.raises(UnsupportedModel, match="parts are removed of one picture that is seen as a whole"):
+        attribute(vlm.build(), vlm.inputs(), 17, "occlusion")
+    several = TINY_VLMS["LLaVA"]
+    with pytest.raises(UnsupportedModel, match="or several to a prompt"):
+        attribute(several.build(), several.inputs((2,), (5,)), 17, "occlusion")
 
 
 def test_sounds_are_refused_with_what_works():

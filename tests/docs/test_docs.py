@@ -5,16 +5,25 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
 
 import drawings
+import numpy as np
+import pictures
 import pytest
 import tables
+from method_pages import legend, letters
+from PIL import Image
 
 from app_soak import Outcome, figures
+from commands import invoke
+from whyformer.data.registry import READERS
 from whyformer.methods.registry import METHODS
+from whyformer.models.zoo import ZOO
+from whyformer.scenes import example
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -26,17 +35,94 @@ def name_of(page: Path) -> str:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=name_of)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
-    blocks = re.findall(r"```python\n(.*?)```", page.read_text(), re.DOTALL)
     (tmp_path / "src").symlink_to(ROOT / "src")
     monkeypatch.chdir(tmp_path)
     known = dict(METHODS)
     try:
         namespace: dict[str, object] = {"__name__": page.stem}
-        for block in blocks:
+        for block in blocks_of(page, "python"):
             exec(compile(block, page.name, "exec"), namespace)
     finally:
         METHODS.clear()
         METHODS.update(known)
+
+
+# What is not run of the whyformer commands on the pages, by how it begins, and why.
+NOT_RUN = {
+    "whyformer app": "It serves until it is stopped; tests/browser starts it.",
+    "whyformer evaluate benchmarks/suites/quick.toml": "It takes minutes.",
+    "whyformer report results/quick": "It reads what takes minutes.",
+    "whyformer evaluate benchmarks/suites/vit-segmentation.toml": "It needs data that are not bundled.",
+    "whyformer evaluate $SUITE": "It needs data that are not bundled, and hours.",
+    "RAY_ADDRESS=auto whyformer evaluate SUITE.toml": "It needs a cluster, and data that are not bundled.",
+    "whyformer recommend": "It takes minutes.",
+    "whyformer response --sound speech.wav --model openai/whisper-tiny": "It needs the hub.",
+}
+
+
+def blocks_of(page: Path, language: str) -> list[str]:
+    return re.findall(rf"```(?:{language})\n(.*?)```", page.read_text(), re.DOTALL)
+
+
+def commands_of(page: Path) -> list[str]:
+    """The whyformer commands of a page, each on one line."""
+    lines = (line.strip() for block in blocks_of(page, "sh|bash") for line in block.replace("\\\n", " ").splitlines())
+    return [line for line in lines if re.search(r"\bwhyformer [a-z]", line.partition("#")[0])]
+
+
+RUN = {page: [line for line in commands_of(page) if not line.startswith(tuple(NOT_RUN))] for page in PAGES}
+
+
+@pytest.fixture
+def readers_folder(tmp_path, monkeypatch):
+    """A folder with the files that the pages speak of."""
+    for name in ("photo.jpg", "cat.jpg", "elsewhere/photo.jpg", "photos/one.jpg", "photos/two.jpg"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes((ZOO / "cat.jpg").read_bytes())
+    example(3).image.save(tmp_path / "scene.png")
+    (tmp_path / "my-model").symlink_to(ZOO / "mini-llm")
+    suite = """
+        model = "mini-bert"
+        methods = ["first_block_attention"]
+        protocols = ["text_perturbation"]
+        data = {reader = "labelled_lines", path = "films.tsv"}
+    """
+    texts = {
+        "review.txt": "A slow story, but the music is great.",
+        "weather.txt": "It rained all day.",
+        "chat.json": json.dumps([{"role": "user", "content": "Where is the key? Anna has the key."}]),
+        "log.jsonl": json.dumps({"prompt": "The film was", "response": " dull"}) + "\n",
+        "films.tsv": "positive\tA wonderful film.\nnegative\tA dull film.\n",
+        "my_suite.toml": suite,
+    }
+    for name, text in texts.items():
+        (tmp_path / name).write_text(text)
+    monkeypatch.chdir(tmp_path)
+
+
+@pytest.mark.parametrize("page", [page for page, lines in RUN.items() if lines], ids=name_of)
+def test_the_commands_of_a_page_run_from_top_to_bottom(page, readers_folder):
+    known = dict(METHODS), dict(READERS)
+    if page.name == "plugins.md":  # whose first block writes the plugin
+        exec(compile(blocks_of(page, "python")[0], page.name, "exec"), {})
+    try:
+        for line in RUN[page]:
+            before, _, own = line.rpartition(" | ")
+            typed = Path(before.removeprefix("cat ")).read_text() if before else None
+            _, *arguments = shlex.split(own, comments=True)
+            result = invoke(*arguments, input=typed)
+            assert result.exit_code == 0, f"{line}\n{result.output}"
+            if "--out" in arguments:
+                assert Path(arguments[arguments.index("--out") + 1]).exists(), line
+    finally:
+        for registry, content in zip((METHODS, READERS), known, strict=True):
+            registry.clear()
+            registry.update(content)
+
+
+@pytest.mark.parametrize("beginning", NOT_RUN)
+def test_what_is_not_run_is_on_a_page(beginning):
+    assert any(line.startswith(beginning) for page in PAGES for line in commands_of(page))
 
 
 def test_tables_are_made_from_the_committed_results():
@@ -72,6 +158,31 @@ PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
 def test_a_picture_is_small_and_shown_somewhere(picture):
     assert picture.stat().st_size <= 200_000
     assert any(picture.name in page.read_text() for page in PAGES)
+
+
+def test_the_strip_shows_sources_that_count_and_the_star_in_the_colour_that_is_told():
+    response = pictures.explained_response(None)
+    shown = [pictures.first_sources(response, row, pictures.LEAST_SHARE) for row in range(2)]
+    assert [[item.source.text.strip() for item in items] for items in shown] == [
+        ["Boris went to Rome."],
+        ["David has the box.", "The hat is in the box."],
+    ]
+    strip = np.asarray(Image.open(ROOT / "docs" / "pictures" / "strip.png").convert("RGB")).astype(int)
+    cyan = (58, 192, 212)  # of the star, as the scene has it
+    assert (np.abs(strip - cyan).max(axis=2) < 16).sum() > 100
+
+
+def test_the_legend_of_a_formula_has_its_letters_and_no_others():
+    assert letters(r"\bar A = \mathbb{E}_h \left( \frac{\partial y}{\partial A_{j}} \right)^{+} \mathrm{mean}") == [
+        *"𝔼hyAj⁺",
+    ]
+    assert letters(r"\int_0^1 f(\tau x) \, d\tau + e^{-\lambda}") == ["f", "τ", "x", "λ"]
+    text = {"formula": ["s = q(P)"], "where": {"q": "a share", "P": "perception"}}
+    assert legend("m", text).startswith("q: a share; P: perception; s: the scores. [")
+    with pytest.raises(SystemExit, match=r"m: where does not say what q stands for\."):
+        legend("m", {"formula": ["s = q(A)"]})
+    with pytest.raises(SystemExit, match=r"m: no q in the formula\."):
+        legend("m", {"formula": ["s = r A"], "where": {"q": "a share"}})
 
 
 @pytest.mark.parametrize("name", drawings.DRAWINGS)

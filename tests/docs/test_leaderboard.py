@@ -51,6 +51,13 @@ def test_the_page_is_whole_escaped_and_asks_nothing_from_outside():
     assert "two &lt;b&gt;" in page
     assert not re.search(r"https?://|%[A-Z]+%", page)
     assert page.count("<tr>") == 2 + 3 + 4
+    assert "<td>one</td><td>60.0</td><td>50.0 to 70.0</td><td>1</td><td>best</td><td>mini</td>" in page
+
+
+def test_the_page_of_the_site_has_every_cell_and_the_table_alone_leads_back_to_it():
+    docs = Path(leaderboard.__file__).parent
+    assert '<iframe class="board" src="board.html"' in (docs / "results" / "leaderboard.md").read_text()
+    assert '<a href="leaderboard.html">' in (docs / "results" / "board.html").read_text()
 
 
 def test_a_method_of_a_plugin_is_measured_beside_the_default_and_the_best(tmp_path, monkeypatch):

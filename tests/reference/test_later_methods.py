@@ -11,7 +11,9 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from authors import grad_eclip_of_one_head
+from tiny_arranged import levit
 from tiny_models import STREAM_FAMILIES
+from tiny_windows import WINDOWED
 from whyformer import UnsupportedModel, WhyformerError, attribute
 
 
@@ -195,6 +197,17 @@ def test_with_one_head_grad_eclip_is_that_of_its_authors():
         )
         torch.testing.assert_close(scores[stream][0, patches], own, rtol=1e-9, atol=1e-14)
         assert own.any()
+
+
+def test_grad_eclip_advises_another_attention_only_where_there_is_one():
+    model, inputs = double("vit")
+    model.set_attn_implementation("eager")
+    with pytest.raises(UnsupportedModel, match="load it with attn_implementation='sdpa', or use grad_cam"):
+        attribute(model, inputs, 2, "grad_eclip")
+    with pytest.raises(UnsupportedModel, match="does not run by scaled_dot_product_attention: use grad_cam"):
+        attribute(levit(), {"pixel_values": torch.randn(1, 3, 64, 64)}, 1, "grad_eclip")
+    with pytest.raises(UnsupportedModel, match="is of a part of them at a time: use grad_cam"):
+        attribute(WINDOWED["swin"](), {"pixel_values": torch.randn(1, 3, 32, 32)}, 1, "grad_eclip")
 
 
 def test_expected_gradients_equal_their_naive_twin():

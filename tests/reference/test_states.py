@@ -11,8 +11,9 @@ from test_reference import double, through_read_out, twin_token_mixing
 from torch import Tensor, nn
 
 from tiny_models import FAMILIES, IMAGE_FAMILIES, STREAM_FAMILIES
+from tiny_sounds import ast
 from whyformer import METHODS, UnsupportedModel, attribute
-from whyformer.methods.states import state_scores
+from whyformer.methods.states import OF_WORDS, state_scores
 from whyformer.propagation.mode import Backward
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
@@ -159,12 +160,25 @@ def test_evidence_of_patches_equals_its_naive_twin():
         torch.testing.assert_close(row, share(beta) + share(weighted), rtol=1e-9, atol=1e-12)
 
 
+def test_evidence_of_a_spectrogram_counts_neither_its_class_nor_its_distillation_token():
+    torch.manual_seed(0)
+    model, inputs = ast().double(), {"input_values": torch.randn(2, 120, 16, dtype=torch.float64)}
+    parts = attribute(model, inputs, 1, "state_x_gradient", blocks="weighted", backward="attn_lrp")["audio"]
+    product = attribute(model, inputs, 1, "bi_token", feedback="gradient", backward="attn_lrp")["audio"]
+    expected = [one / one[:, 2:].abs().sum(dim=1, keepdim=True) for one in (parts, product)]
+    scores = attribute(model, inputs, 1, "evidence")["audio"]
+    torch.testing.assert_close(scores[:, 2:], sum(expected)[:, 2:], rtol=1e-9, atol=1e-12)
+    by_block = state_scores(trace(model, inputs, 1, reads=STATES, backward="attn_lrp"))["audio"]
+    shares = [one / one[:, 2:].abs().sum(dim=1, keepdim=True) for one in by_block]
+    torch.testing.assert_close(parts[:, 2:], (shares[0] / 4 + shares[1])[:, 2:], rtol=1e-9, atol=1e-12)
+
+
 def test_evidence_of_words_is_attn_lrp_at_the_embeddings():
     model, inputs = double("bert")
     scores = attribute(model, inputs, 2, "evidence")
     expected = attribute(model, inputs, 2, "input_x_gradient", backward="attn_lrp")["text"]
     torch.testing.assert_close(scores["text"], expected * inputs["attention_mask"], rtol=1e-9, atol=1e-12)
-    assert scores.remarks == ("Words are scored by state × gradient at the first block.",)
+    assert scores.remarks == (OF_WORDS,)
 
 
 @pytest.mark.parametrize("family", FAMILIES)

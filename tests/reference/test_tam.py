@@ -62,5 +62,8 @@ def test_the_filter_keeps_what_is_alike_and_drops_what_stands_alone():
 
 def test_a_model_without_pictures_is_told_what_tam_reads():
     words = {"input_ids": torch.tensor([[1, 12, 13]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
-    with pytest.raises(UnsupportedModel, match="tam reads the logits at every position of a decoder that is shown"):
+    with pytest.raises(UnsupportedModel, match="at each place of a picture among its words, and there is none here"):
         attribute(TINY_VLMS["LLaVA"].build(), words, 3, "tam")
+    vlm = TINY_VLMS["LLaVA"]
+    with pytest.raises(UnsupportedModel, match="at every position of the decoder: leave logits_to_keep out"):
+        attribute(vlm.build(), vlm.inputs((1,), (5,)) | {"logits_to_keep": 1}, 3, "tam")

@@ -105,7 +105,7 @@ def test_pictures_are_explained_together_like_single_ones(method, tmp_path):
         inputs = model_inputs(loaded_model, encode(loaded_model, [picture]))
         with torch.no_grad():
             label = int(loaded_model.model(**inputs).logits[0, :, 32, 32].argmax())
-        assert explanation.target == alone.target == PLACES[label]
+        assert explanation.target == alone.target == f"{PLACES[label]} at (0.5, 0.5)"
         scale = np.abs(alone.scores).max()
         assert np.abs(explanation.scores - alone.scores).max() <= 2e-5 * scale
 
@@ -116,6 +116,9 @@ def test_a_label_by_its_name_is_a_target_of_explain(photo):
     named = explain(photo, loaded_model, largest.target, "input_x_gradient")
     assert np.array_equal(named.scores, largest.scores)
     assert named.probability is None
+    box = explain(photo, loaded_model, Region("sky", box=(0, 0.25, 1, 0.5)), "input_x_gradient")
+    assert box.target == "sky in (0, 0.25, 1, 0.5)"
+    assert explain(photo, loaded_model, Pixel(1 / 3, 0.9, "tree"), "rollout").target == "tree at (0.333, 0.9)"
 
 
 def test_what_cannot_be_asked_of_a_picture_is_said(vit, photo):

@@ -1,14 +1,17 @@
 """Going back block by block gives what the whole graph gives, and leaves the model as it was."""
 
 import copy
+import re
 
 import pytest
 import torch
 
-from tiny_models import FAMILIES, built, inputs_of
-from whyformer import METHODS, UnsupportedModel, attribute
+from tiny_architectures import DECODERS, OTHERS
+from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, text_inputs
+from whyformer import METHODS, Reads, UnsupportedModel, WhyformerError, attribute
+from whyformer.api.memory import peak_bytes
 from whyformer.propagation import attention
-from whyformer.tracing import build
+from whyformer.tracing import build, checkpointing
 from whyformer.tracing.blocks import find_blocks
 
 STACKS = [name for name in FAMILIES if find_blocks(FAMILIES[name]())]
@@ -65,6 +68,34 @@ def test_a_decoder_of_half_precision_goes_block_by_block(method, options):
     assert float((scores - expected).norm() / expected.norm()) < 0.08
 
 
+def small_llama(blocks):
+    config = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": blocks, "num_attention_heads": 2}
+    return built("LlamaForCausalLM", "LlamaConfig", vocab_size=60, num_key_value_heads=2, **config)
+
+
+@pytest.mark.parametrize("method", ["generic_attention", "state_x_gradient", "evidence"])
+def test_block_by_block_a_block_more_of_words_keeps_one_state_more(method):
+    inputs = {"input_ids": torch.arange(256)[None] % 50 + 3, "logits_to_keep": 1}
+    peaks = [
+        peak_bytes(lambda model=model: attribute(model, inputs, 1, method, checkpoint=True), model)
+        for model in map(small_llama, (2, 8))
+    ]
+    state = 256 * 64 * 4
+    assert peaks[1] - peaks[0] < 6 * 1.1 * state
+
+
+def test_states_of_words_are_noted_block_by_block_for_a_method_that_reads_them():
+    model, inputs = FAMILIES["bert"](), inputs_of("bert")
+    kept, left_out = (
+        build.trace(
+            model, inputs, 1, reads=Reads(gradients="all", states=states, state_gradients=True), checkpoint=True
+        )
+        for states in (True, "of others")
+    )
+    assert kept.last.key_state is not None
+    assert left_out.last.key_state is None
+
+
 def test_blocks_are_as_they_were_after_an_error():
     model = FAMILIES["bert"]()
     with pytest.raises(IndexError):
@@ -80,6 +111,51 @@ def test_whatever_reads_nothing_of_blocks_takes_the_switch_too(method):
     expected = attribute(model, inputs, 1, method)
     scores = attribute(model, inputs, 1, method, checkpoint=True)
     torch.testing.assert_close(dict(scores), dict(expected), rtol=1e-7, atol=1e-9)
+
+
+@pytest.mark.parametrize(("method", "options"), WAYS, ids=lambda x: x if isinstance(x, str) else " ".join(map(str, x)))
+@pytest.mark.parametrize("name", ["BLOOM", "MPT", "DeBERTa", "Gemma 2", "GPT-OSS"])
+def test_models_that_make_their_maps_themselves_go_block_by_block_too(name, method, options):
+    model = {**DECODERS, **OTHERS}[name]()
+    inputs = {key: value[:1] for key, value in text_inputs().items()}
+    expected = attribute(model, inputs, 1, method, checkpoint=False, **options)["text"]
+    scores = attribute(model, inputs, 1, method, checkpoint=True, **options)["text"]
+    torch.testing.assert_close(scores, expected, rtol=1e-4, atol=1e-5 * float(expected.abs().max()))
+
+
+@pytest.mark.parametrize("name", ["Longformer", "Mamba"])
+def test_models_without_maps_go_block_by_block_for_what_reads_inputs(name):
+    model = OTHERS[name]().double()
+    for method, options in (("input_x_gradient", {"backward": "libra"}), ("lrp", {"rules": "attn_lrp"})):
+        expected = attribute(model, text_inputs(), 1, method, checkpoint=False, **options)["text"]
+        scores = attribute(model, text_inputs(), 1, method, checkpoint=True, **options)["text"]
+        torch.testing.assert_close(scores, expected, rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["XLM", "T5"])
+@pytest.mark.parametrize("method", ["generic_attention", None])
+def test_a_model_that_is_no_stack_of_blocks_does_not_pass_over_the_switch(name, method):
+    make, inputs = {
+        "XLM": (OTHERS["XLM"], text_inputs()),
+        "T5": (STREAM_FAMILIES["t5"][0], STREAM_FAMILIES["t5"][1]()),
+    }[name]
+    model = make()
+    reason = (
+        f"{type(model).__name__} is not one stack of blocks that hand on a state: checkpoint=True cannot go block by"
+    )
+    with pytest.raises(UnsupportedModel, match=reason):
+        attribute(model, inputs, 1, method, checkpoint=True)
+
+
+def test_a_method_that_goes_back_as_a_whole_says_so():
+    remark = "checkpoint=True changes nothing: {} does not go back block by block."
+    for method in ("rollout", "transformer_attribution", "bi_token"):
+        attribution = attribute(FAMILIES["bert"](), inputs_of("bert"), 1, method, checkpoint=True)
+        assert attribution.remarks == (remark.format(method),)
+    noisy = {"noise": 0.1, "noise_samples": 2}
+    assert not attribute(
+        FAMILIES["bert"](), inputs_of("bert"), 1, "generic_attention", checkpoint=True, **noisy
+    ).remarks
 
 
 @pytest.mark.parametrize("rules", ["attn_lrp", "cp_lrp"])
@@ -103,7 +179,23 @@ def test_blocks_with_something_between_them_go_back_as_a_whole(monkeypatch):
     model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
     find_blocks(model)[1].register_forward_pre_hook(lambda block, args: (args[0] * 1.5, *args[1:]))
     expected = attribute(model, inputs, 1, "generic_attention", checkpoint=False)["text"]
-    monkeypatch.setattr(build, "KEPT", 0)  # from now on every map is too large
+    monkeypatch.setattr(checkpointing, "KEPT", 0)  # from now on every map is too large
     torch.testing.assert_close(attribute(model, inputs, 1, "generic_attention")["text"], expected)
     with pytest.raises(UnsupportedModel, match="do not hand on one state: it cannot go block by block"):
         attribute(model, inputs, 1, "generic_attention", checkpoint=True)
+
+
+@pytest.mark.parametrize(("free", "by_blocks"), [(None, False), (2 * 2 * 3 * 4 * 9**2 * 4, False), (10_000, True)])
+def test_a_graph_whose_maps_are_more_than_is_free_is_gone_through_block_by_block(free, by_blocks, monkeypatch):
+    model, inputs = OTHERS["DeBERTa"](), text_inputs()
+    monkeypatch.setattr(checkpointing, "free_bytes", lambda device: free)
+    assert build.trace(model, inputs, 1).question.by_blocks is by_blocks
+    assert not build.trace(model, inputs, 1, checkpoint=False).question.by_blocks
+    assert not build.trace(model.bfloat16(), inputs, 1).question.by_blocks
+
+
+@pytest.mark.parametrize("value", ["yes", 1, 0.0, "False"])
+def test_a_switch_that_is_neither_on_nor_off_is_refused(value):
+    reason = f"checkpoint={value!r}: True, False, or None, which leaves it to the size of the maps."
+    with pytest.raises(WhyformerError, match=re.escape(reason)):
+        attribute(FAMILIES["bert"](), inputs_of("bert"), 1, "generic_attention", checkpoint=value)

@@ -19,7 +19,7 @@ from whyformer.inputs.parts import PartPlace, on_one_level, part_places, real_gr
 from whyformer.inputs.pictured import PicturedPrompt
 from whyformer.inputs.views import ScoredGrid, on_one_grid
 from whyformer.methods.registry import Method
-from whyformer.models.bridges import Bridge
+from whyformer.models.bridges import AT_QUERIES, Bridge
 from whyformer.models.family import JOINT
 from whyformer.models.loading import LoadedModel
 from whyformer.models.task import Task
@@ -134,7 +134,7 @@ def _layouts(
             yield "image", place.stream, layout, torch.arange(place.first, place.first + layout.size)
         elif place.kind == "sound" and encoded.hearing is not None:
             frames, positions = sound_layout(trace.question.model, trace.question.inputs, encoded.hearing, place.count)
-            yield "audio", place.stream, frames, positions
+            yield "audio", place.stream, frames, place.first + positions
         elif place.kind == "regions" and encoded.regions is not None:
             corners = [(float(a), float(b), float(c), float(d)) for a, b, c, d in encoded.regions.boxes]
             boxes = Boxes(encoded.regions.image, tuple(corners))
@@ -215,7 +215,8 @@ def _notes(by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method
     yield from filter(None, by_chunk[0].remarks)
     yield from coarseness((part.completeness for part in by_chunk), method)
     for name, part in parts.items():
-        if not np.any(part.scores):
+        is_said = AT_QUERIES in by_chunk[0].remarks and isinstance(part.layout, Patches)
+        if not np.any(part.scores) and not is_said:
             yield f"{method.name} found nothing{f' in the {name}' if len(parts) > 1 else ''}: every score is zero."
 
 

@@ -19,9 +19,10 @@ from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Target
 from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.blocks import NoStack
 from whyformer.tracing.checks import NoMaps
 
-# What is computed where nobody names a method: the best of those measured (docs/results).
+# What is computed where nobody names a method, by a rule fixed before measuring (docs/results/default.md).
 DEFAULT: tuple[str, Backward] = ("evidence", "attn_lrp")
 DEFAULT_METHOD = DEFAULT[0]
 # The same of a response, where the best was measured on sentences whose truth is known (docs/guides/responses.md).
@@ -44,6 +45,7 @@ FALLBACKS: tuple[tuple[str, Backward], ...] = (
     ("integrated_gradients", "gradient"),
     ("input_x_gradient", "gradient"),
 )
+IN_VAIN = "checkpoint=True changes nothing: {} does not go back block by block."
 Result = TypeVar("Result")
 
 
@@ -66,6 +68,11 @@ class Choice:
         """How gradients are taken, where that is not the method's own way."""
         return {} if self.backward == self.method.backward else {"backward": self.backward}
 
+    @property
+    def can_go_by_blocks(self) -> bool:
+        """Whether its gradients can be taken block by block, with noise on the inputs or without."""
+        return self.method.reads_with({**self.options, "noise": None}).can_go_by_blocks
+
 
 def attribute(
     model: nn.Module,
@@ -87,10 +94,10 @@ def attribute(
         target: What is asked about: a label's name or index, a sequence with one of them for each example,
             "predicted", a contrast, a detection, or any function of the model's output that gives one number per
             example.
-        method: The name of a method (`whyformer.METHODS`). Without one it is what docs/results found best, evidence
-            (of models that write about pictures generic_attention by libra), or where that does not apply to the model
-            the best that does, which a remark says; a method that is named is its paper's, which mostly means
-            backward="gradient".
+        method: The name of a method (`whyformer.METHODS`). Without one it is evidence, chosen by the rule of
+            docs/results/default.md (of models that write about pictures generic_attention by libra), or where that
+            does not apply to the model the best that does, which a remark says; a method that is named is its paper's,
+            which mostly means backward="gradient".
         readout: Where the answer is read if the model's family does not say: "first", "mean", "first+mean", "last", a
             position (negative ones count from the last real token), or a weight per position.
         inputs_at_once: Bounds how many inputs a method that repeats the batch runs at once; the batch itself is never
@@ -98,7 +105,7 @@ def attribute(
         backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, under any method that
             reads gradients.
         checkpoint: Go back block by block, running each again, so that only one block's activations are ever there;
-            by default where a map is too large to keep.
+            by default where a map is too large to keep, or those of all blocks are more than a GPU has free.
         **options: The options of the method. One that reads gradients takes `noise` and `noise_samples` beside its own:
             SmoothGrad, the mean over Gaussian noise on the input, its size a share of the input's range.
 
@@ -133,7 +140,8 @@ def attribute(
             checkpoint=checkpoint,
         )
         attribution = choice.method(trace, **choice.options)
-        return replace(attribution, remarks=(*choice.remarks, *attribution.remarks))
+        in_vain = (IN_VAIN.format(choice.name),) if checkpoint and not choice.can_go_by_blocks else ()
+        return replace(attribution, remarks=(*choice.remarks, *attribution.remarks, *in_vain))
 
     default = DEFAULT if method is not None else default_for(model)
     return first_that_applies(method, backward, options, run, default)
@@ -159,7 +167,7 @@ def first_that_applies(
     try:
         return run(choice)
     except UnsupportedModel as error:
-        if name is not None:
+        if name is not None or isinstance(error, NoStack):
             raise
         for fallback in _fallbacks(choice, backward, error):
             with suppress(UnsupportedModel):

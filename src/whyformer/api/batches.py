@@ -12,6 +12,7 @@ import torch
 
 from whyformer.api.progress import track
 from whyformer.errors import WhyformerError
+from whyformer.tracing.blocks import NoStack
 from whyformer.tracing.reads import Reads
 
 Item = TypeVar("Item")
@@ -47,6 +48,7 @@ class MemoryLimit:
     """It changes during a run: what did not fit once is not tried again."""
 
     size: int
+    can_go_by_blocks: bool = False
     checkpoint: bool | None = None  # None leaves it to the trace
 
     def map_batches(
@@ -61,10 +63,8 @@ class MemoryLimit:
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
                     raise
-            except WhyformerError:
-                if self.checkpoint is not True:
-                    raise
-                raise self._nothing_fits(task) from None  # a model that cannot go block by block
+            except NoStack:
+                raise _nothing_fits(task, "") from None
             else:
                 continue
             self._lower(len(batch), task)  # outside, where no traceback holds what the attempt has made
@@ -73,20 +73,21 @@ class MemoryLimit:
     def _lower(self, tried: int, task: str) -> None:
         if tried > 1:
             self.size = max(1, tried // 2)
-        elif self.checkpoint is None:
+        elif self.can_go_by_blocks and self.checkpoint is None:
             self.checkpoint = True
         else:
-            raise self._nothing_fits(task)
+            raise _nothing_fits(task, " and block by block" if self.checkpoint else "")
         gc.collect()
         if torch.cuda.is_available():
             torch.cuda.empty_cache()
 
-    def _nothing_fits(self, task: str) -> WhyformerError:
-        return WhyformerError(
-            f"Out of memory: {task} does not fit even one example at a time and block by block. What would help: a "
-            "shorter input, a method that keeps less (raw_attention, rollout), dtype='bfloat16' in whyformer.load, or "
-            "a larger device; `whyformer doctor MODEL --tokens N` says what each method takes."
-        )
+
+def _nothing_fits(task: str, way: str) -> WhyformerError:
+    return WhyformerError(
+        f"Out of memory: {task} does not fit even one example at a time{way}. What would help: a shorter input, a "
+        "method that keeps less (raw_attention, rollout), dtype='bfloat16' in whyformer.load, or a larger device; "
+        "`whyformer doctor MODEL --tokens N` says what each method takes."
+    )
 
 
 def texts_at_once(tokens: int) -> int:
@@ -127,9 +128,10 @@ def in_batches(
     task: str,
     *,
     progress: bool,
+    can_go_by_blocks: bool = False,
 ) -> list[Result]:
     """The function's results on all items in their order, batch by batch, or as many as fit; with a bar if wanted."""
-    limit = MemoryLimit(max(map(len, batches), default=1))
+    limit = MemoryLimit(max(map(len, batches), default=1), can_go_by_blocks)
     results: dict[int, Result] = {}
     for batch in track(batches, task, progress=progress):
         of_batch = limit.map_batches([items[number] for number in batch], function, task)

@@ -15,12 +15,12 @@ GIB = 2**30
 class Checkup:
     """What the model is, how it is seen, and what is wrong with that.
 
-    Maps are [head query key], one per record. `streams` are all that carry tokens to the answer, each with its number
-    of tokens; `stream` is the one it is read in, or the first of two. Shares are of raw_attention there: the first
-    token's of all tokens, the first content token's of the content. A method that applies has None, any other the
-    reason why not. Completeness is how far a method's scores are from adding up, as a share of what they should.
-    Where memory was asked about: how many tokens for, the bytes that each method takes, None for one that ran out of
-    it while it was measured, and the bytes that the device has.
+    Maps are [head query key], one per record, none where they are not of its tokens. `streams` are all that carry
+    tokens to the answer, each with its number of tokens; `stream` is the one it is read in, or the first of two. Shares
+    are of raw_attention there: the first token's of all tokens, the first content token's of the content. A method that
+    applies has None, any other the reason why not. Completeness is how far a method's scores are from adding up, as a
+    share of what they should. Where memory was asked about: how many tokens for, the bytes that each method takes, None
+    for one that ran out of it while it was measured, and the bytes that the device has.
 
     Example:
         >>> checkup = whyformer.doctor("mini-bert")
@@ -68,6 +68,7 @@ class Checkup:
         shapes = {shape: self.maps.count(shape) for shape in self.maps}
         labels = ", ".join(self.labels[:6]) + (" …" if len(self.labels) > 6 else "")
         streams = ", ".join(f"{name} ({tokens} tokens)" for name, tokens in self.streams.items())
+        special = {name: self.special_tokens.count(name) for name in self.special_tokens}
         first, first_content = self.first_token_share, self.first_content_share
         return {
             "model": f"{self.model} ({self.architecture})",
@@ -77,17 +78,20 @@ class Checkup:
             "precision": self.precision,
             "attention": self.attention,
             "records": f"{self.records}{'' if self.layers is None else f' for {self.layers} layers'}",
-            "maps": ", ".join(f"{count} × {list(shape)} (head, query, key)" for shape, count in shapes.items()),
+            "maps": ", ".join(f"{count} × {list(shape)} (head, query, key)" for shape, count in shapes.items())
+            or "none that are of all its layers and tokens",
             "streams": streams,
             "grid": "none" if self.grid is None else f"{self.grid[0]}×{self.grid[1]} patches",
-            "special tokens": ", ".join(self.special_tokens) or "none",
+            "special tokens": ", ".join(f"{name} ({n}×)" if n > 1 else name for name, n in special.items()) or "none",
             "register tokens": str(self.register_tokens or "none"),
             "read-out": self.readout,
             "logits": f"{self.logit_difference:.1e} off the plain model's (largest {self.largest_logit:.2g})",
             "adding up": ", ".join(f"{name} but for {share:.1%}" for name, share in self.completeness.items())
             or "none",
             "first token": f"{first:.0%} of raw_attention in the {self.stream}; "
-            f"first content token: {first_content:.0%} of the content's",
+            f"first content token: {first_content:.0%} of the content's"
+            if self.maps
+            else "no share of maps",
         }
 
     @property

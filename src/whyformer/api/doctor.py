@@ -12,7 +12,7 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from whyformer.api.attribution import DEFAULT_METHOD, attribute
+from whyformer.api.attribution import DEFAULT, attribute, default_for
 from whyformer.api.checkup import Checkup
 from whyformer.api.memory import OutOfMemory, available_bytes, check_tokens, estimate_memory
 from whyformer.axes import Inputs, Logits
@@ -22,7 +22,7 @@ from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.hearing import sound_layout
 from whyformer.inputs.read import Regions
 from whyformer.inputs.sound import Sound
-from whyformer.methods.registry import METHODS
+from whyformer.methods.registry import METHODS, PICTURE_METHODS, method_named
 from whyformer.models.answering import run_model
 from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
@@ -31,6 +31,7 @@ from whyformer.targets.head_target import score_of
 from whyformer.targets.heads import head_targets, is_asked_of_examples
 from whyformer.targets.scores import Pixel, Target, all_logits
 from whyformer.tracing.build import trace
+from whyformer.tracing.checks import NoMaps
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.trace import Trace
@@ -54,7 +55,7 @@ def doctor(model: str | Path | nn.Module | LoadedModel, processor: Any = None, *
         A Checkup: print it, or read its fields; `is_healthy` says whether anything is wrong.
 
     Raises:
-        WhyformerError: The model cannot be loaded, has no processor, or runs no attention.
+        WhyformerError: The model cannot be loaded, has no processor, or reads pictures without attention.
 
     Example:
         >>> import whyformer
@@ -71,16 +72,17 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
     if tokens is not None:
         check_tokens(model, tokens)
     inputs = model_inputs(loaded_model, [one])
-    probe = trace(model, inputs, target, reads=Reads(maps="last"))
+    probe, without_maps = _probe(model, inputs, target)
     with torch.no_grad():
         plain = _answer(run_model(model, **inputs))
     recorder = Recorder(1)
     recorded = _answer(recorder.run(model, **inputs))
     content = _content(one, probe)
-    scores = attribute(model, inputs, target, method="raw_attention")
+    scores = {} if without_maps else attribute(model, inputs, target, method="raw_attention")
     nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pool reads only others
     raw = scores.get(probe.stream, nothing)[0].abs()
-    methods, completeness, failures = _methods(model, inputs, target, METHODS if names is None else names)
+    known = METHODS if probe.question.bridge is None else METHODS | PICTURE_METHODS
+    methods, completeness, failures = _methods(model, inputs, target, known if names is None else names)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
     first_content = _share(raw[list(content)])
     return Checkup(
@@ -94,14 +96,14 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
         attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
         layers=layers_of(model),
         records=len(recorder.taps),
-        maps=tuple(_map_shape(tap.map.shape) for tap in recorder.taps),
+        maps=() if without_maps else tuple(_map_shape(tap.map.shape) for tap in recorder.taps),
         streams={name: mask.shape[1] for name, mask in probe.real_tokens.items()},
         stream=probe.stream,
         tokens=len(raw),
         grid=_grid(probe),
         special_tokens=_special_tokens(one, probe, loaded_model.tokenizer),
         register_tokens=_registers(one, probe),
-        readout=_readout_name(probe),
+        readout="not known without maps" if without_maps else _readout_name(probe),
         logit_difference=difference,
         largest_logit=largest,
         first_token_share=_share(raw),
@@ -110,7 +112,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
         completeness=completeness,
         problems=(*_logit_problems(difference, largest, plain), *failures),
         notes=(
-            *_record_notes(recorder, model),
+            *(without_maps or _record_notes(recorder, model)),
             *_collapse_notes(first_content, len(content)),
             *_default_notes(model, inputs, target, methods),
         ),
@@ -118,6 +120,17 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
         memory={} if tokens is None else _memory(model, tokens, [name for name in methods if methods[name] is None]),
         memory_available=0 if tokens is None else available_bytes(model),
     )
+
+
+def _probe(model: nn.Module, inputs: Inputs, target: Target) -> tuple[Trace, tuple[str, ...]]:
+    """The trace of the last map; or of a text whose model has no maps that of its tokens, and the reason."""
+    try:
+        return trace(model, inputs, target, reads=Reads(maps="last")), ()
+    except NoMaps as error:
+        probe = trace(model, inputs, target, reads=Reads(inputs="gradients"))
+        if not probe.readouts:  # no text, of which no token is known
+            raise
+        return probe, (reason_of(error),)
 
 
 def _memory(model: nn.Module, tokens: int, methods: Sequence[str]) -> dict[str, int | None]:
@@ -199,7 +212,7 @@ def _methods(
     completeness: dict[str, float] = {}
     failures: dict[str, list[str]] = {}  # methods that went wrong, by the reason
     for name in names:
-        method = METHODS[name]
+        method = method_named(name)
         try:
             scores = method(trace(model, inputs, target, reads=method.reads))
             reasons[name] = None
@@ -250,14 +263,15 @@ def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
 def _default_notes(
     model: nn.Module, inputs: Inputs, target: Target, methods: Mapping[str, str | None]
 ) -> tuple[str, ...]:
-    """What is computed where no method is named, if it is not the default."""
-    if methods.get(DEFAULT_METHOD) is None:
-        return ()
+    """What is computed where no method is named, if it is not what most models have."""
+    name, way = default_for(model)
+    if methods.get(name) is None:
+        return () if (name, way) == DEFAULT else (f"Where no method is named: {name} by {way}.",)
     try:
         remarks = attribute(model, inputs, target).remarks
     except WhyformerError:
         return ()
-    return tuple(f"Where no method is named: {remark}" for remark in remarks if DEFAULT_METHOD in remark)
+    return tuple(f"Where no method is named: {remark}" for remark in remarks if name in remark)
 
 
 def _content(one: EncodedExample, probe: Trace) -> Sequence[int]:

@@ -87,9 +87,9 @@ def explain(
         target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
             `at(…)`, `Pixel(…)`, `Region(…)`, or any function of the model's output that gives one number per example;
             docs/guides/models.md and docs/guides/heads.md have those of each head.
-        method: The name of a method (`whyformer methods`). Without one it is what docs/results found best: evidence
-            (of models that write about pictures generic_attention with gradients by LibraGrad's rules), or where that
-            does not apply to the model the best that does, which a note says.
+        method: The name of a method (`whyformer methods`). Without one it is evidence, chosen by the rule of
+            docs/results/default.md (of models that write about pictures generic_attention with gradients by
+            LibraGrad's rules), or where that does not apply to the model the best that does, which a note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
         readout: Where the answer is read, if the model's family does not say; as in `attribute`.
         truncate: Explain only the beginning of a text that is longer than the model's limit. Otherwise it is explained
@@ -246,7 +246,8 @@ def explain_encoded(
             return _answers(loaded_model, [one for one, _ in batch], own, choice, readout, checkpoint, steps)
 
         # What asks the model hundreds of times shows how far it is with each batch.
-        results = in_batches(items, answer, batches, doing, progress=progress and not reads.subsets)
+        bar, by_blocks = progress and not reads.subsets, choice.can_go_by_blocks
+        results = in_batches(items, answer, batches, doing, progress=bar, can_go_by_blocks=by_blocks)
         for one, each_answer in zip(encoded, results, strict=True):
             by_example[one.example].append(each_answer)
         explanations = [

@@ -34,6 +34,7 @@ from whyformer.models.loading import LoadedModel
 from whyformer.models.readout import ReadOut
 from whyformer.models.structure import device_of, heads_of
 from whyformer.results.part import Part
+from whyformer.targets.resolve import ResolvedTarget
 from whyformer.targets.scores import Score
 from whyformer.targets.spans import Prediction, TokenStatistics, log_probability, token_logits, token_statistics
 from whyformer.tracing import build
@@ -84,7 +85,7 @@ class Engine:
         if not rows_of:
             return []
         reads = self._reads
-        if reads.has_graph or reads.path or self.readout is not None:
+        if reads.has_graph or reads.path or reads.subsets or self.readout is not None:
             return self._by_rows(rows_of)
         return self._batched(rows_of, self._by_one_pass, [len(exchange.written) for exchange, _ in rows_of])
 
@@ -135,18 +136,20 @@ class Engine:
         self, items: Sequence[Any], function: Callable[..., Sequence[Any]], batches: list[list[int]]
     ) -> list[Any]:
         task = f"{self.choice.method.name} on {self.loaded_model.name}"
-        return in_batches(items, function, batches, task, progress=self.progress)
+        by_blocks = self.choice.can_go_by_blocks
+        return in_batches(items, function, batches, task, progress=self.progress, can_go_by_blocks=by_blocks)
 
     def _trace(self, rows: Sequence[Row], checkpoint: bool | None, readout: Any, longest: Row | None = None) -> Trace:
         """The trace of these rows, each an example; or all scores of one example, the longest."""
-        inputs = row_inputs(self.loaded_model, rows if longest is None else [longest])
+        own = rows if longest is None else [longest]
+        inputs = row_inputs(self.loaded_model, own, every_logit=self._reads.logits)
         shift = first_logit(inputs)
         predictions = [
             Prediction(number, number if longest is None else 0, position - shift, row.exchange.response[token])
             for number, row in enumerate(rows)
             for position, token in zip(row.positions, row.tokens, strict=True)
         ]
-        return build.trace(
+        trace = build.trace(
             self.loaded_model.model,
             inputs,
             self.make_score(predictions, len(rows)),
@@ -155,6 +158,7 @@ class Engine:
             backward=self.choice.backward,
             checkpoint=checkpoint,
         )
+        return replace(trace, target=_target_of(trace, rows))
 
     def _by_batch(
         self, rows: Sequence[Row], checkpoint: bool | None
@@ -246,6 +250,11 @@ def _whole(exchange: Exchange) -> Row:
     return Row(exchange, tuple(range(len(exchange.response))))
 
 
+def _target_of(trace: Trace, rows: Sequence[Row]) -> ResolvedTarget:
+    """The target of a trace where these rows are asked about, each of them about its token."""
+    return replace(trace.target, indices=tuple(row.token for row in rows))
+
+
 def _reading(trace: Trace, rows: Sequence[Row]) -> Trace:
     """The trace as it is where these rows are asked about: read at them, and what comes after them is padding."""
     readout, inputs = trace.readout, trace.question.inputs
@@ -255,6 +264,7 @@ def _reading(trace: Trace, rows: Sequence[Row]) -> Trace:
     name = stream_mask(inputs)
     return replace(
         trace,
+        target=_target_of(trace, rows),
         question=replace(trace.question, inputs={**inputs, name: inputs[name] * real}),
         readouts=(ReadOut(readout.stream, weights),),
         masks={**trace.masks, readout.stream: trace.mask & real},

@@ -95,7 +95,7 @@ def serve(
                 if work.is_stopped:
                     break
                 if isinstance(one, Progress):
-                    yield {area.html: progress_html(one), area.stop: gr.update(visible=True)}
+                    yield {**_emptied(area), area.html: progress_html(one), area.stop: gr.update(visible=True)}
                     continue
                 yield {**_shown(one, area), **dict(zip(others, updates(one), strict=False))}
                 paths = one.save(download_folder()) if one.writers else {}
@@ -118,14 +118,25 @@ def _shown(view: View, area: Area) -> dict[Any, Any]:
     """What a view changes of the area before its downloads are written."""
     code = view.code or Code("", "")
     return {
+        **_emptied(area),
         area.html: view.html,
         area.stop: gr.update(visible=False),
-        **dict.fromkeys(area.downloads, gr.update(interactive=False)),
         area.audit: gr.update(visible=view.audit is not None),
-        area.audit_file: gr.update(visible=False),
         area.view: view,
         area.python: code.python,
         area.command: code.command,
+    }
+
+
+def _emptied(area: Area) -> dict[Any, Any]:
+    """What an area no longer has when the result before is no longer shown: its downloads, audit and code."""
+    return {
+        **dict.fromkeys(area.downloads, gr.update(interactive=False)),
+        area.audit: gr.update(visible=False),
+        area.audit_file: gr.update(visible=False),
+        area.view: None,
+        area.python: "",
+        area.command: "",
     }
 
 

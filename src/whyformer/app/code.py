@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from whyformer.app.examples import file_recipe
+
 
 @dataclass(frozen=True)
 class Code:
@@ -47,7 +49,18 @@ def command(name: str, *arguments: str, **options: Any) -> str:
     return shlex.join(["whyformer", name, *arguments, *typed])
 
 
+def complete_code(path: str | None, lines: Sequence[str], commands: Sequence[str]) -> Code:
+    """Code that runs in an empty folder where the file is the page's own: it writes the file there first."""
+    imports, first, typed = [], [], []
+    if recipe := file_recipe(path):
+        imports, first = [*recipe.imports], [recipe.statement]
+        typed = [shlex.join(["python", "-c", "; ".join([*(imports or ["import whyformer"]), *first])])]
+    python = [*imports, *[""] * bool(imports), "import whyformer", "", *first, *lines]
+    return Code("\n".join(python), "\n".join([*typed, *commands]))
+
+
 def explain_code(
+    path: str | None,
     argument: str,
     example: Any,
     model: str,
@@ -58,15 +71,17 @@ def explain_code(
     extra: Mapping[str, Any] | None = None,
     query: int | None = None,
 ) -> Code:
-    """How one example is explained by each of the methods; `extra` are options that only the command line has."""
+    """How one example is explained by each of the methods; `extra` are options that only the command line has.
+
+    `path` is where the page reads it from, None for a text.
+    """
     asked: Any = target
     if rather_than is not None:
         asked = Expression(call("whyformer.contrast", target, rather_than))
     if query is not None:
         asked = Expression(call("whyformer.detection", query, target))
     stem, several = "explanation", len(methods) > 1
-    lines = ["import whyformer", ""]
-    commands = []
+    lines, commands = [], []
     for method in methods:
         name = f"{method or 'default'}_{stem}" if several else stem
         file = f"{method or 'default'}.html" if several else f"{stem}.html"
@@ -74,4 +89,4 @@ def explain_code(
         lines.append(f"{name}.save({file!r})")
         options = {"model": model, **(extra or {}), "target": target, "rather_than": rather_than, "query": query}
         commands.append(command("explain", argument, **options, method=method, out=file))
-    return Code("\n".join(lines), "\n".join(commands))
+    return complete_code(path, lines, commands)

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.api.explain import explain
-from whyformer.app.code import Code, call, command
+from whyformer.app.code import Code, Expression, call, command, complete_code
 from whyformer.app.labelled import DEFAULT
 from whyformer.app.labels import label_choices, label_probabilities
 from whyformer.app.models import Tab
@@ -49,6 +49,7 @@ def compare_methods(work: Work, setup: Setup, asked: Comparison) -> View:
     limits.check_count("methods", len(asked.methods), limits.methods)
     limits.check_count("labels", len(asked.labels), limits.labels)
     name, loaded_model = setup.models.name(asked.model, *TABS), setup.models.open(asked.model, *TABS)
+    path = asked.picture if loaded_model.task.sees_pictures else None
     argument, example = _example(asked, setup, is_picture=loaded_model.task.sees_pictures)
     calls = method_calls(list(asked.methods) or [DEFAULT], [], None)
     choices = label_choices(label_probabilities(example, loaded_model))
@@ -72,7 +73,7 @@ def compare_methods(work: Work, setup: Setup, asked: Comparison) -> View:
     page = html.comparison(grid.rows, labels, headings, title, about=" ".join(dict.fromkeys(left_out)))
     return View(
         framed(page, title),
-        _code(argument, name, labels, [one.title for one in calls]),
+        _code(path, argument, name, labels, [one.title for one in calls]),
         comparison_writers(grid.rows, labels, headings, title),
         choices,
         labels,
@@ -90,17 +91,19 @@ def _example(asked: Comparison, setup: Setup, *, is_picture: bool) -> tuple[str,
     return text, text
 
 
-def _code(argument: str, model: str, labels: Sequence[str], methods: Sequence[str]) -> Code:
+def _code(path: str | None, argument: str, model: str, labels: Sequence[str], methods: Sequence[str]) -> Code:
     named = [None if method == DEFAULT else method for method in methods]
-    one = call("whyformer.explain", argument, model=model)
+    example, label, method = map(Expression, ("example", "label", "method"))
     lines = [
-        "import whyformer",
-        "",
-        f"table = [[{one[:-1]}, target=label, method=method)",
-        f"          for method in {named!r}] for label in {list(labels)!r}]",
+        f"example = {argument!r}",
+        "table = [",
+        f"    [{call('whyformer.explain', example, model=model, target=label, method=method)}",
+        f"     for method in {named!r}]",
+        f"    for label in {list(labels)!r}",
+        "]",
         "for row in table:",
         "    for explanation in row:",
         "        print(explanation)",
     ]
     typed = command("compare", argument, model=model, target=labels, method=methods, out="comparison.html")
-    return Code("\n".join(lines), typed)
+    return complete_code(path, lines, [typed])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
 import gradio as gr
@@ -51,14 +51,19 @@ def _paths(payload: Any) -> list[str]:
     return [] if payload is None else [str(file.path) for file in payload.root]
 
 
-def model_input(models: ModelChoice, tab: Tab) -> gr.Dropdown:
-    offered = models.names[tab]
-    return gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=models.takes_any)
+def model_input(models: ModelChoice, offered: Sequence[str]) -> gr.Dropdown:
+    """One of the models that are offered; any other where the page takes any."""
+    return _taken(gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=models.takes_any))
+
+
+def method_input(names: Iterable[str]) -> gr.Dropdown:
+    """The default, or a method by name."""
+    return _taken(gr.Dropdown([DEFAULT, *names], value=DEFAULT, label="Method", min_width=180))
 
 
 def labelled_inputs(models: ModelChoice, tab: Tab) -> list[Any]:
     """Model, label, other label and methods."""
-    model = model_input(models, tab)
+    model = model_input(models, models.names[tab])
     with gr.Row(elem_classes="choices"):
         label, other = choice_input("Why this label"), choice_input("Rather than")
     methods = methods_input([DEFAULT], MOST_BESIDE, label="Method, or two side by side")
@@ -84,7 +89,24 @@ def methods_input(
 ) -> gr.Dropdown:
     """Methods by name, so many at most."""
     names = [DEFAULT, *METHODS] if with_default else list(METHODS)
-    return gr.Dropdown(names, value=list(chosen), multiselect=True, max_choices=most, label=label)
+    return _taken(gr.Dropdown(names, value=list(chosen), multiselect=True, max_choices=most, label=label))
+
+
+def _taken(choice: gr.Dropdown) -> gr.Dropdown:
+    """The list, with any name handed on to the tab.
+
+    Gradio would refuse what the list does not have with a traceback in the log; the tab refuses it in one line.
+    """
+    choice.preprocess = _names if choice.multiselect else _name  # type: ignore[method-assign,assignment]
+    return choice
+
+
+def _name(payload: Any) -> str | None:
+    return None if payload is None else str(payload)
+
+
+def _names(payload: Any) -> list[str]:
+    return [str(one) for one in payload] if isinstance(payload, list) else []
 
 
 def example_buttons(*titles: str) -> list[gr.Button]:

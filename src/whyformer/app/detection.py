@@ -62,7 +62,7 @@ def explain_detection(
     file = Path(path or "").name
     return View(
         detection_html(data_uri(_display(picture)), found, chosen.query, explanation),
-        explain_code(file, file, name, chosen.label, None, [way], query=chosen.query),
+        explain_code(path, file, file, name, chosen.label, None, [way], query=chosen.query),
         explanation_writers([explanation]),
         choices=[(find.title, find.query) for find in found],
         choice=chosen.query,

@@ -12,6 +12,7 @@ from typing import Any
 
 from PIL import Image
 
+from whyformer.api.attribution import DEFAULT_METHOD
 from whyformer.app.code import Code, Expression, call, command
 from whyformer.app.models import Tab
 from whyformer.app.setup import Setup
@@ -24,6 +25,7 @@ from whyformer.render.canvas import stack
 
 TABS: tuple[Tab, ...] = ("Text", "Picture", "Picture + text")
 PROTOCOLS = {"texts": ["text_perturbation"], "pictures": ["image_perturbation"], "scenes": ["vqa_removal"]}
+EVALUATED = (DEFAULT_METHOD, "rollout", "generic_attention")  # where none are chosen
 SCENE_MODELS = ("mini-visualbert", "mini-lxmert")
 SEED, SHARD = 11, 4  # of the scenes that are drawn; samples between two looks at the progress
 
@@ -44,7 +46,7 @@ class Measurement:
     texts: str = ""
     pictures: Sequence[str] = ()
     scenes: int = 8
-    methods: Sequence[str] = ("rollout", "generic_attention")
+    methods: Sequence[str] = EVALUATED
 
 
 def measure(work: Work, setup: Setup, asked: Measurement) -> View:

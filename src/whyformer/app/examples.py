@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import cache
 
 from whyformer.app.folder import own_folder
 from whyformer.cli.demo import CAT, POST, REVIEW, SCENE
 from whyformer.scenes import example
 
-__all__ = ["CAPTIONS", "CAT", "DOCUMENTS", "POST", "QUESTION", "REVIEW", "REVIEWS", "scene_files", "scene_question"]
+__all__ = [
+    "CAPTIONS",
+    "CAT",
+    "DOCUMENTS",
+    "POST",
+    "QUESTION",
+    "REVIEW",
+    "REVIEWS",
+    "FileRecipe",
+    "file_recipe",
+    "scene_files",
+    "scene_question",
+]
 
 QUESTION = "Where is the key? Who has the hat?"
 DOCUMENTS = """letter: Anna gave the key to Boris. Clara painted the violin green.
@@ -40,3 +53,25 @@ def scene_files() -> tuple[str, str]:
 
 def scene_question() -> str:
     return example(SCENE).question
+
+
+@dataclass(frozen=True)
+class FileRecipe:
+    """Python that writes the file of an example into the folder where it is run; the imports are beside whyformer."""
+
+    imports: tuple[str, ...]
+    statement: str
+
+
+def file_recipe(path: str | None) -> FileRecipe | None:
+    """How a visitor gets the file of an example; None for a file that the visitor sent."""
+    picture, regions = scene_files()
+    scene = f"whyformer.scenes.example({SCENE})"
+    return {
+        str(CAT): FileRecipe(
+            ("import shutil", "from importlib.resources import files"),
+            'shutil.copy(files("whyformer") / "zoo" / "cat.jpg", "cat.jpg")',
+        ),
+        picture: FileRecipe((), f'{scene}.image.save("scene.png")'),
+        regions: FileRecipe((), f'{scene}.regions.save("scene.npz")'),
+    }.get(path or "")

@@ -43,7 +43,7 @@ def explain_picture(work: Work, setup: Setup, path: str | None, question: Questi
     """The picture with what its label rests on."""
     picture = picture_of(path, setup.limits)
     file = Path(path or "").name
-    return _explain(work, setup, "Picture", picture, file, question)
+    return _explain(work, setup, "Picture", picture, file, question, path)
 
 
 def explain_text(work: Work, setup: Setup, text: str | None, question: Question) -> View:
@@ -55,7 +55,9 @@ def explain_text(work: Work, setup: Setup, text: str | None, question: Question)
     return _explain(work, setup, "Text", text, text, question)
 
 
-def _explain(work: Work, setup: Setup, tab: Tab, example: Any, argument: str, question: Question) -> View:
+def _explain(
+    work: Work, setup: Setup, tab: Tab, example: Any, argument: str, question: Question, path: str | None = None
+) -> View:
     methods = chosen_methods(question.methods)
     setup.limits.check_count("methods", len(methods), MOST_BESIDE)
     name, loaded_model = setup.models.name(question.model, tab), setup.models.open(question.model, tab)
@@ -69,7 +71,7 @@ def _explain(work: Work, setup: Setup, tab: Tab, example: Any, argument: str, qu
     for done, method in enumerate(methods):
         work.step(done, len(methods), f"{method or DEFAULT} on {loaded_model.name}")
         explanations.append(explain(example, loaded_model, contrast(target, other) if other else target, method))
-    code = explain_code(argument, argument, name, target, other, methods)
+    code = explain_code(path, argument, argument, name, target, other, methods)
     return replace(explanations_view(explanations, code), choices=choices, choice=target)
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 from whyformer.api.continuation import continuation
 from whyformer.api.explain import explain
-from whyformer.app.code import Code, call, command, explain_code
+from whyformer.app.code import call, command, complete_code, explain_code
 from whyformer.app.labelled import DEFAULT
 from whyformer.app.labels import label_choices, label_probabilities, text_probabilities
 from whyformer.app.models import Tab
@@ -21,7 +21,8 @@ from whyformer.inputs.read import Regions
 from whyformer.models.loading import LoadedModel
 
 TAB: Tab = "Picture + text"
-MOST_WORDS = 24  # that a model writes about a picture
+MOST_TOKENS = 24  # that a model writes about a picture
+CUT = f"This page lets it write {MOST_TOKENS} tokens about a picture: its text may go on."
 
 
 @dataclass(frozen=True)
@@ -53,37 +54,39 @@ def explain_pair(work: Work, setup: Setup, pair: Pair) -> View:
     setup.limits.check_texts(*lines)
     setup.limits.check_count("texts", len(lines), setup.limits.documents)
     name, loaded_model = setup.models.name(pair.model, TAB), setup.models.open(pair.model, TAB)
-    file, seen = _seen(pair, loaded_model, setup)
+    path, seen = _seen(pair, loaded_model, setup)
+    file = Path(path).name
     method = None if pair.method == DEFAULT else pair.method
     work.step(0, 1, f"{method or DEFAULT} on {loaded_model.name}")
     if loaded_model.task.writes:
-        return _explain_words(seen, "\n".join(lines), file, name, loaded_model, method)
+        return _explain_words(seen, "\n".join(lines), path, name, loaded_model, method)
     compares = loaded_model.task.compares
     texts: Any = lines if compares else " ".join(lines)
     probabilities = (text_probabilities if compares else label_probabilities)((seen, texts), loaded_model)
     known = [one for one, _ in probabilities]
     target = pair.target if pair.target in known else known[0]
     explanation = explain((seen, texts), loaded_model, target, method)
-    extra = {"text": texts}
-    code = explain_code(file, (file, texts), name, target, None, [method], extra=extra)
+    code = explain_code(path, file, (file, texts), name, target, None, [method], extra={"text": texts})
     return replace(explanations_view([explanation], code), choices=label_choices(probabilities), choice=target)
 
 
 def _seen(pair: Pair, loaded_model: LoadedModel, setup: Setup) -> tuple[str, Any]:
-    """What the model sees, and the name of its file."""
+    """The file of what the model sees, and what is in it."""
     if not loaded_model.task.sees_regions:
-        return Path(pair.picture or "").name, picture_of(pair.picture, setup.limits)
+        return pair.picture or "", picture_of(pair.picture, setup.limits)
     missing = f"{loaded_model.name} sees regions of a picture: send the .npz file of them, or click an example."
     file = sent_file(pair.regions, missing, setup.limits)
-    return file.name, Regions.load(file)
+    return str(file), Regions.load(file)
 
 
-def _explain_words(seen: Any, prompt: str, file: str, name: str, loaded_model: LoadedModel, method: str | None) -> View:
+def _explain_words(seen: Any, prompt: str, path: str, name: str, loaded_model: LoadedModel, method: str | None) -> View:
     """Each word that the model writes about the picture, explained one at a time."""
-    result = continuation((seen, prompt), loaded_model, tokens=MOST_WORDS, method=method)
-    asked = call("whyformer.continuation", (file, prompt), model=name, tokens=MOST_WORDS, method=method)
-    python = "\n".join(["import whyformer", "", f"continuation = {asked}", 'continuation.save("continuation.html")'])
-    typed = {"model": name, "text": prompt, "tokens": MOST_WORDS, "method": method, "out": "continuation.html"}
-    code = Code(python, command("continue", file, **typed))
-    view = explanations_view(result.explanations, code, is_chosen_by_word=True)
+    result = continuation((seen, prompt), loaded_model, tokens=MOST_TOKENS, method=method)
+    file = Path(path).name
+    asked = call("whyformer.continuation", (file, prompt), model=name, tokens=MOST_TOKENS, method=method)
+    lines = [f"continuation = {asked}", 'continuation.save("continuation.html")']
+    typed = {"model": name, "text": prompt, "tokens": MOST_TOKENS, "method": method, "out": "continuation.html"}
+    code = complete_code(path, lines, [command("continue", file, **typed)])
+    remark = CUT if len(result.tokens) == MOST_TOKENS else ""
+    view = explanations_view(result.explanations, code, is_chosen_by_word=True, remark=remark)
     return replace(view, writers=dict.fromkeys((".html", ".png", ".json"), result.save), audit=None)

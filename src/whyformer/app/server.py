@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 import os
+from contextlib import suppress
 from typing import Any
 
 import gradio as gr
@@ -22,6 +24,8 @@ THEME = gr.themes.Default(primary_hue="blue", neutral_hue="zinc", font=FONT, fon
     block_info_text_color_dark="*neutral_400",
 )
 
+M_ARENA_MAX, ARENAS = -8, 2  # glibc's number of that setting, and how many threads share
+
 
 def launch(
     setup: Setup,
@@ -35,6 +39,7 @@ def launch(
     """Serve the page: on this machine alone unless a host is named; None leaves host and port to the surroundings."""
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("GRADIO_TEMP_DIR", str(own_folder() / "visitors"))
+    share_memory_pools()
     page = build_page(setup)
     page.launch(
         server_name=host,
@@ -57,6 +62,12 @@ def launch(
         js=PASTE,
     )
     return page
+
+
+def share_memory_pools() -> None:
+    """Have threads share pools of memory: glibc gives each its own, which keeps what an answer took."""
+    with suppress(OSError, AttributeError):  # another C library has no such pools
+        ctypes.CDLL("libc.so.6").mallopt(M_ARENA_MAX, ARENAS)
 
 
 def launch_space() -> None:

@@ -68,10 +68,12 @@ class View:
         return paths
 
 
-def explanations_view(explanations: Sequence[Explanation], code: Code, *, is_chosen_by_word: bool = False) -> View:
+def explanations_view(
+    explanations: Sequence[Explanation], code: Code, *, is_chosen_by_word: bool = False, remark: str = ""
+) -> View:
     """One explanation, or several of one example: side by side, or of words that were written one at a time."""
     shown = [shown_explanation(one) for one in explanations]
-    page = _page("explanations.html.j2", shown, is_chosen_by_word=is_chosen_by_word)
+    page = _page("explanations.html.j2", shown, is_chosen_by_word=is_chosen_by_word, remark=remark)
     audit = explanations[0].save if len(explanations) == 1 else None
     return View(page, code, explanation_writers(explanations), audit=audit)
 

@@ -19,12 +19,13 @@ from whyformer.app.components import (
     file_input,
     filled,
     labelled_inputs,
+    method_input,
     methods_input,
     model_input,
     picture_input,
 )
 from whyformer.app.detection import explain_detection
-from whyformer.app.evaluation import SCENE_MODELS, Measurement, measure
+from whyformer.app.evaluation import EVALUATED, SCENE_MODELS, Measurement, measure
 from whyformer.app.examples import (
     CAPTIONS,
     CAT,
@@ -108,9 +109,7 @@ def _text_tab(setup: Setup) -> None:
         "Which words matter?", "The text appears here, coloured where its label rests on it.", setup
     )
     with column:
-        text = gr.Textbox(
-            label="Text", lines=7, max_lines=14, max_length=setup.limits.characters, placeholder="Paste or type"
-        )
+        text = gr.Textbox(label="Text", lines=7, max_lines=14, placeholder="Paste or type")
         review, against, post = example_buttons("A film review", "Positive, not negative", "A news post")
         asked = labelled_inputs(setup.models, "Text")
         start = gr.Button("Explain", variant="primary")
@@ -163,26 +162,24 @@ def _connect_labelled(
 
 
 def _response_tab(setup: Setup) -> None:
-    most = setup.limits.characters
     column, area = tab_columns(
         "Where does it come from?", "The response appears here: click a sentence of it to see its sources.", setup
     )
     with column:
-        prompt = gr.Textbox(label="Question or prompt", lines=2, max_length=most)
+        prompt = gr.Textbox(label="Question or prompt", lines=2)
         written, given = example_buttons("Let it answer", "Explain a given answer")
         documents = gr.Textbox(
             label="Documents",
             info="An empty line parts two; one may begin with its name and a colon.",
             lines=7,
             max_lines=14,
-            max_length=most,
         )
         files = file_input("More documents", setup.visitors, ".txt", several=True)
-        response = gr.Textbox(label="Response", info="Leave it empty to let the model write it.", max_length=most)
+        response = gr.Textbox(label="Response", info="Leave it empty to let the model write it.")
         with gr.Accordion("Model, method, contrast", open=False):
-            model = model_input(setup.models, "Response")
-            method = gr.Dropdown([DEFAULT, *METHODS, *SOURCE_METHODS], value=DEFAULT, label="Method")
-            contrast = gr.Textbox(label="Rather than", info="Another response: why not this one.", max_length=most)
+            model = model_input(setup.models, setup.models.names["Response"])
+            method = method_input([*METHODS, *SOURCE_METHODS])
+            contrast = gr.Textbox(label="Rather than", info="Another response: why not this one.")
         start = gr.Button("Explain", variant="primary")
     inputs = [prompt, documents, files, response, contrast, model, method]
 
@@ -208,12 +205,11 @@ def _pair_tab(setup: Setup) -> None:
             label="Texts, a question, or a prompt",
             info="Texts that the picture is compared with: one a line.",
             lines=3,
-            max_length=setup.limits.characters,
         )
-        model = model_input(setup.models, "Picture + text")
+        model = model_input(setup.models, setup.models.names["Picture + text"])
         with gr.Row(elem_classes="choices"):
             target = choice_input("Why this answer")
-            method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
+            method = method_input(METHODS)
         with gr.Accordion("Regions, for models that see no pixels", open=False):
             regions = file_input("An .npz file of regions", setup.visitors, ".npz")
         start = gr.Button("Explain", variant="primary")
@@ -241,10 +237,10 @@ def _detection_tab(setup: Setup) -> None:
     with column:
         picture = picture_input(setup.visitors)
         (drawn,) = example_buttons("A drawn scene")
-        model = model_input(setup.models, "Detection")
+        model = model_input(setup.models, setup.models.names["Detection"])
         with gr.Row(elem_classes="choices"):
             find = choice_input("Why this find")
-            method = gr.Dropdown([DEFAULT, *METHODS], value=DEFAULT, label="Method", min_width=180)
+            method = method_input(METHODS)
         start = gr.Button("Explain", variant="primary")
     inputs = [picture, model, find, method]
 
@@ -267,8 +263,8 @@ def _compare_tab(setup: Setup) -> None:
     with column:
         picture = picture_input(setup.visitors)
         animals, review = example_buttons("Cat and dog, three methods", "A film review")
-        text = gr.Textbox(label="Or a text", lines=3, max_lines=10, max_length=setup.limits.characters)
-        model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
+        text = gr.Textbox(label="Or a text", lines=3, max_lines=10)
+        model = model_input(setup.models, offered)
         methods = methods_input([DEFAULT, "rollout", "random"], setup.limits.methods)
         labels = choice_input("Labels, a row each", setup.limits.labels)
         start = gr.Button("Compare", variant="primary")
@@ -293,10 +289,10 @@ def _evaluate_tab(setup: Setup) -> None:
         "Which method can you trust?", "A report appears here, with intervals and a control.", setup
     )
     with column:
-        model = gr.Dropdown(offered, value=offered[0], label="Model", allow_custom_value=setup.models.takes_any)
-        methods = methods_input(["rollout", "generic_attention"], setup.limits.methods, with_default=False)
+        model = model_input(setup.models, offered)
+        methods = methods_input(list(EVALUATED), setup.limits.methods, with_default=False)
         films, scenes = example_buttons("Eight film reviews", "Eight drawn scenes")
-        texts = gr.Textbox(label="Texts, one a line", lines=5, max_lines=14, max_length=setup.limits.characters)
+        texts = gr.Textbox(label="Texts, one a line", lines=5, max_lines=14)
         pictures = file_input("Or pictures", setup.visitors, "image", several=True)
         count = gr.Slider(
             2, setup.limits.examples, 8, step=1, label="Or drawn scenes", info=f"For {' and '.join(SCENE_MODELS)}"
@@ -308,8 +304,8 @@ def _evaluate_tab(setup: Setup) -> None:
         return measure(work, setup, Measurement(name, lines or "", sent or (), *rest))
 
     cases: list[tuple[gr.Button, list[Any]]] = [
-        (films, ["mini-bert", REVIEWS, None, 8, ["rollout", "generic_attention"]]),
-        (scenes, ["mini-visualbert", "", None, 8, ["rollout", "generic_attention"]]),
+        (films, ["mini-bert", REVIEWS, None, 8, list(EVALUATED)]),
+        (scenes, ["mini-visualbert", "", None, 8, list(EVALUATED)]),
     ]
     examples = [filled(button.click, values, inputs) for button, values in cases]
     seconds = setup.limits.evaluation_seconds

@@ -25,11 +25,12 @@ def method_documents(plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
     """
     if not has_plugins(plugins):
         return [document for file in sorted(METHODS_FOLDER.glob("*.py")) for document in _methods_in(file)]
-    from whyformer.methods.registry import ABLATION_METHODS, METHODS, SOURCE_METHODS
+    from whyformer.methods.registry import ABLATION_METHODS, METHODS, PICTURE_METHODS, SOURCE_METHODS
 
     load_plugins(plugins)
-    methods: list[Method | SourceMethod] = [*SOURCE_METHODS.values(), *ABLATION_METHODS.values(), *METHODS.values()]
-    return [method_document(method) for method in methods]
+    # Those of plugins are the last of METHODS.
+    kinds = (SOURCE_METHODS, ABLATION_METHODS, PICTURE_METHODS, METHODS)
+    return [method_document(method) for methods in kinds for method in methods.values()]
 
 
 def method_document(method: Method | SourceMethod) -> dict[str, Any]:
@@ -39,13 +40,13 @@ def method_document(method: Method | SourceMethod) -> dict[str, Any]:
 
 
 def _methods_in(file: Path) -> Iterator[dict[str, Any]]:
-    """The functions that `@method("name", reads=…)` decorates, and those of `@source_method` and `@ablation_method`."""
+    """The functions that `@method("name", reads=…)` decorates, or one of its kind: `@picture_method` and others."""
     for function in ast.parse(file.read_text(encoding="utf-8")).body:
         if not isinstance(function, ast.FunctionDef):
             continue
         for decorator in function.decorator_list:
             match decorator:
-                case ast.Call(func=ast.Name("method"), args=[ast.Constant(name)], keywords=keywords):
+                case ast.Call(func=ast.Name("method" | "picture_method"), args=[ast.Constant(name)], keywords=keywords):
                     reads = _reads(next(keyword.value for keyword in keywords if keyword.arg == "reads"))
                 case ast.Call(func=ast.Name("source_method"), args=[ast.Constant(name)]):
                     reads = OF_SOURCES

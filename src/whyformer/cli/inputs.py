@@ -83,8 +83,7 @@ def example_of(
         return _with_candidates(source, texts, model, template)
     has_two_senses = model.task.sees_regions or (model.task.sees_pictures and model.tokenizer is not None)
     if has_two_senses and not texts:
-        missing = "its question" if model.task.sees_regions else "the text it is compared with"
-        example = "what colour is it?" if model.task.sees_regions else "a photo of a cat"
+        missing, example = _text_beside(model)
         raise WhyformerError(f"{model.name} sees and reads: add {missing} by --text, such as --text {example!r}.")
     if texts and not has_two_senses:
         raise WhyformerError(f"--text goes with a picture, and {model.name} takes no such pair: leave it out.")
@@ -109,6 +108,14 @@ def example_of(
     if pair is None and model.task.answer in _PAIRS:
         raise WhyformerError(f"{model.name} reads two texts: add {_PAIRS[model.task.answer]} by --pair.")
     return first if pair is None else (first, _picture_or_text(read_inputs([pair])[0], model))
+
+
+def _text_beside(model: LoadedModel) -> tuple[str, str]:
+    """What a model reads beside a picture, and an example of it."""
+    is_asked = model.task.sees_regions or model.task.writes
+    if is_asked or type(model.model).__name__.endswith("ForQuestionAnswering"):
+        return "its question", "what colour is it?"
+    return "what it is to find" if model.task.detects else "the text it is compared with", "a photo of a cat"
 
 
 def _takes_candidates(model: LoadedModel) -> bool:

@@ -30,7 +30,8 @@ def methods(plugin: options.Plugins = None, as_json: options.AsJson = False) -> 
         facts = {"": document["summary"], "reads": document["reads"], "options": values or "none"}
         _print_entry(document["name"], "", facts)
     typer.echo("Those that take gradients have noise and noise_samples as well (SmoothGrad).")
-    typer.echo("Without --method: evidence, the best we measured.")
+    typer.echo("Without --method: evidence, chosen by a rule fixed before measuring.")
+    typer.echo("Without --method on words about pictures: generic_attention by libra.")
 
 
 def models(as_json: options.AsJson = False) -> None:

@@ -27,7 +27,10 @@ TEXT = (
     "The text a picture is compared with, or the question about it; a choice after a prompt; a candidate label of a "
     "text, for a model of inference. Of several, --target names one."
 )
-DEFAULT = "default (evidence, the best we measured; of words about pictures generic_attention with --backward libra)"
+DEFAULT = (
+    "default (evidence, chosen by a rule fixed before measuring; of words about pictures generic_attention with "
+    "--backward libra)"
+)
 
 DtypeName = Literal["auto", "float32", "bfloat16", "float16"]
 Format = Literal["html", "png", "json", "npz"]

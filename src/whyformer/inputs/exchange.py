@@ -58,6 +58,11 @@ class Row:
         return [self.exchange.first + token - 1 for token in self.tokens]
 
     @property
+    def token(self) -> int | None:
+        """The id of the token that it is about; None where it is about several."""
+        return self.exchange.response[self.tokens[0]] if len(self.tokens) == 1 else None
+
+    @property
     def length(self) -> int:
         """How much of the stream is read for it."""
         return self.exchange.first + max(self.tokens)
@@ -68,10 +73,11 @@ class Row:
         return len(self.exchange.response) - 1 in self.tokens
 
 
-def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row]) -> Inputs:
+def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row], *, every_logit: bool = False) -> Inputs:
     """What the model is given for these rows: to each its exchange up to its last token, padded on the right.
 
     Where the model can, it computes only the logits of the responses: those of a long prompt would fill the memory.
+    `every_logit` has it compute those as well.
     """
     device = device_of(loaded_model.model)
     written, is_written = _padded([row.exchange.written[: row.length] for row in rows], device)
@@ -84,7 +90,7 @@ def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row]) -> Inputs:
     pictured = [row.exchange.pictured for row in rows if row.exchange.pictured is not None]
     if pictured:
         inputs |= _inputs_of_pictures(loaded_model, rows, pictured)
-    if "logits_to_keep" in inspect.signature(loaded_model.model.forward).parameters:
+    if not every_logit and "logits_to_keep" in inspect.signature(loaded_model.model.forward).parameters:
         inputs["logits_to_keep"] = written.shape[1] - min(row.exchange.first - 1 for row in rows)
     return inputs
 

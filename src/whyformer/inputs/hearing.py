@@ -15,7 +15,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.layouts import Frames, SoundLayout, Spectrogram
 from whyformer.inputs.sound import Sound, sound_of
 from whyformer.models.loading import LoadedModel
-from whyformer.models.structure import config_of, wave_frames
+from whyformer.models.structure import config_of, spectrum_grid, wave_frames
 
 SPECTRUM_WINDOW, SPECTRUM_STEP = 0.025, 0.01  # seconds; what AST's and Whisper's extractors hear at once, and how often
 LOWEST = 20.0  # hertz, from which on AST's extractor listens
@@ -99,7 +99,7 @@ def _spectrogram(model: nn.Module, values: Tensor, hearing: Hearing, count: int)
     times, bins = values.shape[1:]
     config, is_raw = config_of(model), count == times * bins
     size, across, up = (1, 1, 1) if is_raw else (config.patch_size, config.time_stride, config.frequency_stride)
-    columns, rows = (times - size) // across + 1, (bins - size) // up + 1
+    rows, columns = (bins, times) if is_raw else spectrum_grid(model, times, bins)
     middle = (size - 1) / 2 * hearing.hop + SPECTRUM_WINDOW / 2
     step = across * hearing.hop
     edges = mel_edges(bins, hearing.sound.rate / 2, np.arange(rows + 1) * up + (size - 1) / 2 - up / 2)

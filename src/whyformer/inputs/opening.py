@@ -50,6 +50,11 @@ def opening_of(
         (encoded,) = encode(loaded_model, [prompt])
         assert encoded.written is not None
         return Opening(Prompt("", (), ""), tuple(encoded.written.encoding["input_ids"]), encoded)
+    if task.sees_pictures and task.writes:
+        raise WhyformerError(
+            f"{loaded_model.name} answers beside its picture, not in one text with it: explain_response does not take "
+            "it, continuation does."
+        )
     if isinstance(prompt, tuple) and len(prompt) == 2 and not isinstance(prompt[0], Mapping):
         raise WhyformerError(
             f"A pair is pictures and a text, and {loaded_model.name} reads texts alone: choose a model that writes "

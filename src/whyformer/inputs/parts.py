@@ -13,7 +13,7 @@ from whyformer.axes import Inputs, StreamScores
 from whyformer.inputs.views import on_finest
 from whyformer.models.family import JOINT
 from whyformer.models.modalities import REGION_INPUTS, SOUND_INPUTS
-from whyformer.models.structure import feature_levels, has_levels, patch_grid
+from whyformer.models.structure import feature_levels, has_levels, patch_grid, sound_prefix
 
 
 @dataclass(frozen=True)
@@ -29,13 +29,14 @@ class PartPlace:
 
 def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> Iterator[PartPlace]:
     """The parts that inputs have, where streams have so many tokens. Pixels, if they are a stream, are the picture."""
-    words = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
+    words = inputs["input_ids"].shape[-1] if "input_ids" in inputs else 0  # behind the choices, where there are some
     text = next((stream for stream in ("source", "text", JOINT) if stream in lengths), "text")
     if words and text in lengths:
         yield PartPlace("text", text, 0, words)
     sound = next((stream for stream in ("spectrogram", "frames", "audio") if stream in lengths), None)
     if sound is not None and any(name in inputs for name in SOUND_INPUTS):
-        yield PartPlace("sound", sound, 0, lengths[sound])
+        first = sound_prefix(model, inputs, lengths[sound])
+        yield PartPlace("sound", sound, first, lengths[sound] - first)
     if "decoder_input_ids" in inputs and "target" in lengths:
         yield PartPlace("written", "target", 0, lengths["target"])
     shared = next((stream for stream in ("image", JOINT) if stream in lengths), text)  # which may hold the words first

@@ -17,6 +17,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 
 from whyformer.arrays import open_npz
 from whyformer.errors import WhyformerError, with_article
+from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
 
 Text = str | tuple[str, str]
 CHANNELS = (1, 3, 4)  # of a picture's array: grey, RGB, RGBA
@@ -156,7 +157,7 @@ def text_of(example: Any) -> Text:
     if isinstance(example, Path):
         example = _read_text(example)
     if isinstance(example, str) and os.path.isfile(example):
-        raise WhyformerError(f"{example!r} is a file: give it as a Path to have its text read.")
+        raise WhyformerError(f"{example!r} is {_other_kind(example)}.")
     if not isinstance(example, str):
         raise WhyformerError(
             f"A text is a string, a Path to a text file, or a pair of them, not {with_article(type(example).__name__)}."
@@ -168,6 +169,16 @@ def text_of(example: Any) -> Text:
     if not example.strip():
         raise WhyformerError("The text is empty: there is nothing to explain.")
     return example
+
+
+def _other_kind(file: str) -> str:
+    """What a file is that was given as a text, and the way out."""
+    suffix = os.path.splitext(file)[1].lower()
+    if suffix in SOUND_SUFFIXES:
+        return "a sound, and a text is read here: choose a model that hears"
+    if suffix in IMAGE_SUFFIXES:
+        return "a picture, and a text is read here: choose a model that sees, or give (picture, text) where both are"
+    return "a file: give it as a Path to have its text read"
 
 
 def _pixels(array: np.ndarray) -> np.ndarray:

@@ -17,7 +17,7 @@ from whyformer.tracing.trace import Trace
 WINDOW = 3  # patches on a side, of the rank filter
 
 
-@picture_method("tam", reads=Reads(maps="last"))
+@picture_method("tam", reads=Reads(maps="last", logits=True))
 def tam(trace: Trace) -> StreamScores:
     """The answer's token as it would be said at each picture position, less what earlier words explain (TAM, 2025).
 
@@ -25,13 +25,17 @@ def tam(trace: Trace) -> StreamScores:
     is max(0, a − x I), x = ⟨a, I⟩ / ⟨I, I⟩, then filtered by rank in windows of 3×3 features.
     """
     bridge, logits, inputs = trace.question.bridge, all_logits(trace.output), trace.question.inputs
-    if bridge is None or logits is None or logits.shape[:2] != inputs["input_ids"].shape:
+    if bridge is None:
         raise UnsupportedModel(
-            "tam reads the logits at every position of a decoder that is shown pictures: give a picture with the text, "
-            "and ask about the next token by explain or attribute."
+            "tam reads what a decoder would say at each place of a picture among its words, and there is none here: "
+            "give a picture with the text to a model such as LLaVA."
         )
+    if logits is None or logits.shape[:2] != inputs["input_ids"].shape:
+        raise UnsupportedModel("tam reads the logits at every position of the decoder: leave logits_to_keep out.")
     if any(index is None for index in trace.target.indices):
-        raise UnsupportedModel("tam is about a token: give one as target, or 'predicted'.")
+        raise UnsupportedModel(
+            "tam is about one token: give it as target, or 'predicted'; of a response ask by units='token'."
+        )
     is_picture, scores = bridge.is_placeholder, torch.zeros_like(trace.mask, dtype=logits.dtype)
     for example, token in enumerate(trace.target.indices):
         active, ids = logits[example].detach().clamp(min=0), inputs["input_ids"][example]

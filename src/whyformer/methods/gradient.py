@@ -22,7 +22,7 @@ from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
-from whyformer.models.structure import prefix_length, turns_by_position
+from whyformer.models.structure import config_of, prefix_length, turns_by_position
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import unseen_parts
 from whyformer.tracing.flow import fold
@@ -126,7 +126,7 @@ def grad_eclip(trace: Trace, *, blocks: Literal["last", "all"] = "last") -> Stre
     rows_of_streams = []
     for readout, record in trace.last_rows if blocks == "last" else each:
         positions, weights = readout.rows
-        own, gradient, rows = *_call_behind(record), positions[:, None, :, None]
+        own, gradient, rows = *_call_behind(trace, record), positions[:, None, :, None]
         query, key, value, pulled = (at_least_float32(x) for x in (own.query, own.key, own.value, gradient))
         query, pulled = query.take_along_dim(rows, dim=2), pulled.take_along_dim(rows, dim=2)
         near = _from_0_to_1(_cosine(trace, query, key, record), _content(trace, readout, record)[:, None, None])
@@ -135,14 +135,11 @@ def grad_eclip(trace: Trace, *, blocks: Literal["last", "all"] = "last") -> Stre
     return summed(rows_of_streams)
 
 
-def _call_behind(record: AttentionRecord) -> tuple[Attention, Values]:
+def _call_behind(trace: Trace, record: AttentionRecord) -> tuple[Attention, Values]:
     """The attention call with keys and values of each head, and the gradient of what it mixed."""
     call, gradient = record.call, record.folded_gradient
     if call is None or gradient is None or record.tokens is not None:
-        raise UnsupportedModel(
-            "grad_eclip reads queries and keys of the last attention, which this model does not run by "
-            "scaled_dot_product_attention on its own tokens: load it with attn_implementation='sdpa', or use grad_cam."
-        )
+        raise _no_queries(trace, record)
     return call.with_own_keys(), gradient.of_mixed
 
 
@@ -170,6 +167,22 @@ def _content(trace: Trace, readout: ReadOut, record: AttentionRecord) -> TokenMa
     if record.key_stream == readout.stream and positions.shape[1] == 1:
         content.scatter_(1, positions, value=False)
     return content
+
+
+def _no_queries(trace: Trace, record: AttentionRecord) -> UnsupportedModel:
+    """Why grad_eclip does not see queries and keys of all tokens, and the way out that there is."""
+    if record.tokens is not None:
+        return UnsupportedModel(
+            "grad_eclip reads queries and keys of all tokens, and the last attention of this model is of a part of "
+            "them at a time: use grad_cam."
+        )
+    has_sdpa, config = getattr(trace.question.model, "_supports_sdpa", False), config_of(trace.question.model)
+    can_load = has_sdpa and getattr(config, "_attn_implementation", None) != "sdpa"
+    way_out = "load it with attn_implementation='sdpa', or use grad_cam" if can_load else "use grad_cam"
+    return UnsupportedModel(
+        "grad_eclip reads queries and keys of the last attention, which this model does not run by "
+        f"scaled_dot_product_attention: {way_out}."
+    )
 
 
 def _from_0_to_1(x: Tensor, counted: TokenMask) -> Tensor:

@@ -14,6 +14,7 @@ import torch
 from whyformer.axes import (
     SourceMasks,
     SourceScores,
+    StreamScores,
     SubsetExampleScores,
     SubsetScores,
     UnitMasks,
@@ -22,6 +23,7 @@ from whyformer.axes import (
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.inputs.fills import Erasure, Fill
 from whyformer.inputs.units import Ablation, SubsetCount, Units
+from whyformer.models.bridges import AT_QUERIES
 from whyformer.models.modalities import INPUT_STREAMS
 from whyformer.propagation.mode import Backward
 from whyformer.tracing.ablation import UnitKind, ablation_of
@@ -129,7 +131,8 @@ class Method:
         is_on_inputs = self.reads.inputs != "none" or self.reads.subsets
         scores = attribution if is_on_inputs else trace.on_inputs(dict(attribution))
         scores = {stream: at_least_float32(values.detach()) for stream, values in scores.items()}
-        return Attribution(scores, attribution.completeness, attribution.remarks)
+        remarks = (*attribution.remarks, AT_QUERIES) if _ends_at_queries(trace, scores) else attribution.remarks
+        return Attribution(scores, attribution.completeness, remarks)
 
     def _result(self, trace: Trace, options: Mapping[str, Any]) -> Any:
         """What the formula gives of a trace, or of the answers to its inputs without some of their units."""
@@ -215,6 +218,12 @@ METHODS: dict[str, Method] = {}
 SOURCE_METHODS: dict[str, SourceMethod] = {}
 ABLATION_METHODS: dict[str, Method] = {}  # that cost as many forward passes as there are units, or as they are allowed
 PICTURE_METHODS: dict[str, Method] = {}  # of models with pictures among their words alone
+
+
+def _ends_at_queries(trace: Trace, scores: StreamScores) -> bool:
+    """Whether scores of a picture get no further than the queries of a Q-Former."""
+    bridge = trace.question.bridge
+    return bridge is not None and bridge.is_queried and not ("image" in scores and bool(scores["image"].any()))
 
 
 def _options_of(formula: Callable[..., Any]) -> dict[str, inspect.Parameter]:

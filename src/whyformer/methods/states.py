@@ -21,9 +21,15 @@ from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.tokens import TokenKinds, token_kinds
 from whyformer.tracing.trace import Trace
 
-# Which formula `evidence` has taken.
-OF_WORDS = "Words are scored by state × gradient at the first block."
-OF_OTHERS = "What is no word is scored by state × gradient of all blocks and by perception × feedback."
+# Which formula `evidence` has taken, for readers who know none.
+OF_WORDS = (
+    "The score of a word is what it adds to the answer, or takes from it, as evidence counts it "
+    "(docs/methods/evidence.md)."
+)
+OF_OTHERS = (
+    "The score of a patch, region or moment is its share in the answer, for or against it, as evidence counts it "
+    "(docs/methods/evidence.md)."
+)
 
 
 @method("state_x_gradient", reads=Reads(state_gradients=True))
@@ -61,7 +67,11 @@ def full_grad(trace: Trace) -> Attribution:
     return Attribution(scores, incompleteness(scores, score) if adds_up else None)
 
 
-@method("evidence", reads=Reads(maps="all", gradients="all", states=True, state_gradients=True), backward="attn_lrp")
+@method(
+    "evidence",
+    reads=Reads(maps="all", gradients="all", states="of others", state_gradients=True),
+    backward="attn_lrp",
+)
 def evidence(trace: Trace) -> Attribution:
     """Words by state times gradient, patches and regions by that of all blocks and by perception times feedback.
 

@@ -15,6 +15,9 @@ from whyformer.models.joined import Leaving, MapTokens, Transfer
 from whyformer.models.pictures import SeenPicture, Sight
 from whyformer.models.structure import config_of
 
+# What to know where scores get no further than the queries of a Q-Former.
+AT_QUERIES = "Scores end at query tokens, which have no place in the picture: its patches have none."
+
 
 @dataclass(frozen=True, eq=False)
 class PlacedPicture:
@@ -53,6 +56,17 @@ class Bridge:
     def most_pictures(self) -> int:
         """How many pictures the prompt with the most has."""
         return max(one.number + 1 for one in self.pictures)
+
+    @property
+    def has_one_each(self) -> bool:
+        """Whether each prompt has one picture, which is seen as a whole."""
+        is_whole = all(len(one.seen.views) == one.seen.tiles == 1 for one in self.pictures)
+        return is_whole and [one.example for one in self.pictures] == list(range(self.batch))
+
+    @property
+    def is_queried(self) -> bool:
+        """Whether features are queries of a Q-Former, which stand at no patches of their own."""
+        return any(one.seen.sources.shape[1] == 0 for one in self.pictures)
 
     @property
     def is_placeholder(self) -> TokenMask:

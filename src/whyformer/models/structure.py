@@ -182,6 +182,22 @@ def wave_frames(model: nn.Module) -> tuple[int, int]:
     return window, step
 
 
+def spectrum_grid(model: nn.Module, times: int, bins: int) -> tuple[int, int]:
+    """Bands and columns of the patches of a spectrogram of so many moments and frequencies."""
+    config = config_of(model)
+    size, across, up = config.patch_size, config.time_stride, config.frequency_stride
+    return (bins - size) // up + 1, (times - size) // across + 1
+
+
+def sound_prefix(model: nn.Module, inputs: Inputs, tokens: int) -> int:
+    """How many tokens lead those of a sound: AST's class and distillation tokens, before the patches it hears."""
+    values = inputs.get("input_values")
+    if not isinstance(values, Tensor) or values.dim() != 3 or tokens == values[0].numel():
+        return 0
+    bands, columns = spectrum_grid(model, *values.shape[1:])
+    return tokens - bands * columns
+
+
 def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
     """How many tokens lead the patches of an image (class, distillation, registers); 0 for text."""
     _, example = main_input(inputs)

@@ -11,6 +11,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 from whyformer.errors import UnsupportedModel
 from whyformer.models.weights import is_packed, plain_weight
 from whyformer.propagation.operation import Operation, linear_form
+from whyformer.propagation.row_examples import RowExamples
 
 # What each function is to the rules. What only moves entries, or picks some, hands back by its gradient.
 KINDS: dict[str, str] = (
@@ -68,7 +69,8 @@ SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__ subtract".split(), (1.0, -1.0))
 class TensorFacts:
     """What has been seen of the tensors of a forward pass, as far as it says what operations on them are."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Module, rows: RowExamples):
+        self.rows = rows
         plain = (parameter for parameter in model.parameters() if not is_packed(parameter))
         self._weights = {parameter.untyped_storage().data_ptr() for parameter in plain}
         self._widened = WeakIdKeyDictionary()  # weights of half precision as they are computed with
@@ -82,6 +84,7 @@ class TensorFacts:
         """Forget the operation kinds: they would keep the graph alive."""
         for known in (self._widened, self._scales, self._maps, self._makers, self._origins, self._roots):
             known.clear()
+        self.rows.forget()
 
     def maker(self, x: Any) -> Operation | None:
         """The operation whose output this is, or a view of."""
@@ -103,6 +106,7 @@ class TensorFacts:
 
     def carry(self, name: str, args: tuple[Any, ...], result: Any) -> None:
         """What is moved or picked stays what it was."""
+        self.rows.pick(name, args, result)
         given = [x for x in tensors_in(args) if x.is_floating_point()]
         if not given:
             return
@@ -181,6 +185,8 @@ class TensorFacts:
     ) -> None:
         """Remember of the result what later operations ask for, and no more of what it was before a change in place."""
         live = [x for x in given if x.requires_grad]
+        if kind != "share":  # which adds rows up
+            self.rows.carry(live, result)
         if operation is not None:
             self._makers[result] = operation
         is_scale = name in SWITCHES or all(x in self._scales for x in live)

@@ -19,6 +19,7 @@ from whyformer.models.weights import is_lending_weights, is_packed
 from whyformer.propagation.composed import COMPOSED, is_rotation
 from whyformer.propagation.kinds import ASKING, KEEPING, KINDS, MOVING, PICKING, TensorFacts, tensors_in
 from whyformer.propagation.operation import Function, Operation
+from whyformer.propagation.row_examples import RowExamples
 from whyformer.propagation.rules import BACKWARD_RULES, BY_GRADIENT, Rule, constant_factor, identity, zero
 
 Backward = Literal["gradient", "libra", "attn_lrp"]
@@ -53,14 +54,14 @@ class PropagationMode(TorchFunctionMode):
         self.without_rule: set[str] = set()
         half = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
         self.half = None if half is None else str(half).removeprefix("torch.")
-        self._batch, self.precise, self._examples = batch, precise, examples or {}
+        self._batch, self.precise = batch, precise
         device = device_of(model)
         self._autocast = torch.autocast(device.type, enabled=False) if precise else nullcontext()
         self._rules: Mapping[str, Rule] = {}
         self._strict = self.frees = self.has_ambiguous_axis = False
         self._example: int | None = None
         self._is_paused = False
-        self._facts = TensorFacts(model)
+        self._facts = TensorFacts(model, RowExamples(batch, examples or {}))
         self._unpacks = any(is_packed(parameter) for parameter in model.parameters())
         self._paths = {id(module): path for path, module in model.named_modules()}
         has_tf32 = torch.backends.cuda.matmul.allow_tf32 and device.type == "cuda"
@@ -202,9 +203,8 @@ class PropagationMode(TorchFunctionMode):
         with torch.enable_grad():
             own_args, own_kwargs = with_inputs(inputs)
             output = _exact(name, function, own_args, own_kwargs)
-        operation = Operation(
-            kind, function, with_inputs, inputs, output, self._batch, examples=self._examples, **details
-        )
+        examples = self._facts.rows.of(given)
+        operation = Operation(kind, function, with_inputs, inputs, output, self._batch, examples=examples, **details)
         result: Tensor = _RuledOperation.apply(self, operation, changes, *given)
         self.has_ambiguous_axis |= kind == "add" and operation.has_ambiguous_axis
         keeps_output = changes or self._known_rules is None or self._known_rules.get(kind) not in BY_GRADIENT

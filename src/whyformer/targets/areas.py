@@ -71,7 +71,17 @@ def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> Named:
     else:
         chosen = torch.tensor(indices, device=seen.device)[:, None, None]
         inside = _within(target if isinstance(target, Region) else Region(), seen == chosen, indices, labels)
-    return _mean_logit(torch.tensor(indices), inside), indices, tuple(label_name(index, labels) for index in indices)
+    names = tuple(area_name(label_name(index, labels), target) for index in indices)
+    return _mean_logit(torch.tensor(indices), inside), indices, names
+
+
+def area_name(label: str, target: Any) -> str:
+    """What is asked about: a label, and of which point or box, in shares of the picture's width and height."""
+    if isinstance(target, Pixel):
+        return f"{label} at ({target.x:.3g}, {target.y:.3g})"
+    if isinstance(target, Region) and target.box is not None:
+        return f"{label} in ({', '.join(f'{side:.3g}' for side in target.box)})"
+    return label
 
 
 def _resolve_mask(target: Any, output: Any) -> Named:
@@ -98,7 +108,7 @@ def _resolve_mask(target: Any, output: Any) -> Named:
         mean: ExampleScores = (logits_of(output) * inside).sum(dim=(1, 2)) / inside.sum(dim=(1, 2))
         return mean
 
-    return score, (0,) * len(seen), ("mask",) * len(seen)
+    return score, (0,) * len(seen), (area_name("mask", target),) * len(seen)
 
 
 def _resolve_instance(target: Detection, output: Any, labels: Mapping[int, str]) -> Named:

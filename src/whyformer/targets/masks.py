@@ -12,7 +12,7 @@ from torch import Tensor
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.models.loading import LoadedModel
-from whyformer.targets.areas import resolve_area
+from whyformer.targets.areas import area_name, resolve_area
 from whyformer.targets.head_target import HeadTarget
 from whyformer.targets.scores import Pixel, Region
 
@@ -32,7 +32,7 @@ def prompt_target(
 
     expected = float(output.iou_scores[0, 0].max())
     note = f"The model expects its mask to overlap with the truth by {expected:.0%} (IoU)."
-    return [HeadTarget(replace(encoded, example=number), score, "mask", notes=(note,))]
+    return [HeadTarget(replace(encoded, example=number), score, area_name("mask", target), notes=(note,))]
 
 
 def _in_square(target: Any, encoded: EncodedExample) -> Any:

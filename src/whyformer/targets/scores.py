@@ -294,6 +294,8 @@ def one_each(target: Any, count: int) -> list[Any]:
     if hasattr(target, "tolist"):
         target = target.tolist()
     each = list(target) if isinstance(target, (list, tuple)) else [target] * count
+    if count == 1 and len(each) > 1:
+        raise WhyformerError(f"{len(each)} targets for one example: give one, or ask explain_targets about several.")
     if len(each) != count:
         raise WhyformerError(f"{len(each)} targets for {count} examples: give one for all, or one each.")
     return each

@@ -26,7 +26,6 @@ from whyformer.inputs.fills import Erasure, Fill, blanked, deleted, erased
 from whyformer.inputs.parts import PartPlace, part_places, real_grid
 from whyformer.inputs.road import imputed
 from whyformer.inputs.units import Ablation, Units
-from whyformer.models.bridges import Bridge
 from whyformer.models.family import JOINT
 from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
 from whyformer.models.structure import config_of
@@ -187,14 +186,16 @@ def ablation_of(
 def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
     """What can be removed of the inputs of a trace."""
     question = trace.question
-    name = type(question.model).__name__
-    if question.bridge is not None:
-        places = _pictured_places(trace, question.bridge)
-    elif getattr(question.inputs.get("pixel_values"), "ndim", 4) != 4:
-        raise UnsupportedModel(f"What {name} is shown is no single picture: of several no part can be removed yet.")
-    else:
-        lengths = {stream: mask.shape[1] for stream, mask in trace.real_tokens.items()}
-        places = list(part_places(question.model, question.inputs, lengths))
+    name, axes = type(question.model).__name__, getattr(question.inputs.get("pixel_values"), "ndim", 4)
+    if question.bridge is not None and (axes != 4 or not question.bridge.has_one_each):
+        raise UnsupportedModel(
+            f"{name} is shown pictures in tiles, as patches in a row, or several to a prompt: parts are removed of one "
+            "picture that is seen as a whole. rollout and generic_attention follow them."
+        )
+    if axes != 4:
+        raise UnsupportedModel(f"{name} is given pixels with {axes} axes, as of a video: only pictures lose parts.")
+    lengths = {stream: mask.shape[1] for stream, mask in trace.real_tokens.items()}
+    places = list(part_places(question.model, question.inputs, lengths))
     makers = {"text": _text_part, "picture": _picture_part, "regions": _region_part}
     removable = [(place, makers[place.kind]) for place in places if place.kind in makers]
     if not removable:
@@ -203,27 +204,12 @@ def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
         yield make(trace, place, units)
 
 
-def _pictured_places(trace: Trace, bridge: Bridge) -> list[PartPlace]:
-    """The words of a prompt and the picture among them, where there is one and it is seen whole."""
-    pixels, pictures = trace.question.inputs["pixel_values"], bridge.pictures
-    seen = pictures[0].seen
-    is_whole = len(seen.views) == 1 and seen.tiles == 1 and bool((seen.patches.diff() == 1).all())
-    if pixels.ndim != 4 or not is_whole or [one.example for one in pictures] != list(range(len(pixels))):
-        raise UnsupportedModel(
-            f"{type(trace.question.model).__name__} has pictures among its words, and parts can be removed of one for "
-            "each prompt alone, seen whole and not in tiles. generic_attention reads any."
-        )
-    view, first = seen.views[0], int(seen.patches[0])
-    picture = PartPlace("picture", "image", first, view.rows * view.columns, (view.rows, view.columns))
-    return [PartPlace("text", trace.readout.stream, 0, bridge.text_length), picture]
-
-
 def _text_part(trace: Trace, place: PartPlace, units: PartUnits) -> RemovablePart:
     """Word pieces; the one that the answer is read at is never removed."""
     count = trace.question.inputs["input_ids"].shape[-1]
-    may_go = trace.masks[place.stream][:, :count].clone()
-    if trace.question.bridge is not None:  # where features are put there is no word
-        may_go &= ~trace.question.bridge.is_placeholder
+    may_go, bridge = trace.masks[place.stream][:, :count].clone(), trace.question.bridge
+    if bridge is not None:  # features of pictures stand there, which lose their patches
+        may_go &= ~bridge.is_placeholder
     for readout in trace.readouts:
         read = readout.weights != 0
         if readout.stream == place.stream:

@@ -25,8 +25,9 @@ from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.question import Question
-from whyformer.tracing.record import FoldedGradient
+from whyformer.tracing.record import GradientSource, MapSource, gradient_source, pick_rows
 from whyformer.tracing.recorder import Recorder
+from whyformer.tracing.sampling import SampledAttention
 from whyformer.tracing.tap import Tap, state_times_gradient
 
 
@@ -56,10 +57,13 @@ def way_back(backward: Backward) -> WayBack:
 
 def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
     """The blocks of a model that is a stack of them, in their order; none where that cannot be told."""
-    if getattr(config_of(model), "_attn_implementation", None) != "sdpa":
+    if getattr(config_of(model), "_attn_implementation", None) not in ("sdpa", "eager"):
         return ()
-    stacks = [module for module in model.modules() if isinstance(module, nn.ModuleList)]
-    return next((tuple(stack) for stack in stacks if len(stack) == layers_of(model)), ())
+    counts = (layers_of(model), getattr(config_of(model), "num_hidden_groups", None))  # of ALBERT, which run repeatedly
+    stacks = {path: x for path, x in model.named_modules() if isinstance(x, nn.ModuleList) and len(x) in counts}
+    first = next(iter(stacks), "")
+    beside = [path for path in stacks if path.rpartition(".")[0] == first.rpartition(".")[0]]
+    return tuple(stacks[first]) if len(beside) == 1 else ()  # XLM has a list of each layer's parts
 
 
 def last_of_decoder(model: nn.Module) -> nn.Module | None:
@@ -157,20 +161,18 @@ class BlockPass:
         self._way, self._state_scores = way, {}
         self._restart()
 
-    def attention(self, operation: int) -> Attention:
-        """The attention call of an operation."""
+    def attention(self, operation: int) -> AttentionMap | Attention | SampledAttention:
+        """The map of an operation, or its attention call where the map was not made."""
         self._go_to(operation)
-        source = self._taps[operation][0].map
-        assert isinstance(source, Attention)
-        return source
+        return self._taps[operation][0].attention(self.question.batch)
 
-    def gradient(self, operation: int) -> FoldedGradient:
+    def gradient(self, operation: int) -> GradientSource:
         """The gradient of an operation's map."""
-        attention = self.attention(operation)
-        of_mixed = self._taps[operation][1]
-        if of_mixed is None:
+        self._go_to(operation)
+        tap, of_probe = self._taps[operation]
+        if of_probe is None:
             raise HiddenGradient
-        return FoldedGradient(attention, of_mixed * self._way.map_share)
+        return gradient_source(tap.map, of_probe, self.question.batch, self._way.map_share)
 
     def state_scores(self, operation: int) -> TokenScores:
         """The state that enters the block of an operation times its gradient, summed over channels."""
@@ -228,7 +230,7 @@ class BlockPass:
         self._state_scores[self._place] = state_times_gradient(state.detach(), self._gradient)
         self._taps = {n: (tap, x) for n, tap, x in zip(call.operations, recorder.taps, wanted[1:], strict=True)}
         for tap in recorder.taps:
-            tap.probe = None  # which holds the graph
+            tap.probe, tap.map = None, tap.map.detach() if isinstance(tap.map, Tensor) else tap.map  # of the graph
 
     @contextmanager
     def _intercepted(self, recorder: Recorder, mode: PropagationMode | None) -> Iterator[None]:
@@ -253,7 +255,7 @@ class BlockPass:
     def _state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         """The state that enters a block: what the block before it gave, or its first tensor."""
         leaves, _ = tree_flatten((args, kwargs))
-        tensors = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point()]
+        tensors = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point() and type(x) is not nn.Parameter]
         before = self.calls[-1].output if self.calls else tensors[0]
         if not any(x is before for x in tensors) or any(x.requires_grad and x is not before for x in tensors):
             raise NoStack("The blocks of this model do not hand on one state: it cannot go block by block.")
@@ -270,15 +272,18 @@ class BlockMap:
     blocks: BlockPass
     operation: int
 
-    def call(self) -> Attention:
-        """The attention call that makes it."""
-        return self.blocks.attention(self.operation)
+    def call(self) -> Attention | None:
+        """The attention call that makes it, where it is not made by the model itself."""
+        source = self.blocks.attention(self.operation)
+        return source if isinstance(source, Attention) else None
 
     def __call__(self) -> AttentionMap:
-        return self.call()()
+        source = self.blocks.attention(self.operation)
+        return source if isinstance(source, Tensor) else source()
 
-    def pick(self, rows: slice | Positions) -> Attention:
-        return self.blocks.attention(self.operation).pick(rows)
+    def pick(self, rows: slice | Positions) -> AttentionMap | MapSource:
+        source = self.blocks.attention(self.operation)
+        return pick_rows(source, rows) if isinstance(source, Tensor) else source.pick(rows)
 
 
 @dataclass(frozen=True)
@@ -288,19 +293,19 @@ class BlockGradient:
     blocks: BlockPass
     operation: int
 
-    def folded(self) -> FoldedGradient:
-        """The gradient of the values it mixed."""
+    def made(self) -> GradientSource:
+        """What gives it, now that the way back is there."""
         return self.blocks.gradient(self.operation)
 
     def __call__(self) -> AttentionMap:
-        return self.folded()()
+        return self.made()()
 
-    def pick(self, rows: slice | Positions) -> FoldedGradient:
-        return self.blocks.gradient(self.operation).pick(rows)
+    def pick(self, rows: slice | Positions) -> GradientSource:
+        return self.made().pick(rows)
 
     @property
     def reached(self) -> TokenMask:
-        return self.blocks.gradient(self.operation).reached
+        return self.made().reached
 
 
 def _with_state(call: BlockCall, state: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -16,26 +16,17 @@ from whyformer.axes import KEY, Inputs, by_head
 from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
 from whyformer.models.joined import Operation, Place, Transfer
-from whyformer.models.structure import heads_of, labels_of, layers_of, main_input, unwrapped
+from whyformer.models.structure import labels_of, layers_of, main_input, unwrapped
 from whyformer.propagation.mode import Backward, PropagationMode, backward_mode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
 from whyformer.tracing.biases import BiasTerms
-from whyformer.tracing.blocks import (
-    BlockGradient,
-    BlockMap,
-    BlockPass,
-    NoStack,
-    find_blocks,
-    graph_from,
-    last_of_decoder,
-    way_back,
-)
+from whyformer.tracing.blocks import BlockPass, NoStack, graph_from, last_of_decoder, way_back
+from whyformer.tracing.checkpointing import block_pass, check_checkpoint, with_blocks
 from whyformer.tracing.checks import check_model, check_records, check_texts, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.gradients import HiddenGradient, gradients_with_states, last_gradient
 from whyformer.tracing.graph import Graph, ends_of
-from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.moves import completed
 from whyformer.tracing.noise import Noise
 from whyformer.tracing.positions import PositionLeaf, position_leaves
@@ -80,7 +71,7 @@ def trace(
         labels: Names of the labels that the model does not carry itself.
         backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's.
         checkpoint: Go back block by block, running each again, so that only one block's activations are ever there;
-            by default where a map is too large to keep.
+            by default where a map is too large to keep, or those of all blocks are more than a GPU has free.
         noise: Noise to put on the inputs.
 
     Returns:
@@ -97,6 +88,7 @@ def trace(
         1
     """
     model = unwrapped(model)
+    check_checkpoint(checkpoint)
     check_model(model, reads)
     check_texts(model, inputs)
     settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
@@ -108,7 +100,7 @@ def trace(
         batch = len(main_input(inputs)[1]) if bridge is None else bridge.batch
         question = Question(model, inputs, family, _no_score, batch, backward, bridge=bridge, noise=noise)
         biases = BiasTerms() if reads.biases else None
-        blocks = _blocks(question, reads, checkpoint, biases)
+        blocks = block_pass(question, reads, checkpoint, biases)
         question = replace(question, by_blocks=blocks is not None)
         recorder, mode = _recorder(question, reads, biases, by_blocks=blocks is not None)
         try:
@@ -129,7 +121,7 @@ def trace(
             score = question.score(output)
             way = way_back("gradient" if reads.has_relevance else backward)
             blocks.begin([score], [torch.ones_like(score)], mode, way)
-            steps = _with_blocks(steps, blocks, main_input(inputs)[1].device, reads)
+            steps = with_blocks(steps, blocks, main_input(inputs)[1].device, reads)
         elif reads.has_graph and reads.inputs == "none":
             if biases is not None:
                 biases.begin_at(recorder.taps[0].state_edge)
@@ -140,30 +132,6 @@ def trace(
         steps, readouts, masks = find_readouts(question, steps, readout)
     again = partial(trace, model, inputs, question.score, checkpoint=checkpoint, **settings)
     return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph, biases, again=again)
-
-
-def _blocks(question: Question, reads: Reads, checkpoint: bool | None, biases: BiasTerms | None) -> BlockPass | None:
-    """The pass that goes back block by block, where that is wanted and the model is a stack of blocks."""
-    is_one_stack = question.family.is_one_stack and not reads.is_last and reads.relevances == "none"
-    is_one_stack = is_one_stack and not reads.positions  # which every block reads beside its state
-    blocks = find_blocks(question.model) if is_one_stack and reads.has_graph else ()
-    if not blocks or checkpoint is False:
-        return None
-    tokens = main_input(question.inputs)[1].shape[-1] if "input_ids" in question.inputs else 0
-    is_large = heads_of(question.model) * tokens**2 > KEPT
-    return BlockPass(question, blocks, biases) if checkpoint or is_large else None
-
-
-def _with_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device, reads: Reads) -> tuple[Step, ...]:
-    """The steps with maps and gradients that are made when the way back has come to them."""
-
-    def lazy(record: AttentionRecord) -> AttentionRecord:
-        source = BlockMap(record.source.shape, record.source.dtype, device, blocks, record.operation)
-        states = partial(blocks.state_scores, record.operation) if reads.state_gradients else None
-        gradient = BlockGradient(blocks, record.operation)
-        return replace(record, source=source, gradient_source=gradient, state_scores=states)
-
-    return each_record(steps, lazy)
 
 
 def _recorder(
@@ -184,7 +152,7 @@ def _recorder(
         graph=reads.has_graph,
         start=start,
         merge_heads=not reads.has_graph and not reads.edges,
-        states=reads.states or reads.edges or reads.state_gradients,
+        states=_keeps_states(question, reads, by_blocks=by_blocks),
         mode=mode,
         keep_maps=reads.has_relevance,  # which goes back through the map itself
         fold=reads.edges
@@ -194,6 +162,12 @@ def _recorder(
         above=biases,
     )
     return recorder, mode
+
+
+def _keeps_states(question: Question, reads: Reads, *, by_blocks: bool) -> bool:
+    """Whether states and weights are noted as they pass; block by block a state's gradient is taken without that."""
+    of_tokens = reads.states is True or (reads.states == "of others" and not question.is_words_alone)
+    return of_tokens or reads.edges or (reads.state_gradients and not by_blocks)
 
 
 def _run(

@@ -9,6 +9,7 @@ from torch import nn
 from whyformer.axes import Inputs
 from whyformer.models.bridges import Bridge
 from whyformer.models.family import Family
+from whyformer.models.modalities import REGION_INPUTS, SOUND_INPUTS
 from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Score
 from whyformer.tracing.noise import Noise
@@ -36,3 +37,10 @@ class Question:
         """How many word pieces the longest text has, 0 where there is none."""
         ids = self.inputs.get("input_ids")
         return 0 if ids is None else ids.shape[-1]
+
+    @property
+    def is_words_alone(self) -> bool:
+        """Whether every token is a word: no picture, no regions and no sound are among the inputs."""
+        return self.words > 0 and not any(
+            name in self.inputs for name in ("pixel_values", *REGION_INPUTS, *SOUND_INPUTS)
+        )

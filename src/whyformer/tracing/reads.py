@@ -9,6 +9,7 @@ from whyformer.errors import WhyformerError, check_choice
 
 Extent = Literal["none", "last", "all"]
 InputReading = Literal["none", "gradients", "relevances"]
+StateReading = bool | Literal["of others"]
 OF_SUBSETS = "answers"  # what a method that removes units reads: what the model answers to the rest
 OF_SOURCES = "responses"  # what a method of sources reads: no trace, but what the model says to less of a prompt
 
@@ -21,7 +22,8 @@ class Reads:
         maps: The attention maps: "none", the "last" one, or "all".
         gradients: The gradient of the score with respect to the maps.
         relevances: The relevance of the maps, by the rules of relevance propagation.
-        states: Whether it reads the residual states of the tokens and the weights W_v and W_o.
+        states: Whether it reads the residual states of the tokens and the weights W_v and W_o, or only "of others":
+            where some token is no word.
         edges: Whether it reads attention edge by edge: maps by head, values without bias, and the states before and
             after that what the edges carry is added to.
         inputs: The "gradients" or the "relevances" of the inputs themselves: pixels, embeddings.
@@ -30,6 +32,7 @@ class Reads:
         path: Whether it asks the model again along a path from a baseline to the input, for gradients there.
         state_gradients: Whether it reads the residual states of the tokens times the gradients of the score there.
         biases: Whether it reads the biases that are added after, times the gradients where they are.
+        logits: Whether it reads what the model says at every position, not only where the answer is read.
         positions: Whether position embeddings are inputs too, whose relevance is that of the tokens that stand there.
 
     Raises:
@@ -43,7 +46,7 @@ class Reads:
     maps: Extent = "none"
     gradients: Extent = "none"
     relevances: Extent = "none"
-    states: bool = False
+    states: StateReading = False
     edges: bool = False
     inputs: InputReading = "none"
     path: bool = False
@@ -52,6 +55,7 @@ class Reads:
     state_gradients: bool = False
     biases: bool = False
     positions: bool = False
+    logits: bool = False
 
     def __post_init__(self) -> None:
         for name in ("maps", "gradients", "relevances"):
@@ -81,9 +85,16 @@ class Reads:
         """Whether the last map is all it reads of the maps: the blocks before it can run as the model runs them."""
         return self.maps == "last"
 
+    @property
+    def can_go_by_blocks(self) -> bool:
+        """Whether what is taken back can go block by block: relevance of maps, and of positions, goes as a whole."""
+        return self.has_graph and not self.is_last and self.relevances == "none" and not self.positions
+
     def __str__(self) -> str:
         if self.subsets:
             return OF_SUBSETS
+        if self.logits:
+            return "logits"
         if self.inputs != "none":
             return "inputs" if self.inputs == "gradients" else "input relevances"
         if self.state_gradients and self.maps == "none":

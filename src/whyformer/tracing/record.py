@@ -29,7 +29,7 @@ class MapSource(Protocol):
     @property
     def device(self) -> torch.device: ...
     def __call__(self) -> AttentionMap: ...
-    def pick(self, rows: slice | Positions) -> MapSource: ...
+    def pick(self, rows: slice | Positions) -> AttentionMap | MapSource: ...
 
 
 class GradientSource(Protocol):
@@ -157,7 +157,7 @@ class AttentionRecord:
     @property
     def folded_gradient(self) -> FoldedGradient | None:
         """The gradient of the values that a map which is not kept has mixed, with the call."""
-        resolve = getattr(self.gradient_source, "folded", None)
+        resolve = getattr(self.gradient_source, "made", None)
         gradient = self.gradient_source if resolve is None else resolve()
         return gradient if isinstance(gradient, FoldedGradient) else None
 
