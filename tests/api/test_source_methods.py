@@ -182,6 +182,13 @@ def test_shapley_values_of_a_prompt_are_those_by_enumeration(gpt):
     assert whole.options == {"forwards": 512, "seed": 0, "stable": None}
 
 
+def test_after_an_early_stop_the_notes_of_a_response_say_how_much_was_asked(gpt):
+    early = explain_response(PROMPT, RESPONSE, gpt, "lime", sources="word", forwards=128, stable=0.01)
+    assert "It stopped by itself after 64 of at most 128 subsets." in early.notes
+    whole = explain_response(PROMPT, RESPONSE, gpt, "lime", sources="word", forwards=64, stable=1.0)
+    assert "It used all 64 subsets: the ranking was not stable before." in whole.notes
+
+
 def test_occlusion_of_sources_is_leave_one_out(gpt):
     removed, left_out = (
         explain_response(PROMPT, RESPONSE, gpt, method, sources="word") for method in ("occlusion", "leave_one_out")

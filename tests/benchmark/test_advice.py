@@ -163,7 +163,7 @@ def test_the_time_is_held_to_within_a_sample_and_a_method(monkeypatch):
     measurement = competition.Measurement(Worker(plan, None, None), None, end=20.0)
     question = Question(Choice("text_perturbation"), "negative − positive, probability", "what goes")
     result, _ = competition.compete(measurement, question, Console(quiet=True))
-    assert sizes == [(1, 1)] * 4 + [(4, 4)]
+    assert sizes == [(1, 1)] * 4 + [(2, 4), (1, 4), (1, 4)]
     assert (len(result.names), now[0]) == (5, 20.0)
 
 

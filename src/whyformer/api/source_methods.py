@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -11,11 +11,12 @@ import numpy as np
 from whyformer.api.ablate import Writer, ablation_of
 from whyformer.api.replies import Reply
 from whyformer.api.rows import exchange_statistics
-from whyformer.axes import SourceScores
+from whyformer.axes import SourceMasks, SourceScores, SubsetScores
 from whyformer.errors import WhyformerError
 from whyformer.inputs.removal import ids_without
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span, spans_of
+from whyformer.inputs.units import SubsetCount
 from whyformer.methods.registry import SourceAblation, SourceMethod
 from whyformer.models.loading import LoadedModel
 from whyformer.results.pooling import Aggregate
@@ -39,10 +40,12 @@ class SourceQuestion:
         self, reply: Reply, spans: tuple[Span, ...], sources: tuple[Source, ...], other: Reply | None = None
     ) -> Response:
         """The Response of one prompt; with another reply, less the scores of all of that."""
-        scores = self._scores(reply, spans, sources)
         options = {name: parameter.default for name, parameter in self.method.options.items()} | dict(self.options)
+        count = SubsetCount(-1)  # what is asked first is about the whole
+        scores = self._scores(reply, spans, sources, count)
+        remarks = count.remarks(options)
         if other is not None:
-            scores = scores - self._scores(other, spans_of(other.text, other.tokens, "response"), sources)
+            scores = scores - self._scores(other, spans_of(other.text, other.tokens, "response"), sources, count)
             options["contrast"] = other.text
         (statistics,) = exchange_statistics(self.loaded_model, [reply.exchange])
         nothing = () if scores.any() else (f"{self.method.name} found nothing in the prompt: every score is zero.",)
@@ -58,13 +61,21 @@ class SourceQuestion:
             aggregate=self.aggregate,
             leaves_out_sinks=False,
             options=options,
-            notes=(*reply.notes, *nothing),
+            notes=(*reply.notes, *remarks, *nothing),
             seed=reply.seed,
         )
 
-    def _scores(self, reply: Reply, spans: Sequence[Span], sources: Sequence[Source]) -> SourceScores:
+    def _scores(
+        self, reply: Reply, spans: Sequence[Span], sources: Sequence[Source], count: SubsetCount
+    ) -> SourceScores:
         settings: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress}
-        return self.method(response_ablation(self.loaded_model, reply, spans, sources, **settings), **self.options)
+        ablation = response_ablation(self.loaded_model, reply, spans, sources, **settings)
+
+        def log_probabilities(masks: SourceMasks) -> SubsetScores:
+            count.subsets += len(masks)
+            return ablation.log_probabilities(masks)
+
+        return self.method(replace(ablation, log_probabilities=log_probabilities), **self.options)
 
 
 def response_ablation(
