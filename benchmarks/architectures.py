@@ -47,6 +47,7 @@ COLUMNS: dict[str, tuple[str | None, dict[str, Any]]] = {
 # Relative to the largest score. Rotations by position and some softmaxes are in float32 in any model.
 TOLERANCE = 1e-3
 ROUNDING = 1e-9
+OVERFLOWS = {"LED"}  # its softmax is in float32, where what masks in float64 is infinite: padding has no gradient
 
 
 class Broken(Exception):
@@ -183,7 +184,7 @@ def precision(dtype: torch.dtype) -> Iterator[None]:
 
 def row_of(name: str, columns: Iterable[str] = COLUMNS) -> dict[str, Any]:
     """An architecture's row of the table, in float32 where its own masks overflow in float64."""
-    for dtype in (torch.float64, torch.float32):
+    for dtype in (torch.float64, torch.float32)[name in OVERFLOWS :]:
         instance = Instance(ARCHITECTURES[name], dtype)
         with precision(dtype):
             if dtype == torch.float32 or all(torch.isfinite(output).all() for output in instance.outputs):

@@ -25,7 +25,7 @@ from PIL import Image
 from whyformer import explain, explain_batch, explain_response, explain_responses, load
 
 METHODS = {
-    "the default": None,
+    "evidence": "evidence",
     "generic_attention": "generic_attention",
     "rollout": "rollout",
     "input_x_gradient": "input_x_gradient",

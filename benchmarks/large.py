@@ -32,7 +32,8 @@ LLAMA_8B = {
 }
 SMALL = {**LLAMA_8B, "hidden_size": 1_024, "intermediate_size": 2_048, "num_hidden_layers": 4, "vocab_size": 32_000}
 METHODS: dict[str, dict[str, Any]] = {
-    "the default": {},
+    "evidence": {"method": "evidence"},
+    "bi_token, libra": {"method": "bi_token", "backward": "libra"},
     "generic_attention": {"method": "generic_attention"},
     "rollout": {"method": "rollout"},
     "input_x_gradient": {"method": "input_x_gradient"},

@@ -29,7 +29,7 @@ PROMPT = (
 )
 TOKENS = 12
 MAPS_ALONE = ["raw_attention", "rollout"]
-METHODS = [*MAPS_ALONE, "grad_cam", "generic_attention", "input_x_gradient", "attention_gradient", None]
+METHODS = [*MAPS_ALONE, "grad_cam", "generic_attention", "input_x_gradient", "attention_gradient", "evidence"]
 
 
 def seconds(call: Callable[[], object]) -> float:
@@ -110,7 +110,7 @@ def measure(rounds: int) -> dict[str, object]:
     forwards: dict[str, dict[str, int]] = {}
     for method in METHODS:
         for size in (None,) if method in MAPS_ALONE else (None, 1):
-            label = f"{method or 'the default'}, {'one row at a time' if size else 'all rows'}"
+            label = f"{method}, {'one row at a time' if size else 'all rows'}"
             calls[label] = lambda method=method, size=size: explain(method, size)
             with counted(loaded_model.model) as forwards[label]:
                 calls[label]()

@@ -61,7 +61,8 @@ def count(path: Path) -> str:
     columns = len(measured[0]["methods"])
     return (
         f"{len(measured)} tiny models of {len(types)} architectures of transformers {versions['transformers']}, "
-        f"{columns} methods: all work on {len(whole)} models, some on {others}, none on {len(refused)}."
+        f"{columns} methods: all work on {len(whole)} models, some on {others}"
+        f"{f', none on {len(refused)}' if refused else ''}."
     )
 
 

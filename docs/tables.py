@@ -155,6 +155,11 @@ def vlm_cost_bound() -> str:
     )
 
 
+def as_measured(label: str) -> str:
+    """A label of a measurement that says what was computed where it says the default: what was, when it was made."""
+    return label.replace("the default", "`bi_token` by libra, the former default")
+
+
 def responses() -> str:
     """What a response costs to explain, in forward + backward passes."""
     report = result("responses")
@@ -162,7 +167,7 @@ def responses() -> str:
     for label, figures in report["figures"].items():
         is_call = "calls" in figures
         runs = f"{figures['calls']} ({figures['examples']})" if is_call else "–"
-        name = label if is_call else f"gradients of maps alone: {label}"
+        name = as_measured(label) if is_call else f"gradients of maps alone: {label}"
         rows.append([name, f"{figures['seconds']:.3f}", f"{figures['ratio']:.1f}", runs])
     unit = f"s, {report['response_tokens']} rows, {report['prompt_tokens']} tokens before them"
     return table(["what", unit, "forward + backward passes", "forwards (examples)"], rows)
@@ -455,7 +460,7 @@ def batches() -> str:
     """What examples cost explained together, in the cost of a loop over them."""
     figures = result("batches")["figures"]
     labels = next(iter(figures.values()))
-    rows = [[label, *(f"{kind[label]['ratio']:.2f}" for kind in figures.values())] for label in labels]
+    rows = [[as_measured(label), *(f"{kind[label]['ratio']:.2f}" for kind in figures.values())] for label in labels]
     return table(["together, in the CPU time of a loop", *figures], rows)
 
 
@@ -519,7 +524,10 @@ def large() -> str:
     for row in report["rows"]:
         cell = row.get("error") or f"{row['seconds']:.2f} s · {row['gib']:.1f} GiB"
         cells.setdefault(row["what"], {})[row["tokens"]] = cell
-    rows = [[what, *(by_length.get(length, "not run") for length in lengths)] for what, by_length in cells.items()]
+    rows = [
+        [as_measured(what), *(by_length.get(length, "not run") for length in lengths)]
+        for what, by_length in cells.items()
+    ]
     return table([report["device"], *(f"{length:,} tokens" for length in lengths)], rows)
 
 

@@ -197,6 +197,7 @@ READS_PADDING = {
     "ConvBERT": "its convolutions reach over the end of a text",
     "FNet": "its Fourier transform goes over the whole batch's length",
     "MPT": "its biases by position count from the end of the longest text",
+    "ProphetNet": "its decoder answers differently with padding behind what is written",
 }
 
 _ALL: dict[str, Architecture] = {

@@ -40,6 +40,12 @@ def check_choice(name: str, value: str, choices: Any) -> None:
         raise WhyformerError(f"{name}={value!r}. Choose from: {', '.join(get_args(choices))}.")
 
 
+def check_count(name: str, value: object) -> None:
+    """Refuse what is no whole number from 1 on."""
+    if type(value) is not int or value < 1:
+        raise WhyformerError(f"{name}={value!r}: a whole number, at least 1.")
+
+
 def with_article(noun: str) -> str:
     """A Tensor, an Image."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from conftest import change_config, change_weights, save_noise
 from tiny_models import FAMILIES
-from whyformer import WhyformerError, explain, explain_response, load
+from whyformer import WhyformerError, attribute, estimate_memory, explain, explain_batch, explain_response, load
 from whyformer.cli import app
 from whyformer.inputs.collate import collate
 from whyformer.inputs.encode import EncodedExample, Picture
@@ -431,3 +431,18 @@ def test_regions_that_inflate_to_gigabytes_are_not_read(tmp_path):
     line = refusal(tmp_path, "explain", path, "--model", "mini-lxmert", "--text", "what colour is it?")
     assert f"'{path}' holds no regions" in line
     assert "its arrays unpack to 1,200 MiB" in line
+
+
+@pytest.mark.parametrize("value", [0, -1, 2.0, "2", True])
+def test_how_many_run_at_once_is_a_whole_number_from_one_on(bert, value):
+    model = load(bert, device="cpu").model
+    ids = torch.tensor([[2, 5, 3]])
+    calls = {
+        "inputs_at_once": lambda: attribute(model, {"input_ids": ids}, 1, "integrated_gradients", inputs_at_once=value),
+        "batch": lambda: estimate_memory(model, 16, "rollout", batch=value),
+        "batch_size": lambda: explain_batch(["the film"], load(bert), batch_size=value),
+    }
+    for name, call in calls.items():
+        with pytest.raises(WhyformerError) as error:
+            call()
+        assert str(error.value) == f"{name}={value!r}: a whole number, at least 1."

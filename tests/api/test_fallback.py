@@ -7,7 +7,8 @@ import torch
 
 from conftest import tokenizer
 from tiny_architectures import OTHERS
-from tiny_models import text_inputs
+from tiny_models import built, text_inputs, to_translate
+from tiny_more import TRANSLATORS
 from whyformer import UnsupportedModel, attribute, continuation, doctor, explain, explain_batch, load
 from whyformer.api.attribution import FALLBACKS, first_that_applies
 from whyformer.methods.registry import METHODS
@@ -81,6 +82,54 @@ def test_the_doctor_says_what_is_computed_where_no_method_is_named(convbert, ber
     checkup = doctor(convbert, processor=tokenizer())
     assert f"Where no method is named: {REMARK}" in checkup.notes
     assert not any("no method is named" in note for note in doctor(load(bert)).notes)
+
+
+@pytest.mark.parametrize("name", ["PEGASUS-X", "LED", "LongT5", "ProphetNet"])
+def test_an_encoder_and_a_decoder_without_a_row_are_explained_by_what_reads_inputs(name):
+    model_class, config, sizes = TRANSLATORS[name]
+    model = built(model_class, config, **sizes)
+    inputs = to_translate()
+    attribution = attribute(model, inputs, 1)
+    reason = f"{model_class} has an encoder and a decoder, and no row says whose attention is whose"
+    assert attribution.remarks == (f"evidence does not apply here ({reason}): integrated_gradients instead.",)
+    assert {stream: scores.shape for stream, scores in attribution.items()} == {
+        "source": inputs["input_ids"].shape,
+        "target": inputs["decoder_input_ids"].shape,
+    }
+    named = attribute(model, inputs, 1, "integrated_gradients")
+    torch.testing.assert_close(dict(attribution), dict(named))
+    with pytest.raises(UnsupportedModel, match=f"{reason}. input_x_gradient, integrated_gradients and lrp read inputs"):
+        attribute(model, inputs, 1, "rollout")
+
+
+def test_what_an_encoder_reads_and_a_decoder_writes_is_told_apart_without_a_row():
+    model = built(*TRANSLATORS["LED"][:2], **TRANSLATORS["LED"][2])
+    inputs = {name: value[:1] for name, value in to_translate().items()}
+    scores = attribute(model, inputs, 1, "input_x_gradient")
+    embedded = {
+        "source": model.led.encoder.embed_tokens(inputs["input_ids"]),
+        "target": model.led.decoder.embed_tokens(inputs["decoder_input_ids"]),
+    }
+    leaves = {stream: value.detach().requires_grad_() for stream, value in embedded.items()}
+    output = model(
+        inputs_embeds=leaves["source"],
+        decoder_inputs_embeds=leaves["target"],
+        attention_mask=inputs["attention_mask"],
+        decoder_attention_mask=inputs["decoder_attention_mask"],
+    )
+    last = int(inputs["decoder_attention_mask"].sum()) - 1
+    gradients = torch.autograd.grad(output.logits[0, last, 1], list(leaves.values()))
+    for (stream, leaf), gradient in zip(leaves.items(), gradients, strict=True):
+        torch.testing.assert_close(scores[stream], (leaf * gradient).sum(dim=-1).detach())
+
+
+def test_a_text_is_explained_by_an_encoder_and_a_decoder_without_a_row():
+    model_class, config, sizes = TRANSLATORS["ProphetNet"]
+    model = built(model_class, config, **sizes)
+    model.config.decoder_start_token_id = 1
+    explanation = explain(TEXT, model, processor=tokenizer())
+    assert explanation.method == "integrated_gradients"
+    assert explanation.notes[0].startswith("evidence does not apply here (ProphetNetForConditionalGeneration has an")
 
 
 def test_every_fallback_is_a_method():

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tiny_architectures import DECODERS
 from tiny_models import FAMILIES, image_inputs, text_inputs
 from whyformer import UnsupportedModel, WhyformerError, attribute, box_side, explain, explain_batch, load, similarity
 
@@ -67,3 +68,34 @@ def test_a_dynamically_quantised_model_is_explained_by_its_maps_and_refused_by_g
     assert abs(scores - expected).max() < 0.1 * abs(expected).max()
     with pytest.raises(UnsupportedModel, match=r"has quantised layers \(Linear\), which have no gradient"):
         explain("the film was great", model, method="generic_attention", processor=loaded.processor)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor:UserWarning")
+@pytest.mark.parametrize("name", ["Llama", "GPT-NeoX"])
+def test_a_quantised_model_that_writes_is_read_at_its_last_token(name):
+    model = DECODERS[name]()
+    quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+    for method in ("rollout", "raw_attention"):
+        expected = attribute(model, text_inputs(), 1, method)["text"]  # read where the gradient says
+        scores = attribute(quantised, text_inputs(), 1, method)["text"]
+        assert (scores - expected).abs().max() < 0.1 * expected.abs().max()
+        torch.testing.assert_close(scores, attribute(quantised, text_inputs(), 1, method, readout="last")["text"])
+    default = attribute(quantised, text_inputs(), 1)
+    torch.testing.assert_close(default["text"], attribute(quantised, text_inputs(), 1, "rollout")["text"])
+    (remark,) = default.remarks
+    assert remark.startswith(f"evidence does not apply here ({type(model).__name__} has quantised layers (Linear)")
+    assert remark.endswith("): rollout instead.")
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning", "ignore:torch.quantize_per_tensor:UserWarning")
+def test_a_quantised_model_without_a_row_is_to_be_told_where_it_is_read():
+    model = FAMILIES["mpnet (by structure)"]()
+    quantised = torch.ao.quantization.quantize_dynamic(model, {torch.nn.Linear}, dtype=torch.qint8)
+    reason = (
+        "MPNetForSequenceClassification has layers without a gradient, which would tell where its answer is read: say"
+    )
+    with pytest.raises(UnsupportedModel, match=reason):
+        attribute(quantised, text_inputs(), 1, "rollout")
+    scores = attribute(quantised, text_inputs(), 1, readout="first")
+    expected = attribute(model, text_inputs(), 1, "rollout")["text"]
+    assert (scores["text"] - expected).abs().max() < 0.1 * expected.abs().max()

@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 
 from whyformer.api.progress import track
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, check_count
 from whyformer.tracing.blocks import NoStack
 from whyformer.tracing.reads import Reads
 
@@ -38,8 +38,8 @@ def is_out_of_memory(error: BaseException) -> bool:
 
 def check_batch_size(batch_size: int | None) -> int | None:
     """The batch size, refused where it is none."""
-    if batch_size is not None and (type(batch_size) is not int or batch_size < 1):
-        raise WhyformerError(f"batch_size={batch_size!r}: a whole number, at least 1.")
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
     return batch_size
 
 

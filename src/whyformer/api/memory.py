@@ -21,7 +21,7 @@ from torch.utils._pytree import tree_leaves
 from whyformer.api.attribution import attribute
 from whyformer.api.batches import is_out_of_memory
 from whyformer.axes import ExampleScores, Inputs
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, check_count
 from whyformer.models.structure import config_of, device_of, unwrapped
 from whyformer.models.task import answer_of_class
 from whyformer.propagation.mode import Backward
@@ -74,6 +74,7 @@ def estimate_memory(
     """
     model = unwrapped(model)
     check_tokens(model, tokens)
+    check_count("batch", batch)
     # What repeats its input does so less often the longer it is: the shorter ones are to repeat it as often.
     at_once = max(1, inputs_at_once(tokens, device_of(model).type))
 

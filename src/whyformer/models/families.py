@@ -287,8 +287,18 @@ def family_of(model: nn.Module, inputs: Inputs) -> Family:
         return row
     name, _ = main_input(inputs)
     if name == "input_ids":
-        return Family("text", None, _embedding_path(base_model(model)))
+        return _by_structure(base_model(model))
     return Family("audio", mask=None) if name in SOUND_INPUTS else _image_encoder(None)
+
+
+def _by_structure(model: nn.Module) -> Family:
+    """A text model without a row: one stream, or what an encoder reads and a decoder writes, whose maps none tells."""
+    parts = [getattr(model, name, None) for name in ("encoder", "decoder")]
+    if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or None in parts:
+        return Family("text", None, _embedding_path(model))
+    source, target = (f"{name}.{_embedding_path(getattr(model, name))}" for name in ("encoder", "decoder"))
+    row = _encoder_decoder("source", NOTHING)
+    return replace(row, scaled=target, others=(replace(row.others[0], scaled=source),))
 
 
 def scaled_module(model: nn.Module, path: str) -> nn.Module:

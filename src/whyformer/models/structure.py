@@ -58,6 +58,11 @@ def base_model(model: nn.Module) -> nn.Module:
     return getattr(model, "base_model", model)
 
 
+def can_write(model: nn.Module) -> bool:
+    """Whether it writes a text, token by token."""
+    return bool(getattr(model, "can_generate", bool)())
+
+
 # Answers of heads that their configurations have no names for.
 LABELS_OF_HEADS = {
     "ForNextSentencePrediction": ("is next", "is not next"),

@@ -11,7 +11,7 @@ from torch import nn
 from whyformer.models.answering import keeps_its_answer
 from whyformer.models.families import FAMILIES
 from whyformer.models.modalities import REGION_INPUTS
-from whyformer.models.structure import config_of, unwrapped
+from whyformer.models.structure import can_write, config_of, unwrapped
 
 Answer = Literal[
     "label",
@@ -191,8 +191,7 @@ def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any, feature_e
     sees: Literal["picture", "regions"] | None = "picture" if image_processor is not None else None
     if takes & set(REGION_INPUTS):
         sees = "regions"
-    can_generate = getattr(model, "can_generate", None)
-    writes = bool(can_generate is not None and can_generate())
+    writes = can_write(model)
     answer: Answer = "next token" if writes else _answer(model, sees)
     is_apart = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
     has_decoder = writes and (is_apart or keeps_its_answer(model))

@@ -73,6 +73,17 @@ def hidden_layer(model: nn.Module) -> nn.Module | None:
     return next((layer for layer in layers if not isinstance(getattr(layer, "weight", None), Tensor)), None)
 
 
+def quantised_layers(model: nn.Module) -> list[nn.Module]:
+    """PyTorch's own quantised layers, which have no gradient."""
+    return [module for module in model.modules() if type(module).__module__.startswith("torch.ao.nn.quantized")]
+
+
+def has_gradient(model: nn.Module) -> bool:
+    """Whether anything can be taken back through the layers of a model."""
+    layer = hidden_layer(model)
+    return not quantised_layers(model) and (layer is None or passes_gradients(layer, model))
+
+
 def passes_gradients(layer: Any, model: nn.Module) -> bool:
     """Whether a layer hands a gradient back to its input: where it does not, only what goes past it would count."""
     with torch.inference_mode(False), torch.enable_grad():

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
+from whyformer.models.structure import can_write
 from whyformer.targets.areas import check_query, resolve_area, segments
 from whyformer.targets.moments import moment_of, spells
 from whyformer.targets.scores import (
@@ -77,7 +78,7 @@ def resolve_target(
         return _resolve_choice(label, logits_of(output, place), labels, place)
     if isinstance(target, Moment):
         raise WhyformerError("A moment is a target for models that spell a sound (CTC): give a label, or 'predicted'.")
-    if logits is not None and logits.dim() == 3 and getattr(model, "can_generate", bool)():
+    if logits is not None and logits.dim() == 3 and can_write(model):
         return _resolve_label(target, output, labels, last_tokens(logits, inputs))
     return _resolve_label(target, output, labels, None)
 

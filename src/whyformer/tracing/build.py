@@ -13,6 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import KEY, Inputs, by_head
+from whyformer.errors import check_count
 from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
 from whyformer.models.joined import Operation, Place, Transfer
@@ -89,6 +90,8 @@ def trace(
     """
     model = unwrapped(model)
     check_checkpoint(checkpoint)
+    if inputs_at_once is not None:
+        check_count("inputs_at_once", inputs_at_once)
     check_model(model, reads)
     check_texts(model, inputs)
     settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}

@@ -12,7 +12,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.families import FAMILIES, ROW_TO_WRITE
 from whyformer.models.family import Family
 from whyformer.models.structure import config_of, is_detector, layers_of
-from whyformer.models.weights import hidden_layer, passes_gradients
+from whyformer.models.weights import hidden_layer, passes_gradients, quantised_layers
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.recorder import Recorder
@@ -32,14 +32,14 @@ def check_model(model: object, reads: Reads) -> None:
             f"A model here is a torch.nn.Module, not {with_article(type(model).__name__)}: whyformer.load loads one."
         )
     name = type(model).__name__
-    quantised = [module for module in model.modules() if type(module).__module__.startswith("torch.ao.nn.quantized")]
+    quantised = quantised_layers(model)
     # Quantised layers are made in training mode, which means nothing to them.
     if any(module.training for module in model.modules() if not any(module is other for other in quantised)):
         raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval().")
     if quantised and (reads.has_graph or reads.path):
         raise UnsupportedModel(
             f"{name} has quantised layers ({type(quantised[0]).__name__}), which have no gradient: raw_attention and "
-            "rollout work on it, or explain the model as it was before."
+            "rollout work on it (with readout= where that is not known), or explain the model as it was before."
         )
     layer = hidden_layer(model) if not quantised and (reads.has_graph or reads.path) else None
     if layer is not None and not passes_gradients(layer, model):
@@ -54,9 +54,6 @@ def check_model(model: object, reads: Reads) -> None:
             f"{name} reads its image at a few points of its own choosing (deformable attention), whose map is none of "
             "its tensors and has no relevance: generic_attention follows it, lrp goes on to the pixels."
         )
-    row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
-    if getattr(config_of(model), "is_encoder_decoder", False) and not (row and not row.is_one_stack):
-        raise UnsupportedModel(f"{name} has an encoder and a decoder: whose attention is whose? {ROW_TO_WRITE}")
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):
         raise UnsupportedModel(f"{kernel} attention cannot be seen: load the model with attn_implementation='sdpa'.")
@@ -87,6 +84,11 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
     ways_out = "input_x_gradient, integrated_gradients and lrp read inputs alone."
     if not recorder.seen:
         raise NoMaps(f"{name} ran no attention operation that can be recorded: it has none, or hides it. {ways_out}")
+    row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
+    if getattr(config_of(model), "is_encoder_decoder", False) and not (row and not row.is_one_stack):
+        raise NoMaps(
+            f"{name} has an encoder and a decoder, and no row says whose attention is whose. {ways_out} {ROW_TO_WRITE}"
+        )
     windowed = next((type(m).__name__ for m in model.modules() if type(m).__name__.endswith(WINDOWED)), None)
     if windowed is not None:
         raise NoMaps(

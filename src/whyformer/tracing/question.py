@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from torch import nn
+from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.models.bridges import Bridge
@@ -13,6 +13,8 @@ from whyformer.models.modalities import REGION_INPUTS, SOUND_INPUTS
 from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Score
 from whyformer.tracing.noise import Noise
+
+WORD_PIECES = {"text": "input_ids", "source": "input_ids", "target": "decoder_input_ids"}  # of a stream of words
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,11 @@ class Question:
         """How many word pieces the longest text has, 0 where there is none."""
         ids = self.inputs.get("input_ids")
         return 0 if ids is None else ids.shape[-1]
+
+    def word_pieces(self, stream: str) -> Tensor | None:
+        """The word pieces of a stream, [example, token]; None of one that has none, or whose the caller left out."""
+        ids: Tensor | None = self.inputs.get(WORD_PIECES.get(stream, ""))
+        return ids
 
     @property
     def is_words_alone(self) -> bool:

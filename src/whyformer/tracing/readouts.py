@@ -9,9 +9,11 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import TokenMask, TokenScores
+from whyformer.errors import UnsupportedModel
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut, read_out_reached, read_out_weights
-from whyformer.models.structure import prefix_length
+from whyformer.models.structure import can_write, prefix_length
+from whyformer.models.weights import has_gradient
 from whyformer.tracing.flow import Step, records_of, select_records
 from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.path import gradients_at
@@ -26,7 +28,7 @@ def find_readouts(
     """The steps that reach the answer, the read-out of each stream it is read from, and each stream's real tokens.
 
     `chosen` is the caller's own read-out, for the first stream that is read; else the family's row tells, or, where
-    that does not, the gradient of the last map.
+    that does not, the gradient of the last map; a model that writes and has no gradient is read at its last token.
     """
     if not steps:
         return _without_records(question, chosen)
@@ -37,6 +39,8 @@ def find_readouts(
         name = latest(stream.name, steps)
         kind = stream.readout if chosen is None or number else chosen
         kind = kind(question.model) if callable(kind) else kind
+        if kind is None and not has_gradient(question.model):
+            kind = _without_gradient(question)
         if kind is not None:
             kinds[name] = kind
             continue
@@ -55,13 +59,26 @@ def _without_records(
     question: Question, chosen: str | int | Tensor | None
 ) -> tuple[tuple[Step, ...], tuple[ReadOut, ...], dict[str, TokenMask]]:
     """The same for a model that has no map to tell: read at every real token, unless the caller knows better."""
-    stream, ids = question.family.streams[0], question.inputs.get("input_ids")
-    if ids is None:  # of what is no text, tokens are not known
-        return (), (), {}
-    mask = question.inputs.get(stream.mask or "")
-    real = mask.bool() if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids).bool()
-    weights = read_out_weights("mean" if chosen is None else chosen, real, 0)
-    return (), (ReadOut(stream.name, weights),), {stream.name: real}
+    masks: dict[str, TokenMask] = {}
+    for stream in question.family.streams:
+        ids, mask = question.word_pieces(stream.name), question.inputs.get(stream.mask or "")
+        if ids is not None:
+            real = mask if isinstance(mask, Tensor) and mask.shape == ids.shape else torch.ones_like(ids)
+            masks[stream.name] = real.bool()
+    read = question.family.stream
+    if read not in masks:  # of what is no text, tokens are not known
+        return (), (), masks
+    weights = read_out_weights("mean" if chosen is None else chosen, masks[read], 0)
+    return (), (ReadOut(read, weights),), masks
+
+
+def _without_gradient(question: Question) -> str:
+    if not can_write(question.model):
+        raise UnsupportedModel(
+            f"{type(question.model).__name__} has layers without a gradient, which would tell where its answer is "
+            "read: say it, with readout='first', 'mean' or 'last'."
+        )
+    return "last"
 
 
 def _up_to(operation: int, steps: tuple[Step, ...]) -> tuple[Step, ...]:

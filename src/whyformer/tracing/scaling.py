@@ -85,11 +85,14 @@ def scaled_inputs(
             baseline = "padding"  # words among which there are pictures are read by a decoder
 
     def change(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
+        given = question.word_pieces(own_streams[module][0].name)
+        if given is not None and output.dim() == 3 and output.shape[1] < given.shape[-1]:
+            return output  # padding, which the model embeds by itself (LED)
         own_stream = own_streams[module].pop(0) if len(own_streams[module]) > 1 else own_streams[module][0]
         is_scaled = own_stream.name in streams
         start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model)) if is_scaled else 0.0
         rates = by_example if is_scaled else torch.ones_like(by_example)
-        own = _own_tokens(question, args, kwargs)
+        own = _own_tokens(question, own_stream, args, kwargs)
         start = start[:, :own] if own is not None and isinstance(start, Tensor) and start.dim() == 3 else start
         tokens = output if own is None else output[:, :own]
         tokens = _with_noise(question, own_stream, tokens, len(scales), _real_tokens(own_stream, question, tokens))
@@ -166,10 +169,10 @@ def _pictures(
     return _point("image", start, pixels, by_row, leaves, by_patch)
 
 
-def _own_tokens(question: Question, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+def _own_tokens(question: Question, stream: Stream, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     """How many of the tokens are the text's own, where the model pads it to a length that suits it (Longformer)."""
-    ids, given = kwargs.get("input_ids", args[0] if args else None), question.inputs.get("input_ids")
-    if question.family.attention or not isinstance(ids, Tensor) or not isinstance(given, Tensor):
+    ids, given = kwargs.get("input_ids", args[0] if args else None), question.word_pieces(stream.name)
+    if not isinstance(ids, Tensor) or given is None:
         return None
     own = given.shape[-1]  # the one choice of a multiple-choice head lies on an axis of its own
     return own if ids.dim() == 2 and ids.shape[1] > own else None

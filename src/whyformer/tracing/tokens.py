@@ -10,9 +10,8 @@ import torch
 from whyformer.axes import TokenMask
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.parts import part_places
+from whyformer.tracing.question import WORD_PIECES
 from whyformer.tracing.trace import Trace
-
-WORD_STREAMS = ("text", "source", "target")
 
 
 @dataclass(frozen=True)
@@ -29,7 +28,7 @@ def token_kinds(trace: Trace) -> dict[str, TokenKinds]:
     if question.bridge is not None:
         is_picture = {question.family.stream: question.bridge.is_placeholder}
         return {
-            stream: _split(mask, is_picture.get(stream, stream not in WORD_STREAMS)) for stream, mask in masks.items()
+            stream: _split(mask, is_picture.get(stream, stream not in WORD_PIECES)) for stream, mask in masks.items()
         }
     lengths = {stream: mask.shape[1] for stream, mask in masks.items()}
     nothing = {stream: torch.zeros_like(mask) for stream, mask in masks.items()}
@@ -43,7 +42,7 @@ def token_kinds(trace: Trace) -> dict[str, TokenKinds]:
     return {
         stream: TokenKinds(words[stream] & mask, others[stream] & mask)
         if stream in known
-        else _split(mask, stream not in WORD_STREAMS)
+        else _split(mask, stream not in WORD_PIECES)
         for stream, mask in masks.items()
     }
 
