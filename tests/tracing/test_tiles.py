@@ -21,29 +21,39 @@ def folded(monkeypatch):
     return fold
 
 
-def double(inputs):
-    return {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
+PRECISIONS = {torch.float64: 1e-9, torch.float32: 1e-5}
+# Gradients whose mean nearly cancels out: what is left is off by the rounding of its terms, 5e-5 of it in float32.
+CANCELS = {("grad_cam", "marian", torch.float32): 1e-4}
 
 
+def in_precision(inputs, dtype):
+    return {name: value.to(dtype) if value.is_floating_point() else value for name, value in inputs.items()}
+
+
+def assert_alike(scores, expected, tolerance):
+    for stream, values in expected.items():
+        allowed = tolerance * float(values.abs().max()) + 1e-15
+        torch.testing.assert_close(scores[stream], values, rtol=tolerance, atol=allowed)
+
+
+@pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize(("method", "family"), [(m, f) for m in FOLDED for f in FAMILIES if applies(m, f)])
-def test_tiles_give_what_kept_maps_give(method, family, folded):
-    model, inputs = FAMILIES[family]().double(), double(inputs_of(family))
+def test_tiles_give_what_kept_maps_give(method, family, dtype, folded):
+    model, inputs = FAMILIES[family]().to(dtype), in_precision(inputs_of(family), dtype)
     expected = attribute(model, inputs, 1, method)
     folded()
-    scores = attribute(model, inputs, 1, method)
-    for stream, values in expected.items():
-        torch.testing.assert_close(scores[stream], values, rtol=1e-8, atol=1e-9 * float(values.abs().max()) + 1e-15)
+    assert_alike(attribute(model, inputs, 1, method), expected, PRECISIONS[dtype])
 
 
+@pytest.mark.parametrize("dtype", PRECISIONS)
 @pytest.mark.parametrize(
     ("method", "family"),
     [(m, f) for m in FOLDED for f in STREAM_FAMILIES if m not in OF_ONE_STREAM and applies(m, f)],
 )
-def test_tiles_give_what_kept_maps_give_on_several_streams(method, family, folded):
+def test_tiles_give_what_kept_maps_give_on_several_streams(method, family, dtype, folded):
     make, give = STREAM_FAMILIES[family]
-    model, inputs = make().double(), double(give())
+    model, inputs = make().to(dtype), in_precision(give(), dtype)
     expected = attribute(model, inputs, "predicted", method)
     folded()
-    scores = attribute(model, inputs, "predicted", method)
-    for stream, values in expected.items():
-        torch.testing.assert_close(scores[stream], values, rtol=1e-6, atol=1e-7 * float(values.abs().max()) + 1e-15)
+    tolerance = CANCELS.get((method, family, dtype), PRECISIONS[dtype])
+    assert_alike(attribute(model, inputs, "predicted", method), expected, tolerance)
