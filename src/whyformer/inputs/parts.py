@@ -29,7 +29,7 @@ class PartPlace:
 
 def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> Iterator[PartPlace]:
     """The parts that inputs have, where streams have so many tokens. Pixels, if they are a stream, are the picture."""
-    words = inputs["input_ids"].shape[1] if "input_ids" in inputs else 0
+    words = inputs["input_ids"].shape[-1] if "input_ids" in inputs else 0  # of a choice, behind its own axis
     text = next((stream for stream in ("source", "text", JOINT) if stream in lengths), "text")
     if words and text in lengths:
         yield PartPlace("text", text, 0, words)
