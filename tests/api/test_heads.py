@@ -283,6 +283,12 @@ def test_the_likeliest_word_at_each_mask_is_that_of_the_pipeline(head):
     assert against.target == "[MASK] 1 → 'film' rather than 'bad'"
 
 
+def test_every_word_of_a_choice_has_a_score_by_default(head):
+    explanation = explain(CHOICES, head("bert choice"), "not bad")
+    assert explanation.method == "evidence"
+    assert (explanation.scores != 0).all()
+
+
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("name", ["bert choice", "deberta choice"])
 def test_a_choice_is_its_logit_beside_all_others(head, name, method):
