@@ -81,6 +81,15 @@ def test_no_method_is_better_than_the_former_default_when_regions_are_taken_from
     assert max(found, key=found.get) == "bi_token backward=libra"
 
 
+def test_the_default_is_behind_the_former_on_regions_of_lxmert_and_ahead_of_it_on_those_of_visualbert():
+    regions = figure("scenes-lxmert", "vqa_removal", "regions, negative − positive")["rows"]
+    (evidence,) = (row for row in regions if row["method"] == "evidence")
+    assert regions[0]["method"] == "bi_token backward=libra"  # which p is against
+    assert evidence["p"] < SURE
+    found = values("scenes-visualbert", "vqa_removal", "regions, negative − positive")
+    assert found["evidence"] > found["bi_token backward=libra"] + 0.1
+
+
 def test_on_texts_methods_of_inputs_come_first_by_probability():
     reviews = values("bert-eraser", "text_perturbation", GAP_OF_PROBABILITY)
     assert set(plain(reviews)[:3]) == {"evidence", "input_x_gradient", "integrated_gradients"}
