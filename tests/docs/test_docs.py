@@ -8,6 +8,8 @@ import re
 import shlex
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import drawings
@@ -33,18 +35,26 @@ def name_of(page: Path) -> str:
     return str(page.relative_to(ROOT))
 
 
+@contextmanager
+def registries_kept() -> Iterator[None]:
+    """Forget at the end the methods and readers that were registered since."""
+    before = [(registry, dict(registry)) for registry in (METHODS, READERS)]
+    try:
+        yield
+    finally:
+        for registry, content in before:
+            registry.clear()
+            registry.update(content)
+
+
 @pytest.mark.parametrize("page", [page for page in PAGES if "```python" in page.read_text()], ids=name_of)
 def test_the_code_of_a_page_runs_from_top_to_bottom(page, tmp_path, monkeypatch, capsys):
     (tmp_path / "src").symlink_to(ROOT / "src")
     monkeypatch.chdir(tmp_path)
-    known = dict(METHODS)
-    try:
-        namespace: dict[str, object] = {"__name__": page.stem}
+    namespace: dict[str, object] = {"__name__": page.stem}
+    with registries_kept():
         for block in blocks_of(page, "python"):
             exec(compile(block, page.name, "exec"), namespace)
-    finally:
-        METHODS.clear()
-        METHODS.update(known)
 
 
 # What is not run of the whyformer commands on the pages, by how it begins, and why.
@@ -102,10 +112,9 @@ def readers_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [page for page, lines in RUN.items() if lines], ids=name_of)
 def test_the_commands_of_a_page_run_from_top_to_bottom(page, readers_folder):
-    known = dict(METHODS), dict(READERS)
     if page.name == "plugins.md":  # whose first block writes the plugin
         exec(compile(blocks_of(page, "python")[0], page.name, "exec"), {})
-    try:
+    with registries_kept():
         for line in RUN[page]:
             before, _, own = line.rpartition(" | ")
             typed = Path(before.removeprefix("cat ")).read_text() if before else None
@@ -114,10 +123,6 @@ def test_the_commands_of_a_page_run_from_top_to_bottom(page, readers_folder):
             assert result.exit_code == 0, f"{line}\n{result.output}"
             if "--out" in arguments:
                 assert Path(arguments[arguments.index("--out") + 1]).exists(), line
-    finally:
-        for registry, content in zip((METHODS, READERS), known, strict=True):
-            registry.clear()
-            registry.update(content)
 
 
 @pytest.mark.parametrize("beginning", NOT_RUN)
