@@ -22,14 +22,8 @@ from whyformer.tracing.tokens import TokenKinds, token_kinds
 from whyformer.tracing.trace import Trace
 
 # Which formula `evidence` has taken, for readers who know none.
-OF_WORDS = (
-    "The score of a word is what it adds to the answer, or takes from it, as evidence counts it "
-    "(docs/methods/evidence.md)."
-)
-OF_OTHERS = (
-    "The score of a patch, region or moment is its share in the answer, for or against it, as evidence counts it "
-    "(docs/methods/evidence.md)."
-)
+OF_WORDS = "The score of a word is what it adds to the answer, or takes from it."
+OF_OTHERS = "The score of a patch, region or moment is its share in the answer, for or against it."
 
 
 @method("state_x_gradient", reads=Reads(state_gradients=True))
