@@ -335,7 +335,7 @@ def test_methods_are_measured_and_the_report_is_taken_away(opened, tmp_path):
     with opened() as page:
         tab(page, "Evaluate")
         button(page, "Eight drawn scenes").click()
-        expect(shown(page, ".working")).to_contain_text(re.compile(r"3 methods on mini-visualbert|is measured"))
+        expect(shown(page, ".working")).to_contain_text(re.compile(r"4 methods on mini-visualbert|is measured"))
         frame = page.frame_locator("iframe.framed")
         expect(frame.locator("table").first).to_contain_text("generic_attention")
         results = json.loads(downloads(page, tmp_path)["json"].read_text())
