@@ -1,11 +1,14 @@
 """The wheel in fresh environments, by its own requirements alone: on which versions does it compute the same?
 
-    python benchmarks/compat.py --folder ENVIRONMENTS [--wheel WHEEL] [--pair 3.11,2.6.0,4.56.0 …]
+    python benchmarks/compat.py --folder ENVIRONMENTS [--wheel WHEEL] [--pair 3.11,2.6.0,4.56.0 …] [--suite]
 
 For each Python and pair of torch and transformers an environment is made, the wheel installed with those two versions
 and no constraints, and benchmarks/installed.py run there: explanations kept with the pinned versions are computed
 again. What was found is written to benchmarks/results/compat.json, a row for each environment; a row that is there
 already and not asked for again stays. An interpreter is looked for as pythonX.Y on the path and among pyenv's.
+
+With --suite the tools of the extra `dev` are installed too, and the whole test suite of this checkout is run against
+the wheel: about a quarter of an hour on two cores for each environment.
 """
 
 from __future__ import annotations
@@ -17,6 +20,7 @@ import shutil
 import subprocess
 import sys
 import time
+import xml.etree.ElementTree as ElementTree
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +44,9 @@ def build(folder: Path) -> Path:
     return max(folder.glob("whyformer-*.whl"), key=lambda path: path.stat().st_mtime)
 
 
-def installed(folder: Path, python: str, torch: str, transformers: str, wheel: Path) -> dict[str, Any]:
+def installed(
+    folder: Path, python: str, torch: str, transformers: str, wheel: Path, *, with_suite: bool
+) -> dict[str, Any]:
     """A row: what became of the wheel in a fresh environment."""
     row: dict[str, Any] = {"python": python, "torch": torch, "transformers": transformers}
     base = interpreter(python)
@@ -65,13 +71,41 @@ def installed(folder: Path, python: str, torch: str, transformers: str, wheel: P
     subprocess.run(script, cwd=place, env=environment, check=False)
     found = json.loads(out.read_text()) if out.is_file() else {"failure": "installed.py did not end"}
     versions = found.get("versions", {})
+    if with_suite:
+        tools = subprocess.run(
+            [*pip, "--quiet", *wanted[:2], f"{wheel}[dev]"], capture_output=True, text=True, check=False
+        )
+        found["suite"] = {"failure": " ".join(tools.stderr.split())[-300:]} if tools.returncode else suite(place)
     return {
         **row,
         "python": found.get("python", python),
         "torch": versions.get("torch", torch),
         "transformers": versions.get("transformers", transformers),
         "run_seconds": round(time.monotonic() - start),
-        **{name: found[name] for name in ("same", "of", "differ", "failure") if name in found},
+        **{name: found[name] for name in ("same", "of", "differ", "failure", "suite") if name in found},
+    }
+
+
+def suite(place: Path) -> dict[str, Any]:
+    """The whole test suite of this checkout, run against the package that an environment has installed."""
+    checkout, report = place / "checkout", place / "suite.xml"
+    shutil.rmtree(checkout, ignore_errors=True)
+    subprocess.run(["git", "clone", "--quiet", str(ROOT), str(checkout)], check=True)
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+    environment["PATH"] = f"{place / 'bin'}{os.pathsep}{environment['PATH']}"
+    command = [str(place / "bin" / "python"), "-m", "pytest", "-n", "auto", f"--junitxml={report}"]
+    start = time.monotonic()
+    subprocess.run(command, cwd=checkout, env=environment, check=False)
+    if not report.is_file():
+        return {"failure": "pytest wrote no report"}
+    cases = list(ElementTree.parse(report).getroot().iter("testcase"))
+    failed = [case for case in cases if case.find("failure") is not None or case.find("error") is not None]
+    skipped = sum(case.find("skipped") is not None for case in cases)
+    return {
+        "passed": len(cases) - len(failed) - skipped,
+        "skipped": skipped,
+        "failed": sorted(f"{case.get('classname')}::{case.get('name')}" for case in failed),
+        "minutes": round((time.monotonic() - start) / 60, 1),
     }
 
 
@@ -80,12 +114,13 @@ def main() -> int:
     parser.add_argument("--folder", type=Path, required=True, help="where environments are made")
     parser.add_argument("--wheel", type=Path, help="the wheel; that of this checkout if not given")
     parser.add_argument("--pair", action="append", help="PYTHON,TORCH,TRANSFORMERS; those of PAIRS if not given")
+    parser.add_argument("--suite", action="store_true", help="run the whole test suite in each, too")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     wheel = arguments.wheel or build(arguments.folder)
     rows = {row["asked"]: row for row in json.loads(FILE.read_text())["rows"]} if FILE.is_file() else {}
     for pair in arguments.pair or PAIRS:
-        rows[pair] = {"asked": pair, **installed(arguments.folder, *pair.split(","), wheel)}
+        rows[pair] = {"asked": pair, **installed(arguments.folder, *pair.split(","), wheel, with_suite=arguments.suite)}
         megabytes = round(wheel.stat().st_size / 1e6, 1)
         ordered = [rows[name] for name in sorted(rows)]
         FILE.write_text(json.dumps({"wheel_megabytes": megabytes, "rows": ordered}, indent=1) + "\n")
