@@ -5,6 +5,7 @@
     python benchmarks/choose.py RUN_DIR --responses  # the method of responses: benchmarks/results/response_default.json
     python benchmarks/choose.py RUN_DIR --pictures   # of words about pictures: benchmarks/results/picture_default.json
     python benchmarks/choose.py RUN_DIR… --candidates   # by candidates.toml: benchmarks/results/confirmation.json
+    python benchmarks/choose.py RUN_DIR… --reports      # figures of these runs that only report, added to that file
 
 Only models whose attention nobody supervised have a say, each by two figures: the difference of the negative and
 positive area of probability under perturbation, and agreement with what people marked, mIoU or token F1. Every figure
@@ -28,12 +29,13 @@ With --candidates the rule is that of candidates.toml, by confirmation.py.
 from __future__ import annotations
 
 import argparse
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from confirmation import confirmation
+from confirmation import confirmation, with_reports
 from publish import advantage, rounded, unfinished, write
 from whyformer.benchmark.figures import Half, Run, compare, interval_of, read_run, sample_values, value_of
 from whyformer.benchmark.protocols import Figure
@@ -195,15 +197,18 @@ def main() -> None:
     parser.add_argument("--responses", action="store_true", help="the method that explains responses")
     parser.add_argument("--pictures", action="store_true", help="the method that explains words about pictures")
     parser.add_argument("--candidates", action="store_true", help="by the rule that candidates.toml fixed beforehand")
+    parser.add_argument("--reports", action="store_true", help="add figures that report to what --candidates decided")
     parser.add_argument("--out", type=Path, help="a .json file, if not that in benchmarks/results")
     parser.add_argument("--unfinished", action="store_true", help="also runs that are not finished, for trials")
     options = parser.parse_args()
     runs = [read_run(folder) for folder in options.runs]
     if not options.unfinished and any(unfinished(run) for run in runs):
         parser.error(", ".join(run.suite["model"] for run in runs if unfinished(run)) + ": the run is not finished.")
-    if options.candidates:
+    if options.candidates or options.reports:
         by_name = dict(zip((folder.name for folder in options.runs), runs, strict=True))
-        write(confirmation(by_name), options.out or RESULTS / "confirmation.json")
+        file = RESULTS / "confirmation.json"
+        found = with_reports(json.loads(file.read_text()), by_name) if options.reports else confirmation(by_name)
+        write(found, options.out or file)
     elif options.options:
         write(chosen_options(runs), options.out or RESULTS / "options.json")
     elif options.responses:

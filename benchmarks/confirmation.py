@@ -1,7 +1,8 @@
 """Whether a candidate becomes the default, by the rule that candidates.toml fixed before anything was measured.
 
 Figures are of runs by their names, the folders of `confirm.py`. What a run has not measured has no say: only candidates
-that all figures have can be chosen, and figures without a run are listed as missing.
+that all figures have can be chosen, and figures without a run are listed as missing. Those that only report may be
+measured later: they choose nothing, and are added to what was decided.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from whyformer.metrics.statistics import holm
 
 AT_LEAST = 2  # figures of the second halves by which the chosen one must be better than today's
 ALL = "all"  # all kinds of data together
+Rows = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,22 +67,72 @@ def confirmation(runs: Mapping[str, Run], candidates: Candidates | None = None) 
     }
 
 
+def with_reports(
+    decided: Mapping[str, Any], runs: Mapping[str, Run], candidates: Candidates | None = None
+) -> dict[str, Any]:
+    """What was decided before, with the reporting figures of these runs, added or in place of earlier ones."""
+    candidates = candidates or read_candidates()
+    today = candidates.today.label
+    reports = list(_measured(runs, candidates.labels, candidates.reports, None))
+    if not reports:
+        raise SystemExit(
+            f"No run with a figure that reports: {', '.join(sorted({c.run for c in candidates.reports}))}."
+        )
+    found = {}
+    for kind, verdict in decided["choices"].items():
+        own = [one for one in reports if kind in (ALL, one.criterion.kind)]
+        others = [against_others(one, verdict["chosen"]) for one in own]
+        found[kind] = {
+            **verdict,
+            **_reported(verdict, gains(own, verdict["chosen"], today), candidates),
+            "against_others": _replaced(verdict["against_others"], others, candidates),
+        }
+        found[kind]["is_confirmed"] = _holds(found[kind]) and verdict["chosen"] != today
+    options = []
+    for option in decided["options"]:
+        both = list(_measured(runs, (option["today"], option["other"]), candidates.reports, None))
+        options.append(option | _reported(option, gains(both, option["other"], option["today"]), candidates))
+        options[-1]["moves"] = _holds(options[-1])
+    missing = [name for name in decided["missing"] if name not in {one.criterion.name for one in reports}]
+    return {**decided, "missing": missing, "choices": found, "options": options}
+
+
+def _reported(decided: Mapping[str, Any], rows: Rows, candidates: Candidates) -> dict[str, Any]:
+    """The tests of a decision against today's default, with some of those that report anew."""
+    names = {one.name for one in candidates.choices}
+    before = decided["against_today"]
+    halves = [row for row in before if row["criterion"] in names]
+    return standing(halves, _replaced([row for row in before if row not in halves], rows, candidates))
+
+
+def _replaced(before: Rows, rows: Rows, candidates: Candidates) -> list[dict[str, Any]]:
+    """The rows before, with these in the place of those of the same figures, in the order of the file."""
+    by_name = {row["criterion"]: dict(row) for row in (*before, *rows)}
+    order = [one.name for one in (*candidates.choices, *candidates.reports)]
+    return [by_name[name] for name in order if name in by_name]
+
+
 def _option(second: Sequence[Measured], reports: Sequence[Measured], today: str, other: str) -> dict[str, Any]:
     """Whether an option's default moves: the other form against today's, by the rule of the default itself."""
-    halves, reported = (against_today(part, other, today) for part in (second, reports))
-    unseen = [row for row in reported if not row["seen"]]
+    found = standing(*(gains(part, other, today) for part in (second, reports)))
+    return {"today": today, "other": other, "moves": _holds(found), **found}
+
+
+def standing(halves: Rows, reports: Rows) -> dict[str, Any]:
+    """The tests on the second halves and on what reports, each corrected, and how many are won and lost."""
+    halves, reports = _corrected(halves), _corrected(reports)
     return {
-        "today": today,
-        "other": other,
-        "moves": _holds(_counts(halves), _counts(unseen)),
         "second_half": _counts(halves),
-        "report_unseen": _counts(unseen),
-        "against_today": halves + reported,
+        "report_unseen": _counts([row for row in reports if not row["seen"]]),
+        "report_all": _counts(reports),
+        "against_today": halves + reports,
     }
 
 
-def _holds(halves: Mapping[str, int], unseen: Mapping[str, int]) -> bool:
-    return halves["better"] >= AT_LEAST and not halves["worse"] and unseen["better"] > unseen["worse"]
+def _holds(found: Mapping[str, Any]) -> bool:
+    halves, unseen = found["second_half"], found["report_unseen"]
+    holds: bool = halves["better"] >= AT_LEAST and not halves["worse"] and unseen["better"] > unseen["worse"]
+    return holds
 
 
 def _measured(
@@ -105,20 +157,13 @@ def _verdict(
     """What the first halves choose, and its tests against today's default and the other candidates."""
     order = mean_ranks(first)
     chosen = next(iter(order))
-    against = {
-        name: against_today(part, chosen, today) for name, part in (("second_half", second), ("report", reports))
-    }
-    halves = _counts(against["second_half"])
-    unseen = _counts([row for row in against["report"] if not row["seen"]])
+    found = standing(*(gains(part, chosen, today) for part in (second, reports)))
     return {
         "chosen": chosen,
-        "is_confirmed": _holds(halves, unseen) and chosen != today,
-        "second_half": halves,
-        "report_unseen": unseen,
-        "report_all": _counts(against["report"]),
+        "is_confirmed": _holds(found) and chosen != today,
+        **found,
         "mean_ranks": [{"method": method, "mean_rank": rounded(rank)} for method, rank in order.items()],
         "first_half": [_figures(one) for one in first],
-        "against_today": against["second_half"] + against["report"],
         "against_others": [against_others(one, chosen) for one in (*second, *reports)],
     }
 
@@ -131,15 +176,20 @@ def mean_ranks(found: Sequence[Measured]) -> dict[str, float]:
     return dict(sorted(means.items(), key=lambda item: (item[1], item[0])))
 
 
-def against_today(found: Sequence[Measured], chosen: str, today: str) -> list[dict[str, Any]]:
-    """By how much the chosen one is better, figure by figure; p as corrected over all of these figures."""
+def gains(found: Sequence[Measured], chosen: str, today: str) -> list[dict[str, Any]]:
+    """By how much the chosen one is better, figure by figure."""
     rows = []
     for one in found:
         if chosen in one.values and today in one.values:
             gain = advantage("gain", one.figure, one.values[chosen], one.values[today], one.seed)
             about = {"criterion": one.criterion.name, "kind": one.criterion.kind, "seen": one.criterion.seen}
             rows.append({**about, "n": len(one.values[chosen]), **(gain or {"gain": 0.0, "p": 1.0})})
-    return [row | {"holm": rounded(p)} for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True)]
+    return rows
+
+
+def _corrected(rows: Rows) -> list[dict[str, Any]]:
+    """The rows with p as corrected over all of them."""
+    return [{**row, "holm": rounded(p)} for row, p in zip(rows, holm([row["p"] for row in rows]), strict=True)]
 
 
 def against_others(one: Measured, chosen: str) -> dict[str, Any]:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from whyformer.benchmark import run_suite
+from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.figures import make_figures, read_run
 from whyformer.benchmark.plan import make_plan
 from whyformer.benchmark.protocols import Figure
@@ -106,3 +107,36 @@ def test_the_default_of_an_option_moves_by_the_same_rule():
     assert not confirmation._option([*halves, measured("e", worse)], report, "old", "new")["moves"]
     assert not confirmation._option(halves, [measured("c", worse)], "old", "new")["moves"]
     assert not confirmation._option(halves[:1], report, "old", "new")["moves"]
+
+
+def test_reports_measured_later_give_what_all_measured_at_once_would(monkeypatch):
+    better = {"old": [0.1 * (n % 3) for n in range(40)], "new": [0.5 + 0.1 * (n % 3) for n in range(40)]}
+    worse = {"old": better["new"], "new": better["old"]}
+    runs = {"a": better, "b": better, "c": worse, "d": better, "e": better}
+    kinds = dict.fromkeys("ad", "texts") | dict.fromkeys("bce", "pictures")
+    old, new = Choice("old"), Choice("new")
+    figures = {name: measured(name, values, kinds[name], seen=name == "d").criterion for name, values in runs.items()}
+    file = candidates.Candidates(
+        old,
+        {"candidates": (old, new)},
+        tuple(map(figures.get, "ab")),
+        tuple(map(figures.get, "cde")),
+        (),
+        ((old, new),),
+    )
+
+    def fake(runs, labels, criteria, half):
+        own = [one for one in criteria if one.run in runs]
+        return [measured(one.run, runs[one.run], one.kind, seen=one.seen) for one in own]
+
+    monkeypatch.setattr(confirmation, "_measured", fake)
+    at_once = confirmation.confirmation(runs, file)
+    first = confirmation.confirmation({name: runs[name] for name in "abc"}, file)
+    later = confirmation.with_reports(first, {name: runs[name] for name in "de"}, file)
+    assert later == at_once
+    assert [first["choices"]["all"]["is_confirmed"], at_once["choices"]["all"]["is_confirmed"]] == [False, False]
+    again = confirmation.with_reports(later, {"c": better}, file)  # measured anew, it takes the place of the earlier
+    assert again == confirmation.confirmation({**runs, "c": better}, file)
+    assert again["choices"]["all"]["is_confirmed"]
+    with pytest.raises(SystemExit, match="No run with a figure that reports: c, d, e"):
+        confirmation.with_reports(later, {"a": better}, file)
