@@ -118,14 +118,16 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     wheel = arguments.wheel or build(arguments.folder)
-    rows = {row["asked"]: row for row in json.loads(FILE.read_text())["rows"]} if FILE.is_file() else {}
+    alike = True
     for pair in arguments.pair or PAIRS:
-        rows[pair] = {"asked": pair, **installed(arguments.folder, *pair.split(","), wheel, with_suite=arguments.suite)}
+        row = {"asked": pair, **installed(arguments.folder, *pair.split(","), wheel, with_suite=arguments.suite)}
+        rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
+        ordered = sorted([row, *(one for one in rows if one["asked"] != pair)], key=lambda one: one["asked"])
         megabytes = round(wheel.stat().st_size / 1e6, 1)
-        ordered = [rows[name] for name in sorted(rows)]
         FILE.write_text(json.dumps({"wheel_megabytes": megabytes, "rows": ordered}, indent=1) + "\n")
-        print(rows[pair], flush=True)
-    return int(any(row.get("same") != row.get("of") or "failure" in row for row in rows.values()))
+        print(row, flush=True)
+        alike &= "failure" not in row and row["same"] == row["of"] and not row.get("suite", {}).get("failed")
+    return int(not alike)
 
 
 if __name__ == "__main__":
