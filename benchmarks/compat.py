@@ -45,7 +45,7 @@ def build(folder: Path) -> Path:
 
 
 def installed(
-    folder: Path, python: str, torch: str, transformers: str, wheel: Path, *, with_suite: bool
+    folder: Path, python: str, torch: str, transformers: str, wheel: Path, *, with_suite: bool = False
 ) -> dict[str, Any]:
     """A row: what became of the wheel in a fresh environment."""
     row: dict[str, Any] = {"python": python, "torch": torch, "transformers": transformers}

@@ -12,8 +12,8 @@ from evaluations import lines
 def compat(file: Path) -> str:
     """A row for each environment that the wheel was installed into."""
     report = json.loads(file.read_text())
-    rows = [[row["python"], row["torch"], row["transformers"], _verdict(row)] for row in report["rows"]]
-    table = lines(["Python", "torch", "transformers", "explanations that are the same"], rows)
+    rows = [[row["python"], row["torch"], row["transformers"], _verdict(row), _suite(row)] for row in report["rows"]]
+    table = lines(["Python", "torch", "transformers", "explanations that are the same", "the test suite"], rows)
     return f"{table}\n\nThe wheel has {report['wheel_megabytes']:.1f} MB."
 
 
@@ -23,6 +23,16 @@ def _verdict(row: dict[str, Any]) -> str:
     models = sorted({name.rsplit("-", 1)[0] for name in row["differ"]})
     others = f"; others: {', '.join(models)}" if models else ""
     return f"{row['same']} of {row['of']}{others}"
+
+
+def _suite(row: dict[str, Any]) -> str:
+    """How the tests ended against the wheel, where they were run."""
+    found = row.get("suite")
+    if found is None:
+        return "not run"
+    if "failure" in found:
+        return f"not run: {found['failure']}"
+    return f"{found['passed']:,} passed, {len(found['failed']):,} failed, {found['skipped']:,} skipped"
 
 
 def newcomer(file: Path) -> str:

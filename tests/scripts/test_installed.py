@@ -1,6 +1,7 @@
 """The kept explanations by which a wheel is tried on other versions."""
 
 import json
+import subprocess
 from pathlib import Path
 
 import install_tables
@@ -35,6 +36,19 @@ def test_an_interpreter_that_is_not_there_is_a_row_that_says_so(tmp_path):
     assert row["failure"] == "no Python 9.9 here"
 
 
+def test_the_test_suite_is_counted_from_its_own_report(tmp_path, monkeypatch):
+    (tmp_path / "bin").mkdir()
+    fake = tmp_path / "bin" / "python"  # of an environment whose pytest leaves this report behind
+    cases = '<testcase classname="a" name="one"/><testcase classname="a" name="two"><failure/></testcase>'
+    report = f'<testsuites><testsuite>{cases}<testcase name="three"><skipped/></testcase></testsuite></testsuites>'
+    fake.write_text(f"#!/bin/sh\ncat > {tmp_path}/suite.xml <<'END'\n{report}\nEND\n")
+    fake.chmod(0o755)
+    (tmp_path / "repository").mkdir()
+    subprocess.run(["git", "init", "--quiet", str(tmp_path / "repository")], check=True)
+    monkeypatch.setattr(compat, "ROOT", tmp_path / "repository")
+    assert compat.suite(tmp_path) == {"passed": 1, "skipped": 1, "failed": ["a::two"], "minutes": 0.0}
+
+
 def test_a_way_in_is_timed_command_by_command_and_ends_with_its_page(tmp_path):
     row = newcomer.walk(["true", "touch page.html"], tmp_path / "page.html", tmp_path)
     assert (row["commands"], [step["command"] for step in row["steps"]]) == (2, ["true", "touch page.html"])
@@ -46,11 +60,13 @@ def test_a_way_in_is_timed_command_by_command_and_ends_with_its_page(tmp_path):
 
 def test_the_tables_say_what_was_the_same_and_what_took_how_long(tmp_path):
     row = {"python": "3.12.1", "torch": "2.6.0", "transformers": "4.56.0"}
-    rows = [{**row, "same": 2, "of": 3, "differ": {"mini-vlm-rollout.audit.json": "scores"}}, {**row, "failure": "no"}]
+    suite = {"passed": 1200, "skipped": 3, "failed": ["test_tiny::test_one"], "minutes": 15.0}
+    differ = {"mini-vlm-rollout.audit.json": "scores"}
+    rows = [{**row, "same": 2, "of": 3, "differ": differ, "suite": suite}, {**row, "failure": "no"}]
     (tmp_path / "compat.json").write_text(json.dumps({"wheel_megabytes": 72.0, "rows": rows}))
     text = install_tables.compat(tmp_path / "compat.json")
-    assert "| 3.12.1 | 2.6.0 | 4.56.0 | 2 of 3; others: mini-vlm |" in text
-    assert "not run: no" in text
+    assert "| 3.12.1 | 2.6.0 | 4.56.0 | 2 of 3; others: mini-vlm | 1,200 passed, 1 failed, 3 skipped |" in text
+    assert "not run: no | not run |" in text
     way = {"commands": 1, "seconds": 90.0, "steps": [{"command": "make demo", "seconds": 90.0}]}
     machine = {"cores": 2, "load": 1.0, "python": "3.11.7"}
     (tmp_path / "newcomer.json").write_text(json.dumps({"ways": {"checkout": way | {"machine": machine}}}))
