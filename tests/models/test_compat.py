@@ -1,4 +1,4 @@
-"""What transformers 4 does otherwise, seen from 5: both branches of the one module that knows."""
+"""What other versions of transformers do otherwise: both branches of the one module that knows."""
 
 import re
 from types import SimpleNamespace
@@ -68,3 +68,11 @@ def test_a_part_that_four_only_warns_about_is_none(four):
     assert not compat.has_part(Processor(), "feature_extractor")
     assert compat.has_part(Processor(), "tokenizer")
     assert compat.has_part(SimpleNamespace(feature_extractor=1), "feature_extractor")
+
+
+def test_what_a_processor_tells_that_of_its_pictures_is_found_wherever_it_says_so():
+    cut = {"crop_to_patches": True}
+    early = SimpleNamespace(valid_processor_kwargs=SimpleNamespace(_defaults={"images_kwargs": cut}))
+    late = type("Late", (), {"images_kwargs": cut})()
+    assert compat.picture_settings(early) == compat.picture_settings(late) == cut
+    assert compat.picture_settings(None) == {}

@@ -101,7 +101,7 @@ def computation(module: nn.Module) -> dict[str, Any]:
         "dtype": str(dtype_of(module)).removeprefix("torch."),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
-        "versions": {name: _version(name) for name in PACKAGES},
+        "versions": {name: _version(name) for name in PACKAGES} | {"torch": str(torch.__version__)},  # with its build
     }
 
 

@@ -30,6 +30,7 @@ from whyformer.inputs.prompt import (
 from whyformer.inputs.read import image_of, text_of, two_of
 from whyformer.inputs.tokens import Token
 from whyformer.models.bridges import image_token
+from whyformer.models.compat import picture_settings
 from whyformer.models.loading import LoadedModel
 from whyformer.models.pictures import WHOLE, BoxShares
 from whyformer.models.structure import config_of
@@ -137,9 +138,9 @@ def _cut_grid(loaded_model: LoadedModel, size: tuple[int, int]) -> tuple[int, in
 
     It does not say. A picture that grows brighter from top to bottom shows it: the tiles of a row are equally bright.
     """
-    settings = getattr(getattr(loaded_model.processor, "valid_processor_kwargs", None), "_defaults", {})
+    settings = picture_settings(loaded_model.processor)
     ramp = Image.linear_gradient("L").resize(size, Image.Resampling.NEAREST).convert("RGB")
-    cuts = loaded_model.image_processor(images=[ramp], return_tensors="pt", **settings.get("images_kwargs", {}))
+    cuts = loaded_model.image_processor(images=[ramp], return_tensors="pt", **settings)
     brightness = cuts["pixel_values"].flatten(1).mean(dim=1)
     count = max(1, len(brightness) - 1)  # the last is the whole, unless it is the only one
     columns = int(torch.isclose(brightness[:count], brightness[0], atol=1e-3).sum())
