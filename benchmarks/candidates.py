@@ -15,6 +15,7 @@ from whyformer.errors import WhyformerError
 HERE = Path(__file__).parent
 FILE = HERE / "candidates.toml"
 SUITES = HERE / "suites"
+LISTS = ("candidates", "others", "references")  # of methods
 FOLLOWS_SUITE = ("samples", "shard", "batch")  # what a run may change of its suite
 
 
@@ -68,7 +69,7 @@ class Candidates:
 def read_candidates(path: Path = FILE) -> Candidates:
     """The file, which must name today's default among the candidates, and figures of runs that there are."""
     document = tomllib.loads(path.read_text(encoding="utf-8"))
-    lists = {name: tuple(map(_choice, document[name])) for name in ("candidates", "others", "references")}
+    lists = {name: tuple(map(_choice, document[name])) for name in LISTS}
     runs = tuple(_run(entry) for entry in document["run"])
     today = _choice(document["today"])
     choices, reports = (tuple(Criterion(**entry) for entry in document[kind]) for kind in ("choice", "report"))

@@ -28,14 +28,14 @@ import tarfile
 import time
 import traceback
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from candidates import CandidateRun, read_candidates, suite_of, why_unknown
+from candidates import LISTS, CandidateRun, read_candidates, suite_of, why_unknown
 from whyformer.benchmark.digests import SUITE_FILE
 from whyformer.benchmark.plan import Plan, make_plan
 from whyformer.benchmark.protocols import protocol_named
@@ -68,11 +68,13 @@ def plans(data: Path, runs: Iterable[CandidateRun], samples: int | None) -> Iter
             print(f"{run.name}: left out: {error}", flush=True)
 
 
-def work(jobs: Any, done: Any, data: Path, samples: int | None, out: Path, deadline: float) -> None:
+def work(
+    jobs: Any, done: Any, data: Path, runs: Sequence[CandidateRun], samples: int | None, out: Path, deadline: float
+) -> None:
     """Do shards until there are none or the time is over; the model of one run at a time is kept."""
     torch.set_num_threads(1)
-    candidates = read_candidates()
-    by_name = {run.name: run for run in candidates.runs}
+    lists = read_candidates().lists
+    by_name = {run.name: run for run in runs}
     name, worker = "", None
     while time.time() < deadline:
         try:
@@ -83,7 +85,7 @@ def work(jobs: Any, done: Any, data: Path, samples: int | None, out: Path, deadl
         try:
             if name != job.run or worker is None:
                 worker = None  # the memory of the model before
-                plan = make_plan(suite_of(by_name[job.run], candidates.lists, samples), data, with_digests=False)
+                plan = make_plan(suite_of(by_name[job.run], lists, samples), data, with_digests=False)
                 name, worker = job.run, make_worker(plan)
                 answer_in_tf32(worker.loaded_model.model)
             write_whole(shard_path(out, job), light_shard(worker, job.shard))
@@ -106,7 +108,14 @@ def answer_in_tf32(model: torch.nn.Module) -> None:
 
 
 def measure(
-    planned: Mapping[str, Plan], data: Path, samples: int | None, out: Path, *, processes: int, seconds: float
+    planned: Mapping[str, Plan],
+    data: Path,
+    runs: Sequence[CandidateRun],
+    samples: int | None,
+    out: Path,
+    *,
+    processes: int,
+    seconds: float,
 ) -> None:
     """The shards that are not done yet, by so many processes, in so many seconds."""
     shards = [Job(name, number) for name, plan in planned.items() for number in range(len(plan.shards))]
@@ -116,7 +125,7 @@ def measure(
     for job in todo:
         jobs.put(job)
     start = time.time()
-    arguments = (jobs, done, data, samples, out, start + seconds)
+    arguments = (jobs, done, data, runs, samples, out, start + seconds)
     workers = [context.Process(target=work, args=arguments, daemon=True) for _ in range(min(processes, len(todo)))]
     for one in workers:
         one.start()
@@ -224,6 +233,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=12)
     parser.add_argument("--runs", nargs="+", metavar="NAME", help="these only, in this order")
     parser.add_argument("--samples", type=int, help="no more of each run, for a trial")
+    parser.add_argument("--lists", nargs="+", choices=LISTS, help="the methods of these lists only, for want of time")
     parser.add_argument("--unpack", type=Path, nargs="+", metavar="TAR", help="archives, to run folders in --out")
     parser.add_argument("--pack", type=Path, metavar="FOLDER", help="where the archives go")
     parser.add_argument("--list", action="store_true", help="the runs and what they are expected to take")
@@ -237,6 +247,8 @@ def main() -> None:
     if unknown:
         parser.error(f"no run named {', '.join(unknown)}: {', '.join(by_name)}")
     runs = [by_name[name] for name in options.runs or by_name]
+    if options.lists:
+        runs = [replace(run, methods=tuple(options.lists)) for run in runs]
     for choice in (choice for choices in candidates.lists.values() for choice in choices):
         reason = why_unknown(choice)
         if reason is not None:
@@ -253,7 +265,7 @@ def main() -> None:
         write_whole(options.out / name / SUITE_FILE, (document + "\n").encode())
     left = 60 * options.minutes - (time.time() - start)
     data = options.data.resolve()
-    measure(planned, data, options.samples, options.out, processes=options.processes, seconds=left)
+    measure(planned, data, runs, options.samples, options.out, processes=options.processes, seconds=left)
     if options.pack is not None:
         for path in pack(options.out, list(planned), options.pack):
             print(f"{path}: {path.stat().st_size / 2**20:.1f} MiB")
