@@ -5,13 +5,16 @@ import re
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from tiny_architectures import DECODERS, OTHERS
 from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, text_inputs
 from whyformer import METHODS, Reads, UnsupportedModel, WhyformerError, attribute
 from whyformer.api.memory import peak_bytes
 from whyformer.propagation import attention
-from whyformer.tracing import build, checkpointing
+from whyformer.propagation.rules import RULES
+from whyformer.tracing import build, checkpointing, record
 from whyformer.tracing.blocks import find_blocks
 
 STACKS = [name for name in FAMILIES if find_blocks(FAMILIES[name]())]
@@ -31,6 +34,7 @@ WAYS = [
     ("lrp", {"rules": "attn_lrp", "precision": "fast"}),
     ("lrp", {"rules": "z_plus"}),
     ("lrp", {"rules": "dtd"}),
+    ("lrp", {"rules": "lrp"}),
     ("state_x_gradient", {}),
     ("state_x_gradient", {"blocks": "weighted", "backward": "attn_lrp"}),
     ("evidence", {}),
@@ -158,21 +162,43 @@ def test_a_method_that_goes_back_as_a_whole_says_so():
     ).remarks
 
 
-@pytest.mark.parametrize("rules", ["attn_lrp", "cp_lrp"])
-@pytest.mark.parametrize("family", ["bert", "vit", "llama"])
+@pytest.mark.parametrize("rules", RULES)
+@pytest.mark.parametrize("family", ["bert", "vit", "gpt2", "llama"])
 def test_relevance_goes_through_attention_tile_by_tile(rules, family, monkeypatch):
-    config = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    model = (
-        FAMILIES[family]()
-        if family in FAMILIES
-        else built("LlamaForCausalLM", "LlamaConfig", vocab_size=60, num_key_value_heads=2, **config)
-    )
-    inputs = double(inputs_of(family)) if family in FAMILIES else {"input_ids": torch.arange(3, 21)[None]}
-    expected = attribute(model.double(), inputs, 1, "lrp", rules=rules, checkpoint=False)
+    make, give = STREAM_FAMILIES[family] if family in STREAM_FAMILIES else (FAMILIES[family], lambda: inputs_of(family))
+    model, inputs = make().double(), double(give())
+    expected = attribute(model, inputs, 1, "lrp", rules=rules, checkpoint=False)
     monkeypatch.setattr(attention, "TILE", 100)
     scores = attribute(model, inputs, 1, "lrp", rules=rules, checkpoint=True)
     for stream, values in expected.items():
-        torch.testing.assert_close(scores[stream], values, rtol=1e-7, atol=1e-8 * float(values.abs().max()))
+        torch.testing.assert_close(scores[stream], values, rtol=1e-9, atol=1e-9 * float(values.abs().max()))
+
+
+class Largest(TorchDispatchMode):
+    """The entries of the largest tensor that is made while inside."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        made = [x.numel() for x in tree_leaves(result) if isinstance(x, torch.Tensor) and not x.is_meta]
+        self.entries = max([self.entries, *made])
+        return result
+
+
+@pytest.mark.parametrize(("method", "rules"), [("lrp", rules) for rules in RULES])
+def test_no_map_is_whole_where_relevance_goes_by_tiles(method, rules, monkeypatch):
+    model, tokens = small_llama(2), 128
+    for module in (attention, record):
+        monkeypatch.setattr(module, "TILE", 2 * tokens * 16)
+    inputs = {"input_ids": torch.arange(tokens)[None] % 50 + 3, "logits_to_keep": 1}
+    largest = {}
+    for checkpoint in (False, True):
+        with Largest() as seen:
+            attribute(model, inputs, 1, method, rules=rules, checkpoint=checkpoint)
+        largest[checkpoint] = seen.entries
+    assert largest[False] == 2 * tokens**2
+    assert largest[True] < tokens**2
 
 
 def test_blocks_with_something_between_them_go_back_as_a_whole(monkeypatch):

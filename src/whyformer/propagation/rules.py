@@ -14,19 +14,18 @@ import torch
 from torch import Tensor
 
 from whyformer.propagation import libra
-from whyformer.propagation.attention import attention_epsilon, attention_values, away_from_zero
+from whyformer.propagation.attention import (
+    attention_balanced,
+    attention_epsilon,
+    attention_shares,
+    attention_values,
+)
 from whyformer.propagation.operation import GradInputs, Operation
+from whyformer.propagation.quotients import STABILISER, away_from_zero, balance, ratio
 
 Rule = Callable[[Tensor, Operation], GradInputs]
 Rules = Literal["z_plus", "dtd", "lrp", "attn_lrp", "cp_lrp"]
 MapRules = Literal["z_plus", "dtd", "lrp", "attn_lrp"]  # CP-LRP hands attention maps nothing
-
-STABILISER = 1e-9  # the reference code's, added whatever the sign
-
-
-def ratio(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and 0 where b is 0."""
-    return (a / (b + STABILISER)).masked_fill_(b == 0, 0.0)
 
 
 def identity(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -53,13 +52,8 @@ def balanced_sum(grad_output: Tensor, operation: Operation) -> GradInputs:
     """TA Sec. 3.2: the shares of a sum, each rescaled per example, so that large shares of opposite sign are not."""
     factor = ratio(grad_output, operation.output)
     shares = [factor * addend for addend in operation.addends]
-    totals = [operation.per_example(share) for share in shares]
-    size = totals[0].abs() + totals[1].abs()
-    whole = operation.per_example(grad_output)
-    scaled = (
-        share * ratio(ratio(total.abs(), size) * whole, total) for share, total in zip(shares, totals, strict=True)
-    )
-    return operation.sum_to_inputs(scaled)
+    scales = balance(operation.per_example(grad_output), [operation.per_example(share) for share in shares])
+    return operation.sum_to_inputs(share * scale for share, scale in zip(shares, scales, strict=True))
 
 
 def z_plus(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -197,6 +191,7 @@ _RELEVANCE: Mapping[str, Rule] = {
     "mixing": half_each,
     "gate": half_each,
     "pixels": z_box,
+    "attention": attention_shares,
 }
 _EPSILON: Mapping[str, Rule] = {
     "norm": norm_epsilon,
@@ -205,7 +200,7 @@ _EPSILON: Mapping[str, Rule] = {
 }
 RULES: dict[str, Mapping[str, Rule]] = {
     "z_plus": {**_RELEVANCE, "linear": z_plus},
-    "dtd": {**_RELEVANCE, "linear": alpha1_beta0, "add": balanced_sum},
+    "dtd": {**_RELEVANCE, "linear": alpha1_beta0, "add": balanced_sum, "attention": attention_balanced},
     "lrp": {**_RELEVANCE, "linear": sign_by_sign},
     "attn_lrp": {**_RELEVANCE, **_EPSILON, "softmax": softmax_expansion, "attention": attention_epsilon},
     "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": zero, "mixing": values_only, "attention": attention_values},

@@ -157,7 +157,7 @@ def _recorder(
         merge_heads=not reads.has_graph and not reads.edges,
         states=_keeps_states(question, reads, by_blocks=by_blocks),
         mode=mode,
-        keep_maps=reads.has_relevance,  # which goes back through the map itself
+        keep_maps=reads.relevances != "none",  # of the maps themselves
         fold=reads.edges
         or (reads.state_gradients and reads.maps == "none"),  # of which only the rows that are read are ever made
         shapes_only=by_blocks,
