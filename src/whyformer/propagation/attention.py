@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from whyformer.propagation.operation import GradInputs, Operation
-from whyformer.propagation.quotients import away_from_zero, balance, ratio
+from whyformer.propagation.quotients import Quotient, away_from_zero, balance, ratio
 
 TILE = 2**26  # entries of a map, of all examples and heads, that are made at once
 
@@ -133,7 +133,7 @@ def attention_values(grad_output: Tensor, operation: Operation) -> GradInputs:
 def _taken_back(
     relevance: Tensor,
     operation: Operation,
-    quotient: Callable[[Tensor, Tensor], Tensor],
+    quotient: Quotient,
     to_scores: Callable[[Tensor, Tile], Tensor],
     scales: Sequence[Tensor | float] = (1.0, 1.0),
 ) -> GradInputs:

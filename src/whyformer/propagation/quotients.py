@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
+
+Quotient = Callable[[Tensor, Tensor], Tensor]
 
 STABILISER = 1e-9  # the reference code's, added whatever the sign
 EPSILON = 1e-6  # of the ε-rule, away from zero

@@ -13,6 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from whyformer.errors import UnsupportedModel
 from whyformer.propagation import libra
 from whyformer.propagation.attention import (
     attention_balanced,
@@ -21,7 +22,7 @@ from whyformer.propagation.attention import (
     attention_values,
 )
 from whyformer.propagation.operation import GradInputs, Operation
-from whyformer.propagation.quotients import STABILISER, away_from_zero, balance, ratio
+from whyformer.propagation.quotients import STABILISER, Quotient, away_from_zero, balance, ratio
 
 Rule = Callable[[Tensor, Operation], GradInputs]
 Rules = Literal["z_plus", "dtd", "lrp", "attn_lrp", "cp_lrp"]
@@ -222,6 +223,12 @@ ATTN_LRP: Mapping[str, Rule] = {
     "attention": half_of_each_product,
     **dict.fromkeys(("product", "mixing"), half_gradient),
 }
+# How the relevance of what a map has mixed is divided by it, of which the map then has half.
+_MAP_QUOTIENTS: Mapping[Rule, Quotient] = {
+    attention_shares: ratio,
+    attention_balanced: ratio,
+    attention_epsilon: away_from_zero,
+}
 # Rules that ask for the operation's own gradient and never look at its output.
 BY_GRADIENT: tuple[Rule, ...] = (constant_factor, half_gradient, half_of_each_product)
 # What reaches the values that a map has mixed is shared between the two: how much of it is the map's.
@@ -229,3 +236,14 @@ MAP_SHARES: dict[str, float] = {"gradient": 1.0, "libra": 1.0, "attn_lrp": 0.5}
 BACKWARD_RULES: dict[str, Mapping[str, Rule]] = {"libra": LIBRA, "attn_lrp": ATTN_LRP}
 # Rule sets whose relevance is state times a gradient by rules. CP-LRP takes what LibraGrad does for constants.
 GRADIENT_FORMS: dict[str, Mapping[str, Rule]] = {"attn_lrp": ATTN_LRP, "cp_lrp": LIBRA}
+
+
+def map_quotient(rules: Mapping[str, Rule]) -> Quotient:
+    """R / z of what a map that is not kept has mixed, by the rule for attention as a whole."""
+    rule = rules.get("attention")
+    if rule is None or rule not in _MAP_QUOTIENTS:
+        known, own = ", ".join(each.__name__ for each in _MAP_QUOTIENTS), "none" if rule is None else rule.__name__
+        raise UnsupportedModel(
+            f"Maps too large to be kept have a relevance by the attention rules {known}; this rule set has {own}."
+        )
+    return _MAP_QUOTIENTS[rule]
