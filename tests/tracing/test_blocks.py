@@ -10,7 +10,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from tiny_architectures import DECODERS, OTHERS
-from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, text_inputs
+from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, noise, text_inputs
+from tiny_sounds import WAVE_FAMILIES
 from whyformer import METHODS, Reads, UnsupportedModel, WhyformerError, attribute, contrast
 from whyformer.api.memory import peak_bytes
 from whyformer.propagation import attention
@@ -272,6 +273,16 @@ def test_blocks_with_something_between_them_go_back_as_a_whole(monkeypatch):
     torch.testing.assert_close(attribute(model, inputs, 1, "generic_attention")["text"], expected)
     with pytest.raises(UnsupportedModel, match="do not hand on one state: it cannot go block by block"):
         attribute(model, inputs, 1, "generic_attention", checkpoint=True)
+
+
+@pytest.mark.parametrize("method", ["generic_attention", "lrp", "transformer_attribution"])
+def test_a_model_whose_attention_is_not_in_what_looks_like_its_blocks_goes_back_as_a_whole(method, monkeypatch):
+    model, inputs = WAVE_FAMILIES["wav2vec2"](), {"input_values": noise(1, 4000)}  # as many convolutions as blocks
+    expected = attribute(model, inputs, 1, method, checkpoint=False)
+    monkeypatch.setattr(checkpointing, "KEPT", -1)  # from now on every map is too large
+    torch.testing.assert_close(dict(attribute(model, inputs, 1, method)), dict(expected))
+    with pytest.raises(UnsupportedModel, match="has attention outside its blocks: it cannot go block by block"):
+        attribute(model, inputs, 1, method, checkpoint=True)
 
 
 @pytest.mark.parametrize(("free", "by_blocks"), [(None, False), (2 * 2 * 3 * 4 * 9**2 * 4, False), (10_000, True)])

@@ -135,7 +135,10 @@ class BlockPass:
     def run(self, recorder: Recorder, mode: PropagationMode | None, inputs: dict[str, Any]) -> Any:
         """The model's output; `recorder` notes the shapes of maps, `mode` sees what comes before and after blocks."""
         with self._intercepted(recorder, mode):
-            return recorder.run(self.question.model, **inputs)
+            output = recorder.run(self.question.model, **inputs)
+        if sum(len(call.operations) for call in self.calls) < recorder.seen:
+            raise NoStack("This model has attention outside its blocks: it cannot go block by block.")
+        return output
 
     def begin(
         self, ends: Sequence[Tensor], starts: Sequence[Tensor], mode: PropagationMode | None, way: WayBack
