@@ -98,7 +98,7 @@ KIND_NOTES = {
     "add": "of two tensors",
     "rotation": "a sum of two tensors that are one, moved about and scaled: rotary embeddings",
     "gate": "of two activations",
-    "attention": "left to the fused kernels where the map is large and gradients alone go back; else written out",
+    "attention": "as one operation, by tiles, where the map is large or blocks go one by one; else written out",
     "scale": "and divisions; products with a constant, a denominator or a gate of the other factor; sums with a number",
 }
 

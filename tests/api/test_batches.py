@@ -115,7 +115,7 @@ def test_another_error_block_by_block_keeps_its_own_words():
         MemoryLimit(4, can_go_by_blocks=True).map_batches([1, 2], fails, "this")
 
 
-@pytest.mark.parametrize("method", ["rollout", "transformer_attribution", "bi_token"])
+@pytest.mark.parametrize("method", ["rollout", "partial_lrp", "bi_token"])
 def test_what_does_not_go_block_by_block_is_not_said_to_have_done_so(bert, memory, method):
     tried = memory(0, with_checkpoint=False)
     with pytest.raises(WhyformerError, match=rf"Out of memory: {method} on tiny-bert .* one example at a time\. What"):

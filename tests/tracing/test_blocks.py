@@ -2,16 +2,23 @@
 
 import copy
 import re
+from typing import get_args
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
 from tiny_architectures import DECODERS, OTHERS
-from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, text_inputs
-from whyformer import METHODS, Reads, UnsupportedModel, WhyformerError, attribute
+from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, noise, text_inputs
+from tiny_sounds import WAVE_FAMILIES
+from whyformer import METHODS, Reads, UnsupportedModel, WhyformerError, attribute, contrast
 from whyformer.api.memory import peak_bytes
 from whyformer.propagation import attention
-from whyformer.tracing import build, checkpointing
+from whyformer.propagation.kinds import KINDS
+from whyformer.propagation.mode import NoRule
+from whyformer.propagation.rules import RULES, MapRules
+from whyformer.tracing import build, checkpointing, record
 from whyformer.tracing.blocks import find_blocks
 
 STACKS = [name for name in FAMILIES if find_blocks(FAMILIES[name]())]
@@ -31,6 +38,11 @@ WAYS = [
     ("lrp", {"rules": "attn_lrp", "precision": "fast"}),
     ("lrp", {"rules": "z_plus"}),
     ("lrp", {"rules": "dtd"}),
+    ("lrp", {"rules": "lrp"}),
+    ("transformer_attribution", {}),
+    ("transformer_attribution", {"backward": "libra", "rules": "z_plus"}),
+    ("transformer_attribution", {"rules": "attn_lrp", "precision": "fast"}),
+    ("generic_attention", {"maps": "relevance"}),
     ("state_x_gradient", {}),
     ("state_x_gradient", {"blocks": "weighted", "backward": "attn_lrp"}),
     ("evidence", {}),
@@ -73,7 +85,7 @@ def small_llama(blocks):
     return built("LlamaForCausalLM", "LlamaConfig", vocab_size=60, num_key_value_heads=2, **config)
 
 
-@pytest.mark.parametrize("method", ["generic_attention", "state_x_gradient", "evidence"])
+@pytest.mark.parametrize("method", ["generic_attention", "state_x_gradient", "evidence", "transformer_attribution"])
 def test_block_by_block_a_block_more_of_words_keeps_one_state_more(method):
     inputs = {"input_ids": torch.arange(256)[None] % 50 + 3, "logits_to_keep": 1}
     peaks = [
@@ -149,7 +161,7 @@ def test_a_model_that_is_no_stack_of_blocks_does_not_pass_over_the_switch(name, 
 
 def test_a_method_that_goes_back_as_a_whole_says_so():
     remark = "checkpoint=True changes nothing: {} does not go back block by block."
-    for method in ("rollout", "transformer_attribution", "bi_token"):
+    for method in ("rollout", "partial_lrp", "bi_token"):
         attribution = attribute(FAMILIES["bert"](), inputs_of("bert"), 1, method, checkpoint=True)
         assert attribution.remarks == (remark.format(method),)
     noisy = {"noise": 0.1, "noise_samples": 2}
@@ -158,21 +170,99 @@ def test_a_method_that_goes_back_as_a_whole_says_so():
     ).remarks
 
 
-@pytest.mark.parametrize("rules", ["attn_lrp", "cp_lrp"])
-@pytest.mark.parametrize("family", ["bert", "vit", "llama"])
-def test_relevance_goes_through_attention_tile_by_tile(rules, family, monkeypatch):
-    config = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4}
-    model = (
-        FAMILIES[family]()
-        if family in FAMILIES
-        else built("LlamaForCausalLM", "LlamaConfig", vocab_size=60, num_key_value_heads=2, **config)
-    )
-    inputs = double(inputs_of(family)) if family in FAMILIES else {"input_ids": torch.arange(3, 21)[None]}
-    expected = attribute(model.double(), inputs, 1, "lrp", rules=rules, checkpoint=False)
-    monkeypatch.setattr(attention, "TILE", 100)
-    scores = attribute(model, inputs, 1, "lrp", rules=rules, checkpoint=True)
+OF_INPUTS = [("lrp", {"rules": rules}) for rules in RULES]
+OF_MAPS = [("transformer_attribution", {"rules": rules}) for rules in get_args(MapRules)]
+OTHERWISE = [
+    ("transformer_attribution", {"weight": "attention", "normalise_rows": True, "first_block": 1}),
+    ("generic_attention", {"maps": "relevance", "clamp": "after"}),
+]
+
+
+def set_tiles(monkeypatch, entries):
+    for module in (attention, record):
+        monkeypatch.setattr(module, "TILE", entries)
+
+
+@pytest.mark.parametrize(("method", "options"), [*OF_INPUTS, *OF_MAPS, *OTHERWISE])
+@pytest.mark.parametrize("target", [1, contrast(1, 2)], ids=["label", "contrast"])
+@pytest.mark.parametrize("family", ["bert", "vit", "gpt2", "llama"])
+def test_relevance_goes_through_attention_tile_by_tile(method, options, target, family, monkeypatch):
+    make, give = STREAM_FAMILIES[family] if family in STREAM_FAMILIES else (FAMILIES[family], lambda: inputs_of(family))
+    model, inputs = make().double(), double(give())
+    expected = attribute(model, inputs, target, method, checkpoint=False, **options)
+    set_tiles(monkeypatch, 100)
+    scores = attribute(model, inputs, target, method, checkpoint=True, **options)
     for stream, values in expected.items():
-        torch.testing.assert_close(scores[stream], values, rtol=1e-7, atol=1e-8 * float(values.abs().max()))
+        torch.testing.assert_close(scores[stream], values, rtol=1e-9, atol=1e-9 * float(values.abs().max()))
+
+
+class Largest(TorchDispatchMode):
+    """The entries of the largest tensor that is made while inside."""
+
+    entries = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):
+        result = func(*args, **(kwargs or {}))
+        made = [x.numel() for x in tree_leaves(result) if isinstance(x, torch.Tensor) and not x.is_meta]
+        self.entries = max([self.entries, *made])
+        return result
+
+
+@pytest.mark.parametrize(("method", "options"), [*OF_INPUTS, *OF_MAPS, *OTHERWISE])
+def test_no_map_is_whole_where_relevance_goes_by_tiles(method, options, monkeypatch):
+    model, tokens = small_llama(2), 128
+    set_tiles(monkeypatch, 2 * tokens * 16)
+    inputs = {"input_ids": torch.arange(tokens)[None] % 50 + 3, "logits_to_keep": 1}
+    largest = {}
+    for checkpoint in (False, True):
+        with Largest() as seen:
+            attribute(model, inputs, 1, method, checkpoint=checkpoint, **options)
+        largest[checkpoint] = seen.entries
+    assert largest[False] == 2 * tokens**2
+    assert largest[True] < tokens**2
+
+
+def test_gradient_and_relevance_go_back_together_so_that_a_block_runs_again_once():
+    model, inputs, runs = FAMILIES["bert"](), inputs_of("bert"), []
+    for number, block in enumerate(find_blocks(model)):
+        block.register_forward_pre_hook(lambda block, args, number=number: runs.append(number))
+    attribute(model, inputs, contrast(1, 2), "transformer_attribution", checkpoint=True)
+    assert runs == [0, 1, 2, 2, 1, 0]
+
+
+@pytest.mark.parametrize("rules", get_args(MapRules))
+def test_a_trace_gives_relevances_by_one_rule_set_after_another(rules):
+    model, inputs, reads = FAMILIES["bert"]().double(), inputs_of("bert"), METHODS["transformer_attribution"].reads
+    whole, by_blocks = (
+        build.trace(model, inputs, 1, reads=reads, checkpoint=checkpoint) for checkpoint in (False, True)
+    )
+    by_blocks.relevances("dtd" if rules == "z_plus" else "z_plus", strict=True)[by_blocks.last]
+    expected, relevances = (trace.relevances(rules, strict=True) for trace in (whole, by_blocks))
+    for each in whole.records:
+        torch.testing.assert_close(relevances[each], expected[each], rtol=1e-9, atol=1e-12)
+    assert relevances.remarks == expected.remarks == ()
+
+
+def test_a_rule_set_without_a_rule_for_attention_as_a_whole_keeps_the_maps_of_a_block(monkeypatch):
+    model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
+    own = {kind: rule for kind, rule in RULES["dtd"].items() if kind != "attention"}
+    expected = attribute(model, inputs, 1, "transformer_attribution", checkpoint=True)
+    monkeypatch.setitem(RULES, "dtd", own)
+    scores = attribute(model, inputs, 1, "transformer_attribution", checkpoint=True)
+    torch.testing.assert_close(scores["text"], expected["text"], rtol=1e-9, atol=1e-12)
+
+
+def test_what_passed_without_a_rule_is_said_once_the_blocks_have_been_gone_through(monkeypatch):
+    monkeypatch.delitem(KINDS, "gelu")
+    model, inputs = FAMILIES["bert"](), inputs_of("bert")
+    whole, by_blocks = (
+        attribute(model, inputs, 1, "transformer_attribution", strict=False, checkpoint=checkpoint)
+        for checkpoint in (False, True)
+    )
+    assert whole.remarks == by_blocks.remarks
+    assert by_blocks.remarks[0].startswith("Passed as a gradient, for want of a rule: gelu in bert.encoder.layer.0")
+    with pytest.raises(NoRule, match=r"Relevance reached gelu in bert\.encoder\.layer"):
+        attribute(model, inputs, 1, "transformer_attribution", checkpoint=True)
 
 
 def test_blocks_with_something_between_them_go_back_as_a_whole(monkeypatch):
@@ -183,6 +273,16 @@ def test_blocks_with_something_between_them_go_back_as_a_whole(monkeypatch):
     torch.testing.assert_close(attribute(model, inputs, 1, "generic_attention")["text"], expected)
     with pytest.raises(UnsupportedModel, match="do not hand on one state: it cannot go block by block"):
         attribute(model, inputs, 1, "generic_attention", checkpoint=True)
+
+
+@pytest.mark.parametrize("method", ["generic_attention", "lrp", "transformer_attribution"])
+def test_a_model_whose_attention_is_not_in_what_looks_like_its_blocks_goes_back_as_a_whole(method, monkeypatch):
+    model, inputs = WAVE_FAMILIES["wav2vec2"](), {"input_values": noise(1, 4000)}  # as many convolutions as blocks
+    expected = attribute(model, inputs, 1, method, checkpoint=False)
+    monkeypatch.setattr(checkpointing, "KEPT", -1)  # from now on every map is too large
+    torch.testing.assert_close(dict(attribute(model, inputs, 1, method)), dict(expected))
+    with pytest.raises(UnsupportedModel, match="has attention outside its blocks: it cannot go block by block"):
+        attribute(model, inputs, 1, method, checkpoint=True)
 
 
 @pytest.mark.parametrize(("free", "by_blocks"), [(None, False), (2 * 2 * 3 * 4 * 9**2 * 4, False), (10_000, True)])

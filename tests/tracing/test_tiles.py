@@ -1,10 +1,16 @@
 """Maps that are folded tile by tile give what kept maps give."""
 
+import re
+from typing import get_args
+
 import pytest
 import torch
 
 from tiny_models import FAMILIES, OF_ONE_STREAM, STREAM_FAMILIES, applies, inputs_of
-from whyformer import METHODS, attribute
+from whyformer import METHODS, UnsupportedModel, attribute
+from whyformer.propagation import attention
+from whyformer.propagation.mode import NoRule
+from whyformer.propagation.rules import RULES, MapRules
 from whyformer.tracing import record, recorder
 
 FOLDED = [name for name, method in METHODS.items() if not method.reads.has_relevance]
@@ -17,6 +23,7 @@ def folded(monkeypatch):
     def fold() -> None:
         monkeypatch.setattr(recorder, "KEPT", 0)
         monkeypatch.setattr(record, "TILE", 100)
+        monkeypatch.setattr(attention, "TILE", 100)
 
     return fold
 
@@ -57,3 +64,47 @@ def test_tiles_give_what_kept_maps_give_on_several_streams(method, family, dtype
     folded()
     tolerance = CANCELS.get((method, family, dtype), PRECISIONS[dtype])
     assert_alike(attribute(model, inputs, "predicted", method), expected, tolerance)
+
+
+OF_RELEVANCE = [
+    *("vit", "beit relative", "dinov2", "bert", "modernbert"),
+    *("t5", "whisper", "detr", "gpt2", "llama", "mistral in windows"),
+]
+
+
+BY_RULES = [
+    *(("lrp", rules) for rules in RULES),
+    *((method, rules) for method in ("partial_lrp", "transformer_attribution") for rules in get_args(MapRules)),
+]
+
+
+# In float64: of float32 what kept maps give is itself off by up to 1e-2, as sums that are divided by may be small.
+@pytest.mark.parametrize(("method", "rules"), BY_RULES)
+@pytest.mark.parametrize("family", OF_RELEVANCE)
+def test_relevance_goes_through_tiles_as_through_kept_maps(method, rules, family, folded):
+    make, give = STREAM_FAMILIES[family] if family in STREAM_FAMILIES else (FAMILIES[family], lambda: inputs_of(family))
+    model, inputs = make().double(), in_precision(give(), torch.float64)
+    expected = attribute(model, inputs, "predicted", method, rules=rules)
+    folded()
+    assert_alike(attribute(model, inputs, "predicted", method, rules=rules), expected, 1e-9)
+
+
+@pytest.mark.parametrize("method", ["lrp", "transformer_attribution"])
+def test_a_rule_set_without_a_rule_for_attention_as_a_whole_is_refused_for_large_maps(method, folded, monkeypatch):
+    monkeypatch.setitem(RULES, "dtd", {kind: rule for kind, rule in RULES["dtd"].items() if kind != "attention"})
+    folded()
+    reason = "attention whose map is too large to be kept, for which this rule set has no rule: give it one of"
+    with pytest.raises(NoRule, match=reason):
+        attribute(FAMILIES["bert"](), inputs_of("bert"), 1, method, rules="dtd")
+
+
+@pytest.mark.parametrize(
+    ("own", "name"), [({"attention": attention.attention_values}, "attention_values"), ({}, "none")]
+)
+def test_an_attention_rule_that_says_nothing_of_maps_is_refused_for_their_relevance(own, name, folded, monkeypatch):
+    others = {kind: rule for kind, rule in RULES["dtd"].items() if kind != "attention"}
+    monkeypatch.setitem(RULES, "dtd", {**others, **own})
+    folded()
+    known = f"attention_shares, attention_balanced, attention_epsilon; this rule set has {name}."
+    with pytest.raises(UnsupportedModel, match=re.escape(f"have a relevance by the attention rules {known}")):
+        attribute(FAMILIES["bert"](), inputs_of("bert"), 1, "partial_lrp", rules="dtd")

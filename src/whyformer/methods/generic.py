@@ -7,11 +7,12 @@ from typing import Literal
 
 import torch
 
-from whyformer.axes import Mixing, head_mean
+from whyformer.axes import Mixing, StreamScores, head_mean
 from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.flow import Mix, dense, flow
+from whyformer.tracing.flow import Mix, dense, each_record, flow
+from whyformer.tracing.graph import MapRelevances
 from whyformer.tracing.mixing import HeadMean
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -43,20 +44,21 @@ def generic_attention(
     relevance by TA's rules in its place, as the authors' code can.
     """
     relevances = trace.relevances("dtd", strict=True) if maps == "relevance" else None
-    remarks = () if relevances is None else relevances.remarks
 
     def product(record: AttentionRecord) -> Mixing:
-        weighted = record.gradient * (record.map if relevances is None else relevances[record])
+        weighted = record.gradient * (record.map if relevances is None else record.relevance)
         return head_mean(weighted.clamp(min=0)) if clamp == "before" else head_mean(weighted).clamp(min=0)
 
     weighted: Mix = HeadMean(times_gradient=True) if clamp == "before" and relevances is None else product
     steps = trace.steps_from(first_block)
+    if relevances is not None:
+        steps = list(each_record(steps, relevances.on))
     # The rules between streams are for tokens that attend to each other, not for those that were made of others, and
     # for two streams: what is read through a third flows.
     is_joined = any(isinstance(step, Transfer) for step in steps)
     if not trace.question.family.attention or is_joined or _is_chain(trace):
         rows = flow(steps, weighted, trace.start())
-        return Attribution({stream: row[:, 0] for stream, row in rows.items()}, remarks=remarks)
+        return _attribution({stream: row[:, 0] for stream, row in rows.items()}, relevances)
     relevance = start = _unrelated(trace)
     for step in steps:
         assert not isinstance(step, Transfer)
@@ -67,7 +69,11 @@ def generic_attention(
     by_stream = {readout.stream: readout.weights[:, None, :] for readout in trace.readouts}
     read = ((query, key) for query, key in relevance if query in by_stream)
     scores = summed((key, (by_stream[query] @ relevance[query, key])[:, 0]) for query, key in read)
-    return Attribution(scores, remarks=remarks)
+    return _attribution(scores, relevances)
+
+
+def _attribution(scores: StreamScores, relevances: MapRelevances | None) -> Attribution:
+    return Attribution(scores, remarks=() if relevances is None else relevances.remarks)
 
 
 def _is_chain(trace: Trace) -> bool:

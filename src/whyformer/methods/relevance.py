@@ -11,7 +11,7 @@ from whyformer.methods.crossing import joined_by_the_last
 from whyformer.methods.registry import method
 from whyformer.propagation.rules import MapRules, Rules
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.flow import flow
+from whyformer.tracing.flow import each_record, flow
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.streams import summed
@@ -65,7 +65,7 @@ def partial_lrp(
     rows_of_streams = []
     for readout, record in trace.last_rows:
         positions, weights = readout.rows
-        rows = record.rows_at(relevances[record], positions).clamp(min=0)
+        rows = relevances.on(record).pick(positions).relevance.clamp(min=0)
         rows_of_streams.append(
             (record.key_stream, torch.einsum("brk,br->bk", rows.mean(HEAD).to(weights.dtype), weights))
         )
@@ -99,9 +99,9 @@ def transformer_attribution(
 
     def weighted(record: AttentionRecord) -> Mixing:
         factor = record.gradient if weight == "gradient" else record.map
-        return head_mean((factor * relevances[record]).clamp(min=0))
+        return head_mean((factor * record.relevance).clamp(min=0))
 
-    steps = trace.steps_from(first_block, last_block)
+    steps = list(each_record(trace.steps_from(first_block, last_block), relevances.on))
     if cross == "last":
         moved = joined_by_the_last(steps, weighted, trace, normalise_rows=normalise_rows, alone=True)
     else:

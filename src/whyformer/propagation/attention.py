@@ -1,93 +1,179 @@
 """Relevance through a whole attention operation, tile by tile of its queries: no map is ever held.
 
-What the rules of AttnLRP do one after the other to q·kᵀ, the mask, the softmax and the product with the values, done at
-once: the map is made from queries and keys for some queries at a time, used, and dropped.
+What the rules do one after the other to q·kᵀ, the mask, the softmax and the product with the values, done at once: the
+map is made from queries and keys for some queries at a time, used, and dropped.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from whyformer.propagation.operation import GradInputs, Operation
+from whyformer.propagation.quotients import Quotient, away_from_zero, balance, ratio
 
 TILE = 2**26  # entries of a map, of all examples and heads, that are made at once
-EPSILON = 1e-6  # of the ε-rule, away from zero
 
 
-def away_from_zero(numerator: Tensor, denominator: Tensor) -> Tensor:
-    """The quotient of the ε-rule: the denominator is kept off zero on either side."""
-    return numerator / (denominator + torch.where(denominator < 0, -EPSILON, EPSILON))
+@dataclass(frozen=True)
+class Tile:
+    """Some queries of an attention: the products with the keys, what is added to them, their sum, and the map."""
+
+    rows: slice
+    products: Tensor
+    bias: Tensor | None
+    scores: Tensor
+    weights: Tensor
+
+    @property
+    def open_bias(self) -> Tensor:
+        """What is added where the mask is open; where it shuts something out, it adds nothing."""
+        assert self.bias is not None
+        return self.bias.masked_fill(self.bias.isinf(), 0.0)
+
+
+@dataclass(frozen=True)
+class FusedAttention:
+    """What a scaled_dot_product_attention read: queries times the scale, keys and values for each of their heads."""
+
+    query: Tensor
+    key: Tensor
+    value: Tensor
+    mask: Tensor | None
+    is_causal: bool
+    groups: int  # query heads that share a key head
+
+    @classmethod
+    def of(cls, operation: Operation) -> FusedAttention:
+        args, kwargs = operation.with_inputs([x.detach() for x in operation.inputs])
+        names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
+        named: dict[str, Any] = dict(zip(names, args, strict=False)) | kwargs
+        query, scale = named["query"], named.get("scale")
+        groups = query.shape[-3] // named["key"].shape[-3]
+        key, value = (named[name].repeat_interleave(groups, dim=-3) for name in ("key", "value"))
+        scaled = query * (query.shape[-1] ** -0.5 if scale is None else scale)
+        return cls(scaled, key, value, named.get("attn_mask"), bool(named.get("is_causal")), groups)
+
+    @property
+    def has_bias(self) -> bool:
+        """Whether something is added to the products."""
+        return self.mask is not None or self.is_causal
+
+    def tiles(self) -> Iterator[Tile]:
+        """The queries, as many at a time as memory should hold."""
+        height = max(1, TILE // (math.prod(self.query.shape[:-2]) * self.key.shape[-2]))
+        for start in range(0, self.query.shape[-2], height):
+            rows = slice(start, start + height)
+            products = self.query[..., rows, :] @ self.key.mT
+            bias = self._bias(rows, products) if self.has_bias else None
+            scores = products if bias is None else products + bias
+            yield Tile(rows, products, bias, scores, scores.softmax(dim=-1).to(products.dtype))
+
+    def mask_rows(self, x: Tensor, rows: slice) -> Tensor:
+        """Of what has the shape of the mask, what is said of some queries."""
+        return x[..., rows, :] if x.shape[-2] > 1 else x
+
+    def by_key_head(self, x: Tensor) -> Tensor:
+        """What each head of the queries has, summed where several share a key head."""
+        summed: Tensor = x.unflatten(-3, (-1, self.groups)).sum(dim=-3)
+        return summed
+
+    def _bias(self, rows: slice, products: Tensor) -> Tensor:
+        """What is added for some queries: 0 or what the mask says where it is open, −∞ where it is shut."""
+        dtype = torch.promote_types(products.dtype, torch.float32)
+        bias = torch.zeros(products.shape[-2:], dtype=dtype, device=products.device)
+        if self.mask is not None:
+            part = self.mask_rows(self.mask, rows)
+            bias = bias.masked_fill(~part, -math.inf) if part.dtype == torch.bool else part.to(dtype)
+        if self.is_causal:
+            shut = torch.ones(products.shape[-2:], dtype=torch.bool, device=products.device)
+            bias = bias.masked_fill(shut.triu(diagonal=rows.start + 1), -math.inf)
+        return bias
+
+
+def attention_shares(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """TA Eq. 6 for both products of attention: half to the values, half to the map and on to queries and keys."""
+    return _taken_back(grad_output, operation, ratio, _unchanged)
+
+
+def attention_balanced(grad_output: Tensor, operation: Operation) -> GradInputs:
+    """TA Eq. 6 for both products of attention, what a mask adds to them balanced per example (TA Sec. 3.2)."""
+    attention = FusedAttention.of(operation)
+    if not attention.has_bias:
+        return _taken_back(grad_output, operation, ratio, _unchanged)
+    share = ratio(grad_output, operation.output.detach())
+    totals = [torch.zeros((), dtype=share.dtype, device=share.device)] * 3
+    for tile in attention.tiles():  # a first pass, for what the sums of the whole map are
+        to_scores = _to_map(share, attention, tile)
+        factor = ratio(to_scores, tile.scores)
+        parts = (to_scores, factor * tile.products, factor * tile.open_bias)
+        totals = [total + operation.per_example(part) for total, part in zip(totals, parts, strict=True)]
+    return _taken_back(grad_output, operation, ratio, _unchanged, balance(totals[0], totals[1:]))
 
 
 def attention_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
     """AttnLRP: half of the relevance to the values, half to the map and on to queries and keys (Prop. 3.1, 3.3)."""
-    return _taken_back(grad_output, operation, through_map=True)
+    return _taken_back(grad_output, operation, away_from_zero, _expanded)
 
 
 def attention_values(grad_output: Tensor, operation: Operation) -> GradInputs:
     """CP-LRP: the attention map is a constant, and the values get all."""
-    return _taken_back(grad_output, operation, through_map=False)
+    attention, share = FusedAttention.of(operation), away_from_zero(grad_output, operation.output.detach())
+    to_value = torch.zeros_like(attention.value)
+    for tile in attention.tiles():
+        to_value += tile.weights.mT @ share[..., tile.rows, :]
+    return [None, None, attention.by_key_head(attention.value * to_value), *[None] * (len(operation.inputs) - 3)]
 
 
-def _taken_back(relevance: Tensor, operation: Operation, *, through_map: bool) -> GradInputs:
-    tensors = [x.detach() for x in operation.inputs]
-    (query, key, value), mask, is_causal, scale = _arguments(*operation.with_inputs(tensors))
-    groups = query.shape[-3] // key.shape[-3]
-    keys, values = (x.repeat_interleave(groups, dim=-3) for x in (key, value))
-    scaled = query * scale
-    share = away_from_zero(relevance, operation.output.detach())
-    to_query, to_keys, to_values = torch.zeros_like(query), torch.zeros_like(keys), torch.zeros_like(values)
-    height = max(1, TILE // (math.prod(query.shape[:-2]) * keys.shape[-2]))
-    for start in range(0, query.shape[-2], height):
-        rows = slice(start, start + height)
-        products = scaled[..., rows, :] @ keys.mT
-        scores = products + _bias(mask, rows, is_causal=is_causal, like=products)
-        weights = scores.softmax(dim=-1)
-        to_values += weights.mT @ share[..., rows, :]
-        if not through_map:
-            continue
-        to_map = weights * (share[..., rows, :] @ values.mT) / 2
-        to_scores = scores * (to_map - weights * to_map.sum(dim=-1, keepdim=True))
-        to_scores = to_scores.masked_fill(scores == -math.inf, 0.0)
-        if mask is not None or is_causal:  # what was added to the products has its share
-            to_scores = products * away_from_zero(to_scores, scores)
-        to_products = away_from_zero(to_scores, products)
-        to_query[..., rows, :] = scaled[..., rows, :] * (to_products @ keys) / 2
-        to_keys += to_products.mT @ scaled[..., rows, :] / 2
-    to_value = value * to_values.unflatten(-3, (-1, groups)).sum(dim=-3) / (2 if through_map else 1)
-    to_key = key * to_keys.unflatten(-3, (-1, groups)).sum(dim=-3)
-    shares = (to_query, to_key, to_value) if through_map else (None, None, to_value)
-    return [*shares, *[None] * (len(operation.inputs) - 3)]
+def _taken_back(
+    relevance: Tensor,
+    operation: Operation,
+    quotient: Quotient,
+    to_scores: Callable[[Tensor, Tile], Tensor],
+    scales: Sequence[Tensor | float] = (1.0, 1.0),
+) -> GradInputs:
+    """The relevance of queries, keys, values and mask.
+
+    `to_scores` takes that of the map through the softmax; `scales` rescale what products and mask have of their sum.
+    """
+    attention = FusedAttention.of(operation)
+    query, key, value, mask = attention.query, attention.key, attention.value, attention.mask
+    share = quotient(relevance, operation.output.detach())
+    to_query, to_key, to_value = (torch.zeros_like(x) for x in (query, key, value))
+    in_graph = any(x.requires_grad for x in operation.inputs[3:])
+    to_mask = torch.zeros_like(mask) if mask is not None and in_graph else None
+    for tile in attention.tiles():
+        to_value += tile.weights.mT @ share[..., tile.rows, :] / 2
+        to_products = to_scores(_to_map(share, attention, tile), tile)
+        if tile.bias is not None:  # what was added to the products has its share
+            factor = quotient(to_products, tile.scores)
+            to_products = tile.products * factor * scales[0]
+            if to_mask is not None:
+                part = attention.mask_rows(to_mask, tile.rows)
+                part += (tile.open_bias * factor * scales[1]).sum_to_size(part.shape)
+        factor = quotient(to_products.to(query.dtype), tile.products) / 2
+        to_query[..., tile.rows, :] = factor @ key
+        to_key += factor.mT @ query[..., tile.rows, :]
+    shares = [query * to_query, *(attention.by_key_head(x) for x in (key * to_key, value * to_value))]
+    return [*shares, *[to_mask] * (len(operation.inputs) - 3)]
 
 
-def _arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Tensor, Tensor, Tensor], Any, bool, float]:
-    """Queries, keys and values, the mask, whether it is causal, and the scale of a scaled_dot_product_attention."""
-    names = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal", "scale", "enable_gqa")
-    named = dict(zip(names, args, strict=False)) | kwargs
-    query = named["query"]
-    scale = named.get("scale")
-    tensors = (query, named["key"], named["value"])
-    return (
-        tensors,
-        named.get("attn_mask"),
-        bool(named.get("is_causal")),
-        query.shape[-1] ** -0.5 if scale is None else scale,
-    )
+def _to_map(share: Tensor, attention: FusedAttention, tile: Tile) -> Tensor:
+    """What some queries' map has of the relevance of what it mixed, of which each unit is worth `share`."""
+    return tile.weights * (share[..., tile.rows, :] @ attention.value.mT) / 2
 
 
-def _bias(mask: Tensor | None, rows: slice, *, is_causal: bool, like: Tensor) -> Tensor | float:
-    """What is added to the scores of some queries: 0 or what the mask says where it is open, −∞ where it is shut."""
-    bias: Tensor | float = 0.0
-    if mask is not None:
-        part = mask[..., rows, :] if mask.shape[-2] > 1 else mask
-        bias = (
-            part if part.dtype != torch.bool else torch.zeros_like(part, dtype=like.dtype).masked_fill(~part, -math.inf)
-        )
-    if is_causal:
-        shut = torch.ones(like.shape[-2:], dtype=torch.bool, device=like.device).triu(diagonal=rows.start + 1)
-        bias = bias + torch.zeros(shut.shape, dtype=like.dtype, device=like.device).masked_fill(shut, -math.inf)
-    return bias
+def _unchanged(to_map: Tensor, tile: Tile) -> Tensor:
+    """A softmax hands on what arrives."""
+    return to_map
+
+
+def _expanded(to_map: Tensor, tile: Tile) -> Tensor:
+    """AttnLRP Prop. 3.1, the softmax expanded at its scores; masked entries are no input."""
+    to_scores = tile.scores * (to_map - tile.weights * to_map.sum(dim=-1, keepdim=True))
+    return to_scores.masked_fill(tile.scores == -math.inf, 0.0)

@@ -160,7 +160,7 @@ class TensorFacts:
             return "rotation" if parts[0] is parts[1] else "add", {"signs": signs}
         if kind == "softmax":
             return kind, {"source": source, "axis": args[1] if len(args) > 1 else kwargs["dim"]}
-        if kind == "attention":  # left to the fused kernels where nothing but gradients will go back
+        if kind == "attention":  # left to the fused kernels, where its map is too large to be kept
             return kind, {"source": 2}  # the values
         if kind == "gate":
             return self._product_kind(name, given, source)

@@ -119,6 +119,11 @@ class PropagationMode(TorchFunctionMode):
         if self._example is not None and operation.kind == "add" and operation.has_ambiguous_axis:
             operation.settle_example_axis(grad_output, self._example)
         rule = self._rules.get(operation.kind)
+        if rule is None and operation.kind == "attention" and self._rules:
+            raise NoRule(
+                "Relevance reached attention whose map is too large to be kept, for which this rule set has no rule: "
+                "give it one of whyformer.propagation.attention under 'attention'."
+            )
         if rule not in (None, identity, zero):  # autograd looks after gradients
             operation.check_unchanged()
         return operation.gradient(grad_output) if rule is None else rule(grad_output, operation)

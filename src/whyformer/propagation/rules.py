@@ -13,20 +13,20 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from whyformer.errors import UnsupportedModel
 from whyformer.propagation import libra
-from whyformer.propagation.attention import attention_epsilon, attention_values, away_from_zero
+from whyformer.propagation.attention import (
+    attention_balanced,
+    attention_epsilon,
+    attention_shares,
+    attention_values,
+)
 from whyformer.propagation.operation import GradInputs, Operation
+from whyformer.propagation.quotients import STABILISER, Quotient, away_from_zero, balance, ratio
 
 Rule = Callable[[Tensor, Operation], GradInputs]
 Rules = Literal["z_plus", "dtd", "lrp", "attn_lrp", "cp_lrp"]
 MapRules = Literal["z_plus", "dtd", "lrp", "attn_lrp"]  # CP-LRP hands attention maps nothing
-
-STABILISER = 1e-9  # the reference code's, added whatever the sign
-
-
-def ratio(a: Tensor, b: Tensor) -> Tensor:
-    """a / b, and 0 where b is 0."""
-    return (a / (b + STABILISER)).masked_fill_(b == 0, 0.0)
 
 
 def identity(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -53,13 +53,8 @@ def balanced_sum(grad_output: Tensor, operation: Operation) -> GradInputs:
     """TA Sec. 3.2: the shares of a sum, each rescaled per example, so that large shares of opposite sign are not."""
     factor = ratio(grad_output, operation.output)
     shares = [factor * addend for addend in operation.addends]
-    totals = [operation.per_example(share) for share in shares]
-    size = totals[0].abs() + totals[1].abs()
-    whole = operation.per_example(grad_output)
-    scaled = (
-        share * ratio(ratio(total.abs(), size) * whole, total) for share, total in zip(shares, totals, strict=True)
-    )
-    return operation.sum_to_inputs(scaled)
+    scales = balance(operation.per_example(grad_output), [operation.per_example(share) for share in shares])
+    return operation.sum_to_inputs(share * scale for share, scale in zip(shares, scales, strict=True))
 
 
 def z_plus(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -197,6 +192,7 @@ _RELEVANCE: Mapping[str, Rule] = {
     "mixing": half_each,
     "gate": half_each,
     "pixels": z_box,
+    "attention": attention_shares,
 }
 _EPSILON: Mapping[str, Rule] = {
     "norm": norm_epsilon,
@@ -205,7 +201,7 @@ _EPSILON: Mapping[str, Rule] = {
 }
 RULES: dict[str, Mapping[str, Rule]] = {
     "z_plus": {**_RELEVANCE, "linear": z_plus},
-    "dtd": {**_RELEVANCE, "linear": alpha1_beta0, "add": balanced_sum},
+    "dtd": {**_RELEVANCE, "linear": alpha1_beta0, "add": balanced_sum, "attention": attention_balanced},
     "lrp": {**_RELEVANCE, "linear": sign_by_sign},
     "attn_lrp": {**_RELEVANCE, **_EPSILON, "softmax": softmax_expansion, "attention": attention_epsilon},
     "cp_lrp": {**_RELEVANCE, **_EPSILON, "softmax": zero, "mixing": values_only, "attention": attention_values},
@@ -227,6 +223,12 @@ ATTN_LRP: Mapping[str, Rule] = {
     "attention": half_of_each_product,
     **dict.fromkeys(("product", "mixing"), half_gradient),
 }
+# How the relevance of what a map has mixed is divided by it, of which the map then has half.
+_MAP_QUOTIENTS: Mapping[Rule, Quotient] = {
+    attention_shares: ratio,
+    attention_balanced: ratio,
+    attention_epsilon: away_from_zero,
+}
 # Rules that ask for the operation's own gradient and never look at its output.
 BY_GRADIENT: tuple[Rule, ...] = (constant_factor, half_gradient, half_of_each_product)
 # What reaches the values that a map has mixed is shared between the two: how much of it is the map's.
@@ -234,3 +236,14 @@ MAP_SHARES: dict[str, float] = {"gradient": 1.0, "libra": 1.0, "attn_lrp": 0.5}
 BACKWARD_RULES: dict[str, Mapping[str, Rule]] = {"libra": LIBRA, "attn_lrp": ATTN_LRP}
 # Rule sets whose relevance is state times a gradient by rules. CP-LRP takes what LibraGrad does for constants.
 GRADIENT_FORMS: dict[str, Mapping[str, Rule]] = {"attn_lrp": ATTN_LRP, "cp_lrp": LIBRA}
+
+
+def map_quotient(rules: Mapping[str, Rule]) -> Quotient:
+    """R / z of what a map that is not kept has mixed, by the rule for attention as a whole."""
+    rule = rules.get("attention")
+    if rule is None or rule not in _MAP_QUOTIENTS:
+        known, own = ", ".join(each.__name__ for each in _MAP_QUOTIENTS), "none" if rule is None else rule.__name__
+        raise UnsupportedModel(
+            f"Maps too large to be kept have a relevance by the attention rules {known}; this rule set has {own}."
+        )
+    return _MAP_QUOTIENTS[rule]

@@ -6,7 +6,7 @@ which gradients come. Of a block only its own activations are ever there, for as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -16,43 +16,23 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from whyformer.axes import AttentionMap, Positions, TokenMask, TokenScores
+from whyformer.axes import AttentionMap, TokenScores
 from whyformer.errors import UnsupportedModel
 from whyformer.models.structure import config_of, dtype_of, layers_of
-from whyformer.propagation.mode import Backward, PropagationMode
-from whyformer.propagation.rules import BACKWARD_RULES, MAP_SHARES, Rule
+from whyformer.propagation.mode import PropagationMode
 from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.question import Question
-from whyformer.tracing.record import GradientSource, MapSource, gradient_source, pick_rows
+from whyformer.tracing.record import FoldedRelevance, GradientSource, gradient_source
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.sampling import SampledAttention
 from whyformer.tracing.tap import Tap, state_times_gradient
+from whyformer.tracing.ways import WayBack, relevance_source
 
 
 class NoStack(UnsupportedModel):
     """What looked like a stack of blocks does more between them than hand on a state."""
-
-
-@dataclass(frozen=True)
-class WayBack:
-    """How something is taken back through blocks: by rules, or as a gradient where there are none."""
-
-    rules: Mapping[str, Rule] | None = None
-    precise: bool = False
-    strict: bool = False
-    map_share: float = 1.0  # of the gradient of what a map has mixed
-
-    @property
-    def can_fold(self) -> bool:
-        """Whether attention can be one operation on the way: as a gradient, or by a rule for it as a whole."""
-        return self.rules is None or "attention" in self.rules
-
-
-def way_back(backward: Backward) -> WayBack:
-    """Gradients as they are, or by LibraGrad's or AttnLRP's rules."""
-    return WayBack(BACKWARD_RULES.get(backward), map_share=MAP_SHARES[backward])
 
 
 def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
@@ -125,54 +105,72 @@ class BlockCall:
     operations: range
 
 
+@dataclass(frozen=True, eq=False)
+class BlockTap:
+    """An attention operation of the block that the way back has come to, and what has come back to its map."""
+
+    tap: Tap
+    of_probe: Tensor | None
+    relevance: AttentionMap | FoldedRelevance | None = None
+
+
 @dataclass(eq=False)
 class BlockPass:
-    """A forward pass by blocks, and the way back, which remembers the block it has come to."""
+    """A forward pass by blocks, and the way back, which remembers the block it has come to.
+
+    Several can go back together, so that each block is run again but once: first the gradient, then relevances.
+    """
 
     question: Question
     blocks: Sequence[nn.Module]
     biases: BiasTerms | None = None
     calls: list[BlockCall] = field(default_factory=list)
     without_rule: set[str] = field(default_factory=set)  # operations that a rule set has no rule for
-    _way: WayBack = field(default_factory=WayBack)
-    _end: Tensor | None = None
+    _ways: list[tuple[WayBack, Tensor]] = field(default_factory=list)  # and what starts at the last block's output
     _place: int = 0
-    _gradient: Tensor | None = None
-    _taps: dict[int, tuple[Tap, Tensor | None]] = field(default_factory=dict)
+    _arrived: list[Tensor | None] = field(default_factory=list)  # at the block's input, by each way
+    _taps: dict[int, BlockTap] = field(default_factory=dict)
     _state_scores: dict[int, TokenScores] = field(default_factory=dict)  # by the number of the block
 
     def run(self, recorder: Recorder, mode: PropagationMode | None, inputs: dict[str, Any]) -> Any:
         """The model's output; `recorder` notes the shapes of maps, `mode` sees what comes before and after blocks."""
         with self._intercepted(recorder, mode):
-            return recorder.run(self.question.model, **inputs)
+            output = recorder.run(self.question.model, **inputs)
+        if sum(len(call.operations) for call in self.calls) < recorder.seen:
+            raise NoStack("This model has attention outside its blocks: it cannot go block by block.")
+        return output
 
     def begin(
         self, ends: Sequence[Tensor], starts: Sequence[Tensor], mode: PropagationMode | None, way: WayBack
     ) -> None:
         """Take what starts at these ends of the graph back to the last block's output, where the blocks begin."""
-        if not any(end.requires_grad for end in ends):
-            raise HiddenGradient
-        with _using(mode, way):
-            (self._end,) = torch.autograd.grad(
-                ends, self.calls[-1].output, starts, retain_graph=True, allow_unused=True
-            )
-        if self._end is None:
-            raise HiddenGradient
-        self._way, self._state_scores = way, {}
+        self._ways, self._state_scores = [(way, self._at_blocks(ends, starts, mode, way))], {}
+        self._restart()
+
+    def begin_relevance(
+        self, ends: Sequence[Tensor], passes: Sequence[tuple[WayBack, Sequence[Tensor]]], mode: PropagationMode
+    ) -> None:
+        """Take relevance back beside what has begun: in one pass, or what is for and what is against in two."""
+        self._ways[1:] = [(way, self._at_blocks(ends, starts, mode, way)) for way, starts in passes]
         self._restart()
 
     def attention(self, operation: int) -> AttentionMap | Attention | SampledAttention:
         """The map of an operation, or its attention call where the map was not made."""
-        self._go_to(operation)
-        return self._taps[operation][0].attention(self.question.batch)
+        return self._tap(operation).tap.attention(self.question.batch)
 
     def gradient(self, operation: int) -> GradientSource:
         """The gradient of an operation's map."""
-        self._go_to(operation)
-        tap, of_probe = self._taps[operation]
-        if of_probe is None:
+        block_tap = self._tap(operation)
+        if block_tap.of_probe is None:
             raise HiddenGradient
-        return gradient_source(tap.map, of_probe, self.question.batch, self._way.map_share)
+        return gradient_source(block_tap.tap.map, block_tap.of_probe, self.question.batch, self._ways[0][0].map_share)
+
+    def relevance(self, operation: int) -> AttentionMap | FoldedRelevance:
+        """The relevance of an operation's map."""
+        relevance = self._tap(operation).relevance
+        if relevance is None:
+            raise HiddenGradient
+        return relevance
 
     def state_scores(self, operation: int) -> TokenScores:
         """The state that enters the block of an operation times its gradient, summed over channels."""
@@ -185,52 +183,84 @@ class BlockPass:
         """What comes back through all blocks, taken on to tensors that lie before them."""
         while self._place > 0:
             self._step_back()
-        state = self.calls[0].state
-        if not state.requires_grad or self._gradient is None:
+        state, arrived = self.calls[0].state, self._arrived[0]
+        if not state.requires_grad or arrived is None:
             return (None,) * len(wanted)
-        return torch.autograd.grad(state, wanted, self._gradient.to(state.dtype), retain_graph=True, allow_unused=True)
+        return torch.autograd.grad(state, wanted, arrived.to(state.dtype), retain_graph=True, allow_unused=True)
+
+    def _at_blocks(
+        self, ends: Sequence[Tensor], starts: Sequence[Tensor], mode: PropagationMode | None, way: WayBack
+    ) -> Tensor:
+        """What comes back from the ends to the last block's output."""
+        if not any(end.requires_grad for end in ends):
+            raise HiddenGradient
+        with _using(mode, way):
+            (arrived,) = torch.autograd.grad(ends, self.calls[-1].output, starts, retain_graph=True, allow_unused=True)
+        if arrived is None:
+            raise HiddenGradient
+        return arrived
 
     def _restart(self) -> None:
-        self._place, self._gradient, self._taps = len(self.calls), self._end, {}
+        self._place, self._arrived, self._taps = len(self.calls), [start for _, start in self._ways], {}
 
-    def _go_to(self, operation: int) -> None:
-        if operation in self._taps:
-            return
-        number = self._block_of(operation)
-        if number >= self._place:
-            self._restart()
-        while self._place > number:
-            self._step_back()
+    def _tap(self, operation: int) -> BlockTap:
+        """An operation, once the way back has come to its block."""
+        if operation not in self._taps:
+            number = self._block_of(operation)
+            if number >= self._place:
+                self._restart()
+            while self._place > number:
+                self._step_back()
+        return self._taps[operation]
 
     def _block_of(self, operation: int) -> int:
         return next(n for n, call in enumerate(self.calls) if operation in call.operations)
 
     def _step_back(self) -> None:
-        """Run one block again, with a graph, and take the gradient back through it."""
+        """Run one block again, with a graph, and take what has arrived back through it."""
         self._taps = {}  # of the block before, which can go
         self._place -= 1
-        call = self.calls[self._place]
-        model, batch, way = self.question.model, self.question.batch, self._way
-        mode = None if way.rules is None else PropagationMode(model, batch, precise=way.precise, rules=way.rules)
+        call, ways = self.calls[self._place], [way for way, _ in self._ways]
+        mode, can_fold = self._mode(ways), all(way.can_fold for way in ways)
         recorder = Recorder(
-            batch, graph=True, mode=mode, fold=way.can_fold, keep_maps=not way.can_fold, above=self.biases
+            self.question.batch, graph=True, mode=mode, fold=can_fold, keep_maps=not can_fold, above=self.biases
         )
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)
-        if not way.precise:
+        if not ways[0].precise:
             with torch.enable_grad():
                 args, kwargs = _in_own_dtype(call.block, (args, kwargs))
         output = _tensor(recorder.run(call.block, *args, **kwargs))
-        probes = [tap.probe for tap in recorder.taps if tap.probe is not None]
-        with _using(mode, way, keep=False):
-            start = self._gradient if self._gradient is None else self._gradient.to(output.dtype)
-            wanted = torch.autograd.grad(output, [state, *probes], start, allow_unused=True)
+        inputs = [state, *(tap.probe for tap in recorder.taps if tap.probe is not None)]
+        parts = []
+        for number, (way, arrived) in enumerate(zip(ways, self._arrived, strict=True), start=1):
+            keep = number < len(ways)
+            with _using(mode, way, keep=keep):
+                start = None if arrived is None else arrived.to(output.dtype)
+                parts.append(torch.autograd.grad(output, inputs, start, retain_graph=keep, allow_unused=True))
         self.without_rule |= set() if mode is None else mode.without_rule
-        self._gradient = wanted[0]
-        self._state_scores[self._place] = state_times_gradient(state.detach(), self._gradient)
-        self._taps = {n: (tap, x) for n, tap, x in zip(call.operations, recorder.taps, wanted[1:], strict=True)}
-        for tap in recorder.taps:
-            tap.probe, tap.map = None, tap.map.detach() if isinstance(tap.map, Tensor) else tap.map  # of the graph
+        self._arrived = [of_inputs[0] for of_inputs in parts]
+        self._state_scores[self._place] = state_times_gradient(state.detach(), self._arrived[0])
+        by_tap = zip(*(of_inputs[1:] for of_inputs in parts), strict=True)
+        self._taps = {
+            n: self._block_tap(tap, ways, of_probe)
+            for n, tap, of_probe in zip(call.operations, recorder.taps, by_tap, strict=True)
+        }
+
+    def _mode(self, ways: Sequence[WayBack]) -> PropagationMode | None:
+        """The mode of a block that goes back by one way, which it then knows, or by several."""
+        (first, *others), question = ways, self.question
+        if not (others or first.rules is not None or first.precise):
+            return None
+        rules = None if others else first.rules
+        return PropagationMode(question.model, question.batch, precise=first.precise, rules=rules)
+
+    def _block_tap(self, tap: Tap, ways: Sequence[WayBack], of_probe: Sequence[Tensor | None]) -> BlockTap:
+        """What has come back to an operation, free of the graph."""
+        passes = list(zip(ways, of_probe, strict=True))[1:]
+        relevance = relevance_source(tap, passes, self.question.batch) if passes else None
+        tap.probe, tap.map = None, tap.map.detach() if isinstance(tap.map, Tensor) else tap.map
+        return BlockTap(tap, of_probe[0], relevance)
 
     @contextmanager
     def _intercepted(self, recorder: Recorder, mode: PropagationMode | None) -> Iterator[None]:
@@ -260,52 +290,6 @@ class BlockPass:
         if not any(x is before for x in tensors) or any(x.requires_grad and x is not before for x in tensors):
             raise NoStack("The blocks of this model do not hand on one state: it cannot go block by block.")
         return before
-
-
-@dataclass(frozen=True)
-class BlockMap:
-    """The map of an operation, made when the way back has come to its block."""
-
-    shape: torch.Size
-    dtype: torch.dtype
-    device: torch.device
-    blocks: BlockPass
-    operation: int
-
-    def call(self) -> Attention | None:
-        """The attention call that makes it, where it is not made by the model itself."""
-        source = self.blocks.attention(self.operation)
-        return source if isinstance(source, Attention) else None
-
-    def __call__(self) -> AttentionMap:
-        source = self.blocks.attention(self.operation)
-        return source if isinstance(source, Tensor) else source()
-
-    def pick(self, rows: slice | Positions) -> AttentionMap | MapSource:
-        source = self.blocks.attention(self.operation)
-        return pick_rows(source, rows) if isinstance(source, Tensor) else source.pick(rows)
-
-
-@dataclass(frozen=True)
-class BlockGradient:
-    """The gradient of the map of an operation, made when the way back has come to its block."""
-
-    blocks: BlockPass
-    operation: int
-
-    def made(self) -> GradientSource:
-        """What gives it, now that the way back is there."""
-        return self.blocks.gradient(self.operation)
-
-    def __call__(self) -> AttentionMap:
-        return self.made()()
-
-    def pick(self, rows: slice | Positions) -> GradientSource:
-        return self.made().pick(rows)
-
-    @property
-    def reached(self) -> TokenMask:
-        return self.made().reached
 
 
 def _with_state(call: BlockCall, state: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:

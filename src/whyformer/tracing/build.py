@@ -22,7 +22,7 @@ from whyformer.propagation.mode import Backward, PropagationMode, backward_mode,
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
 from whyformer.tracing.biases import BiasTerms
-from whyformer.tracing.blocks import BlockPass, NoStack, graph_from, last_of_decoder, way_back
+from whyformer.tracing.blocks import BlockPass, NoStack, graph_from, last_of_decoder
 from whyformer.tracing.checkpointing import block_pass, check_checkpoint, with_blocks
 from whyformer.tracing.checks import check_model, check_records, check_texts, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
@@ -41,6 +41,7 @@ from whyformer.tracing.several import as_examples, check_scores
 from whyformer.tracing.streams import latest, places, reaching, steps_of
 from whyformer.tracing.tap import Tap
 from whyformer.tracing.trace import Trace
+from whyformer.tracing.ways import WayBack, way_back
 
 MAP_GRADIENTS = Reads(maps="all", gradients="all")
 
@@ -122,8 +123,7 @@ def trace(
         graph = _graph(question, recorder, output, leaves, positions, mode, blocks) if has_graph else None
         if blocks is not None:
             score = question.score(output)
-            way = way_back("gradient" if reads.has_relevance else backward)
-            blocks.begin([score], [torch.ones_like(score)], mode, way)
+            blocks.begin([score], [torch.ones_like(score)], mode, _gradient_way(reads, backward))
             steps = with_blocks(steps, blocks, main_input(inputs)[1].device, reads)
         elif reads.has_graph and reads.inputs == "none":
             if biases is not None:
@@ -157,7 +157,6 @@ def _recorder(
         merge_heads=not reads.has_graph and not reads.edges,
         states=_keeps_states(question, reads, by_blocks=by_blocks),
         mode=mode,
-        keep_maps=reads.has_relevance,  # which goes back through the map itself
         fold=reads.edges
         or (reads.state_gradients and reads.maps == "none"),  # of which only the rows that are read are ever made
         shapes_only=by_blocks,
@@ -165,6 +164,14 @@ def _recorder(
         above=biases,
     )
     return recorder, mode
+
+
+def _gradient_way(reads: Reads, backward: Backward) -> WayBack:
+    """How gradients go back through blocks; beside the relevance of maps, as precisely as that does."""
+    is_beside_relevance = reads.relevances != "none"
+    return way_back(
+        "gradient" if reads.inputs == "relevances" else backward, precise=is_beside_relevance and reads.precise
+    )
 
 
 def _keeps_states(question: Question, reads: Reads, *, by_blocks: bool) -> bool:

@@ -10,7 +10,8 @@ import torch
 from whyformer.errors import WhyformerError
 from whyformer.models.structure import device_of, dtype_of, heads_of, layers_of
 from whyformer.tracing.biases import BiasTerms
-from whyformer.tracing.blocks import BlockGradient, BlockMap, BlockPass, NoStack, find_blocks
+from whyformer.tracing.block_sources import BlockGradient, BlockMap
+from whyformer.tracing.blocks import BlockPass, NoStack, find_blocks
 from whyformer.tracing.flow import Step, each_record
 from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.question import Question

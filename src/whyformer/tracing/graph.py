@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from whyformer.axes import AttentionMap, ExampleScores, StreamScores, by_head
+from whyformer.axes import AttentionMap, ExampleScores, StreamScores
 from whyformer.propagation.mode import Backward, PropagationMode, using_backward
-from whyformer.propagation.rules import GRADIENT_FORMS, RULES, Rule, Rules, balanced_sum
+from whyformer.propagation.rules import GRADIENT_FORMS, RULES, Rules, balanced_sum
 from whyformer.targets.scores import Score
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.blocks import BlockPass, WayBack
+from whyformer.tracing.block_sources import BlockRelevance
+from whyformer.tracing.blocks import BlockPass
 from whyformer.tracing.gradients import HiddenGradient, grad_of_each
 from whyformer.tracing.positions import PositionLeaf
-from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.record import AttentionRecord, RelevanceSource
 from whyformer.tracing.scaling import Leaf
 from whyformer.tracing.tap import Tap
+from whyformer.tracing.ways import WayBack, difference, relevance_source
 
 SCORED = ("attn_lrp", "cp_lrp")  # whose relevance is that of the score, not of 1
 
@@ -69,13 +72,22 @@ def ends_of(score: Score, output: Any) -> list[End]:
 
 @dataclass(frozen=True)
 class MapRelevances:
-    """The relevance of maps, by the number of their operation, and what a reader must know of how it came about."""
+    """The relevance of maps, or what makes it, by the number of their operation."""
 
-    by_operation: Mapping[int, AttentionMap]
-    remarks: tuple[str, ...] = ()
+    by_operation: Mapping[int, AttentionMap | RelevanceSource]
+    read_remarks: Callable[[], tuple[str, ...]] = tuple
+
+    def on(self, record: AttentionRecord) -> AttentionRecord:
+        """The record with its relevance, where the score depends on it."""
+        return replace(record, relevance_source=self.by_operation.get(record.operation))
 
     def __getitem__(self, record: AttentionRecord) -> AttentionMap:
-        return self.by_operation[record.operation]
+        return self.on(record).relevance
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What a reader must know of how it came about, once it has been read."""
+        return self.read_remarks()
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,10 +108,21 @@ class Graph:
 
     def map_relevances(self, rules: Rules, *, strict: bool = True) -> MapRelevances:
         """The relevance of each map that the score depends on; the graph is used up."""
-        maps = [tap.probe for tap in self.taps.values() if tap.probe is not None]
-        parts = zip(self.taps, self._relevance(maps, rules, strict=strict), strict=True)
-        by_operation = {operation: by_head(part, self.batch) for operation, part in parts if part is not None}
-        return MapRelevances(by_operation, self._remarks(rules))
+        remarks = partial(self._remarks, rules)
+        if self.blocks is not None:
+            assert self.mode is not None
+            self.blocks.begin_relevance([end.value for end in self.ends], self._passes(rules, strict), self.mode)
+            return MapRelevances({n: BlockRelevance(self.blocks, n) for n in self.taps}, remarks)
+        probes = [tap.probe for tap in self.taps.values() if tap.probe is not None]
+        ways, parts = self._taken_back(probes, rules, strict=strict)
+        sources = {
+            operation: relevance_source(tap, list(zip(ways, of_probe, strict=True)), self.batch)
+            for (operation, tap), of_probe in zip(self.taps.items(), parts, strict=True)
+        }
+        reached = {operation: source for operation, source in sources.items() if source is not None}
+        if not reached:
+            raise HiddenGradient
+        return MapRelevances(reached, remarks)
 
     def input_relevances(self, rules: Rules, *, strict: bool = True) -> Attribution:
         """The relevance of each input, pixels or embeddings, summed over channels; the graph is used up.
@@ -145,62 +168,74 @@ class Graph:
 
     def _remarks(self, rules: Rules) -> tuple[str, ...]:
         assert self.mode is not None
-        without_rule = f"Passed as a gradient, for want of a rule: {', '.join(sorted(self.mode.without_rule))}."
+        missing = self.mode.without_rule | (set() if self.blocks is None else self.blocks.without_rule)
+        without_rule = f"Passed as a gradient, for want of a rule: {', '.join(sorted(missing))}."
         wide = f"The model is in {self.mode.half}; relevance was computed in float32."
         coarse = f"By the rules of {rules}, half precision and TF32 were seen to change the ranking: see precision."
         applies = {
-            without_rule: bool(self.mode.without_rule),
+            without_rule: bool(missing),
             wide: self.mode.precise and self.mode.half is not None,
             coarse: self.mode.is_coarse and rules not in GRADIENT_FORMS,
         }
         return tuple(remark for remark, is_true in applies.items() if is_true)
 
     def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
+        """The relevance of each tensor, some of which must have some."""
+        ways, parts = self._taken_back(wanted, rules, strict=strict)
+        relevances: list[Tensor | None] = []
+        for value, of_value in zip(wanted, parts, strict=True):
+            known = [way.relevance(x, value.detach()) for way, x in zip(ways, of_value, strict=True) if x is not None]
+            relevances.append(difference(known) if len(known) == len(ways) else None)
+        if all(relevance is None for relevance in relevances):
+            raise HiddenGradient
+        return relevances
+
+    def _taken_back(
+        self, wanted: list[Tensor], rules: Rules, *, strict: bool
+    ) -> tuple[list[WayBack], list[tuple[Tensor | None, ...]]]:
+        """The passes that make up a relevance, and what comes back to each tensor by each of them."""
         assert self.mode is not None
-        if not self.mode.precise and rules in GRADIENT_FORMS:
-            starts = [end.shared_gradient for end in self.ends]
-            gradients = self._backward(wanted, starts, GRADIENT_FORMS[rules], strict=strict, keep=False)
-            return _reached([None if g is None else g * x.detach() for g, x in zip(gradients, wanted, strict=True)])
-        starts, is_balanced = self._starts(rules), RULES[rules]["add"] is balanced_sum
-        if is_balanced and self.mode.has_ambiguous_axis:
+        if RULES[rules]["add"] is balanced_sum and self.mode.has_ambiguous_axis:
             for example in (0, self.batch - 1):  # one alone may stand where its token's number is
                 with self.mode.using_gradient_of(example):
                     torch.autograd.grad(self.score[example], wanted, retain_graph=True, allow_unused=True)
+        passes = self._passes(rules, strict)
+        parts = [self._backward(wanted, starts, way, keep=n < len(passes)) for n, (way, starts) in enumerate(passes, 1)]
+        return [way for way, _ in passes], list(zip(*parts, strict=True))
+
+    def _passes(self, rules: Rules, strict: bool) -> list[tuple[WayBack, list[Tensor]]]:
+        """How relevance is taken back, and what starts at each end: all at once, or what is for and what is against."""
+        assert self.mode is not None
+        precise = self.mode.precise
+        if not precise and rules in GRADIENT_FORMS:
+            way = WayBack(GRADIENT_FORMS[rules], precise, strict, is_gradient=True)
+            return [(way, [end.shared_gradient for end in self.ends])]
+        way, starts = WayBack(RULES[rules], precise, strict), self._starts(rules)
         against = [-part.clamp(max=0) for part in starts]
-        if not is_balanced or any(end.embeddings for end in self.ends) or not any(bool(x.any()) for x in against):
-            relevances = self._backward(wanted, starts, RULES[rules], strict=strict, keep=False)
-        else:  # balanced sums make nothing of relevance that adds up to nothing, as that of a contrast
-            favour = self._backward(wanted, [x.clamp(min=0) for x in starts], RULES[rules], strict=strict, keep=True)
-            rest = self._backward(wanted, against, RULES[rules], strict=strict, keep=False)
-            relevances = [None if x is None or y is None else x - y for x, y in zip(favour, rest, strict=True)]
-        return _reached(relevances)
+        is_one_sided = any(end.embeddings for end in self.ends) or not any(bool(x.any()) for x in against)
+        if RULES[rules]["add"] is not balanced_sum or is_one_sided:
+            return [(way, starts)]
+        # Balanced sums make nothing of relevance that adds up to nothing, as that of a contrast.
+        return [(way, [part.clamp(min=0) for part in starts]), (way, against)]
 
     def _backward(
-        self, wanted: list[Tensor], starts: list[Tensor], rules: Mapping[str, Rule], *, strict: bool, keep: bool
-    ) -> list[Tensor | None]:
+        self, wanted: list[Tensor], starts: list[Tensor], way: WayBack, *, keep: bool
+    ) -> Sequence[Tensor | None]:
         assert self.mode is not None
+        assert way.rules is not None
         ends = [end.value for end in self.ends]
         if self.blocks is not None:
-            self.blocks.begin(ends, starts, self.mode, WayBack(rules, self.mode.precise, strict))
-            with self.mode.using(rules, strict=strict):
-                relevances = self.blocks.before(wanted)
-            self.mode.without_rule |= self.blocks.without_rule
-            return list(relevances)
-        with self.mode.using(rules, strict=strict, keep=keep):
-            return list(torch.autograd.grad(ends, wanted, starts, retain_graph=keep, allow_unused=True))
+            self.blocks.begin(ends, starts, self.mode, way)
+            with self.mode.using(way.rules, strict=way.strict):
+                return self.blocks.before(wanted)
+        with self.mode.using(way.rules, strict=way.strict, keep=keep):
+            return torch.autograd.grad(ends, wanted, starts, retain_graph=keep, allow_unused=True)
 
     def _by_stream(self, parts: Sequence[Tensor | None]) -> StreamScores:
         return {
             stream: leaf.scores(stream, self._nothing(leaf) if part is None else part)
             for (stream, leaf), part in zip(self.leaves.items(), parts, strict=True)
         }
-
-
-def _reached(relevances: list[Tensor | None]) -> list[Tensor | None]:
-    """The relevances, some of which must be there."""
-    if all(part is None for part in relevances):
-        raise HiddenGradient
-    return relevances
 
 
 def incompleteness(scores: StreamScores, *starts: Tensor) -> ExampleScores:

@@ -15,7 +15,7 @@ from whyformer.errors import WhyformerError
 from whyformer.models.answering import run_model
 from whyformer.models.weights import readable_weights
 from whyformer.propagation.mode import PropagationMode, backward_mode, using_backward
-from whyformer.tracing.blocks import BlockPass, find_blocks, way_back
+from whyformer.tracing.blocks import BlockPass, find_blocks
 from whyformer.tracing.copies import split_output
 from whyformer.tracing.frozen import Frozen
 from whyformer.tracing.gradients import gradients
@@ -23,6 +23,7 @@ from whyformer.tracing.question import Question
 from whyformer.tracing.record import AttentionRecord, GradientSource
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, inputs_as_they_are, scaled_inputs
+from whyformer.tracing.ways import way_back
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
 

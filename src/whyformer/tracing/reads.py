@@ -87,8 +87,8 @@ class Reads:
 
     @property
     def can_go_by_blocks(self) -> bool:
-        """Whether what is taken back can go block by block: relevance of maps, and of positions, goes as a whole."""
-        return self.has_graph and not self.is_last and self.relevances == "none" and not self.positions
+        """Whether what is taken back can go block by block: relevance of positions goes as a whole."""
+        return self.has_graph and not self.is_last and not self.positions
 
     def __str__(self) -> str:
         if self.subsets:

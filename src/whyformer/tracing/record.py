@@ -79,6 +79,27 @@ class FoldedGradient:
         return self.of_mixed.abs().amax(dim=(1, 3)) > 0
 
 
+class RelevanceSource(Protocol):
+    """What makes the relevance of a map when it is called, or of some queries' rows."""
+
+    def __call__(self) -> AttentionMap: ...
+    def pick(self, rows: slice | Positions) -> AttentionMap | RelevanceSource: ...
+
+
+@dataclass(frozen=True)
+class FoldedRelevance:
+    """The relevance of a map that was not kept: A ⊙ (S Vᵀ) / 2, each unit of the values it mixed being worth S."""
+
+    attention: Attention
+    worth: Values
+
+    def __call__(self) -> AttentionMap:
+        return self.attention() * self.attention.gradient(self.worth) / 2
+
+    def pick(self, rows: slice | Positions) -> FoldedRelevance:
+        return FoldedRelevance(self.attention.pick(rows), pick_rows(self.worth, rows))
+
+
 def gradient_source(
     source: Tensor | Attention | SampledAttention, of_probe: Tensor, batch: int, share: float
 ) -> GradientSource:
@@ -104,6 +125,7 @@ class AttentionRecord:
         key_stream: The stream whose tokens are read.
         source: The map [example, head, query, key], or what makes it anew whenever it is read.
         gradient_source: What makes the gradient of the map; None where it was not asked for.
+        relevance_source: The relevance of the map, or what makes it; None where it was not asked for.
         value: The values of the keys, where states were asked for, as all that follows.
         value_weight: W_v.
         output_weight: W_o, with the weights of a norm between it and the residual stream.
@@ -125,6 +147,7 @@ class AttentionRecord:
     key_stream: str
     source: AttentionMap | MapSource
     gradient_source: GradientSource | None = None
+    relevance_source: AttentionMap | RelevanceSource | None = None
     value: Values | None = None
     value_weight: Tensor | None = None
     output_weight: Tensor | None = None
@@ -147,6 +170,13 @@ class AttentionRecord:
         if self.gradient_source is None:
             raise WhyformerError('This trace has no gradients: build it with reads=Reads(maps="all", gradients="all").')
         return self.gradient_source()
+
+    @property
+    def relevance(self) -> AttentionMap:
+        """The relevance of the map, made each time it is read."""
+        if self.relevance_source is None:
+            raise WhyformerError('This record has no relevance: trace.relevances("dtd").on(record) has it.')
+        return self.relevance_source if isinstance(self.relevance_source, Tensor) else self.relevance_source()
 
     @property
     def call(self) -> Attention | None:
@@ -178,21 +208,21 @@ class AttentionRecord:
         reached = self.gradient_source.reached
         return reached if self.tokens is None else self.tokens.to_queries(reached[:, None].float())[:, 0] > 0
 
-    def rows_at(self, x: AttentionMap, positions: Positions) -> AttentionMap:
-        """Of what has the shape of its map, the rows of the queries at some positions of their stream."""
-        return pick_rows(x, positions) if self.tokens is None else self.tokens.rows_at(x, positions)
-
     def pick(self, rows: slice | Positions) -> AttentionRecord:
         """The record of some queries alone: a run of those of each map, or for each example those at some positions."""
         if self.tokens is not None and isinstance(rows, Tensor):
             return self._at(self.tokens, rows)
         source = pick_rows(self.source, rows) if isinstance(self.source, Tensor) else self.source.pick(rows)
         gradient = None if self.gradient_source is None else self.gradient_source.pick(rows)
+        relevance = self.relevance_source
+        if relevance is not None:
+            relevance = pick_rows(relevance, rows) if isinstance(relevance, Tensor) else relevance.pick(rows)
         scale = self.output_scale
         if scale is not None:
             scale = scale[:, rows] if isinstance(rows, slice) else scale.take_along_dim(rows, dim=1)
         tokens = self.tokens.pick(rows) if self.tokens is not None and isinstance(rows, slice) else None
-        return replace(self, source=source, gradient_source=gradient, output_scale=scale, tokens=tokens)
+        picked = replace(self, source=source, gradient_source=gradient, relevance_source=relevance)
+        return replace(picked, output_scale=scale, tokens=tokens)
 
     def _at(self, tokens: MapTokens, positions: Positions) -> AttentionRecord:
         """The record of the queries at some positions, its rows over all keys of their stream."""
@@ -201,7 +231,9 @@ class AttentionRecord:
             scale = tokens.to_queries(scale[:, None])[:, 0].take_along_dim(positions, dim=1)
         rows = None if gradient is None else KeptGradient(tokens.rows_at(gradient(), positions))
         source = tokens.rows_at(self.map, positions)
-        return replace(self, source=source, gradient_source=rows, output_scale=scale, tokens=None)
+        relevance = None if self.relevance_source is None else tokens.rows_at(self.relevance, positions)
+        picked = replace(self, source=source, gradient_source=rows, relevance_source=relevance)
+        return replace(picked, output_scale=scale, tokens=None)
 
     def tiles(self) -> Iterator[tuple[slice, AttentionRecord]]:
         """The record in runs of queries, as many at a time as memory should hold; at once where the map is kept."""
