@@ -86,7 +86,7 @@ RUN = {page: [line for line in commands_of(page) if not line.startswith(tuple(NO
 @pytest.fixture
 def readers_folder(tmp_path, monkeypatch):
     """A folder with the files that the pages speak of."""
-    for name in ("photo.jpg", "cat.jpg", "elsewhere/photo.jpg", "photos/one.jpg", "photos/two.jpg"):
+    for name in ("photo.jpg", "elsewhere/photo.jpg", "photos/one.jpg", "photos/two.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes((ZOO / "cat.jpg").read_bytes())
     example(3).image.save(tmp_path / "scene.png")
@@ -112,7 +112,7 @@ def readers_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [page for page, lines in RUN.items() if lines], ids=name_of)
 def test_the_commands_of_a_page_run_from_top_to_bottom(page, readers_folder):
-    if page.name == "plugins.md":  # whose first block writes the plugin
+    if page.name in ("plugins.md", "picture.md"):  # whose first block writes the plugin, or the picture
         exec(compile(blocks_of(page, "python")[0], page.name, "exec"), {})
     with registries_kept():
         for line in RUN[page]:
@@ -157,12 +157,23 @@ def test_links_between_pages_lead_somewhere(page):
 
 
 PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
+SLOW_PICTURES = {f"method-{name}" for name in pictures.ABLATION_METHODS}  # hundreds of forward passes each
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
 def test_a_picture_is_small_and_shown_somewhere(picture):
     assert picture.stat().st_size <= 200_000
     assert any(picture.name in page.read_text() for page in PAGES)
+
+
+@pytest.mark.parametrize("name", [name for name in pictures.MADE if name not in SLOW_PICTURES])
+def test_a_picture_shows_what_is_computed_now(name):
+    drawn, kept = (
+        np.asarray(picture.convert("RGB")).astype(int)
+        for picture in (pictures.MADE[name](), Image.open(ROOT / "docs" / "pictures" / f"{name}.png"))
+    )
+    assert drawn.shape == kept.shape
+    assert np.abs(drawn - kept).max(axis=2).mean() < 2  # of 255: 256 colours are kept of each picture
 
 
 def test_the_strip_shows_sources_that_count_and_the_star_in_the_colour_that_is_told():
