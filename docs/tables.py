@@ -729,7 +729,10 @@ def llms() -> str:
     ]
     for section in nav:
         ((name, entry),) = section.items()
-        lines = [f"- [{title or heading(page)}]({page}): {first_sentence(page)}" for title, page in pages_of(entry)]
+        lines = [
+            f"- [{title or heading(page)}]({page.removesuffix('.md')}.html): {first_sentence(page)}"
+            for title, page in pages_of(entry)
+        ]
         parts += [f"## {name}", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
@@ -743,9 +746,9 @@ def first_sentence(page: str) -> str:
     text = (DOCS / page).read_text()
     body = text[text.index("\n# ") if text.startswith("---") else 0 :]
     paragraphs = (part.strip() for part in body.split("\n\n"))
-    plain = next(part for part in paragraphs if part and part[0] not in "#!<|`:-")
+    plain = next(part for part in paragraphs if part and part[0] not in "#!<|:-" and not part.startswith("```"))
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", plain).replace("**", "").partition("\n")[0]
-    return re.split(r"(?<=[.?!])(?<!Eq\.)(?<!al\.) ", plain)[0]
+    return re.split(r"(?<=[.?!])(?<!Eq\.)(?<!Sec\.)(?<!al\.) ", plain)[0]
 
 
 def written() -> dict[Path, str]:
