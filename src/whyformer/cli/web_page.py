@@ -10,7 +10,7 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli.options import MACHINE
+from whyformer.cli.options import FLAG, MACHINE
 from whyformer.cli.screen import announce, complain
 from whyformer.extras import extra
 
@@ -20,16 +20,20 @@ Models = Annotated[
     typer.Option(help="A folder or a Hugging Face id, offered beside the bundled models; can be repeated."),
 ]
 AnyModel = Annotated[
-    bool, typer.Option("--any-model", help="Let visitors name any folder of this machine or Hugging Face id.")
+    bool,
+    typer.Option("--any-model", metavar=FLAG, help="Let visitors name any folder of this machine or Hugging Face id."),
 ]
 Port = Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535, rich_help_panel=MACHINE)]
 Host = Annotated[
     str, typer.Option(help="The address to listen on; 0.0.0.0 lets every machine in.", rich_help_panel=MACHINE)
 ]
 Share = Annotated[
-    bool, typer.Option("--share", help="Make a public link through Gradio's servers.", rich_help_panel=MACHINE)
+    bool,
+    typer.Option("--share", metavar=FLAG, help="Make a public link through Gradio's servers.", rich_help_panel=MACHINE),
 ]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Open no browser.", rich_help_panel=MACHINE)]
+NoBrowser = Annotated[
+    bool, typer.Option("--no-browser", metavar=FLAG, help="Open no browser.", rich_help_panel=MACHINE)
+]
 
 
 def web_page(
