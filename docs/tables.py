@@ -44,12 +44,9 @@ def result(name: str) -> dict[str, Any]:
 
 
 def methods() -> str:
-    """What each method does, reads and takes."""
-    rows = []
-    for name, method in EVERY_METHOD.items():
-        options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
-        rows.append([f"[`{name}`]({name}.md)", method.summary, str(method.reads), options or "–"])
-    return table(["method", "what it is", "reads", "options"], rows)
+    """What each method does and reads."""
+    rows = [[f"[`{name}`]({name}.md)", method.summary, str(method.reads)] for name, method in EVERY_METHOD.items()]
+    return table(["method", "what it is", "reads"], rows)
 
 
 def limits() -> str:

@@ -201,6 +201,13 @@ def test_the_legend_of_a_formula_has_its_letters_and_no_others():
         legend("m", {"formula": ["s = r A"], "where": {"q": "a share"}})
 
 
+@pytest.mark.parametrize("name", pictures.EVERY_METHOD)
+def test_the_page_of_a_method_has_its_options_with_their_defaults(name):
+    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text()
+    for option, parameter in pictures.EVERY_METHOD[name].options.items():
+        assert f"| `{option}` | `{parameter.default!r}` |" in page
+
+
 @pytest.mark.parametrize("name", drawings.DRAWINGS)
 def test_a_drawing_is_what_its_function_draws(name):
     assert (ROOT / "docs" / "pictures" / f"concept-{name}.svg").read_text() == drawings.svg(drawings.DRAWINGS[name])
