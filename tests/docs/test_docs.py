@@ -217,3 +217,16 @@ def test_first_words_of_readme_need_no_paper():
     first_screen = (ROOT / "README.md").read_text().partition("## Two commands")[0]
     for word in ("TA", "BI", "GA", "read-out", "stream", "libra", "LRP", "rollout"):
         assert not re.search(rf"\b{word}\b", first_screen.replace("LRP-eXplains-Transformers", "")), word
+
+
+def test_readme_says_what_a_word_of_ours_is_before_it_uses_it():
+    text = (ROOT / "README.md").read_text()
+    assert not re.search(r"\b(TA|BI|GA)\b", text)
+    explanations = {
+        "read-?out": "read-out, which says at which tokens",
+        "stream": "stream (a named row of tokens: the words, or the patches)",
+        "libra\\b": 'its rules for gradients: `backward="libra"`',
+    }
+    for word, explanation in explanations.items():
+        first = re.search(word, text)
+        assert text.index(explanation) <= first.start() < text.index(explanation) + len(explanation), word
