@@ -18,6 +18,7 @@ from whyformer.app.view import SCRIPT, View, note, problem, progress_html
 from whyformer.app.visitors import Visitors, delete
 from whyformer.app.work import Progress, Stopped, Work, follow
 from whyformer.errors import WhyformerError
+from whyformer.inputs.read import strings_are_texts
 
 SUFFIXES = (".html", ".png", ".json")
 LOG = logging.getLogger("whyformer.app")
@@ -148,7 +149,8 @@ def serve_audit(area: Area, visitors: Visitors) -> Callable[..., dict[Any, Any]]
         try:
             if view is None or view.audit is None:
                 raise WhyformerError("The result is no longer kept here: explain it again.")
-            view.audit(path)
+            with strings_are_texts():
+                view.audit(path)
         except (WhyformerError, OSError) as error:
             return {area.html: problem(error).html, area.audit: gr.update(visible=False)}
         visitors.keep(name_of(request), area.audit_file, [path])
