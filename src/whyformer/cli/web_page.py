@@ -12,6 +12,7 @@ import typer
 
 from whyformer.cli.options import FLAG, MACHINE
 from whyformer.cli.screen import announce, complain
+from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 
 LOCALHOST = "127.0.0.1"
@@ -58,7 +59,11 @@ def web_page(
     if is_open and any_model:
         complain("warning: with --any-model they can also load any model folder of this machine.")
     setup = Setup(model_choice(model or (), takes_any=any_model))
-    page = launch(setup, host=host, port=port, share=share, opens_browser=not no_browser, blocks=False)
+    try:
+        page = launch(setup, host=host, port=port, share=share, opens_browser=not no_browser, blocks=False)
+    except OSError as error:
+        taken = "another program has that port, or this machine has no such address"
+        raise WhyformerError(f"Cannot listen on {host}:{port}: {taken}. Choose another --port or --host.") from error
     announce(f"The page is at {page.share_url or page.local_url} — Ctrl-C ends it.", quiet=False)
     with _ended_from_outside_as_by_a_key():
         page.block_thread()
