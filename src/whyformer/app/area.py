@@ -58,8 +58,9 @@ def result_area(title: str, text: str, setup: Setup) -> Area:
         audit_file = gr.DownloadButton("↓ AUDIT", visible=False, **small)
     view = gr.State(None, time_to_live=setup.limits.kept_seconds)
     with gr.Accordion("Code", open=False, elem_classes="code"):
-        python = gr.Code(label="Python", language="python", interactive=False, wrap_lines=True)
-        command = gr.Code(label="Command line", language="shell", interactive=False, wrap_lines=True)
+        plain: dict[str, Any] = {"interactive": False, "wrap_lines": True, "show_line_numbers": False}
+        python = gr.Code(label="Python", language="python", **plain)
+        command = gr.Code(label="Command line", language="shell", **plain)
     area = Area(html, stop, downloads, audit, audit_file, view, python, command)
     # It reads all weights again and asks the doctor: only for who wants it.
     make = serve_audit(area, setup.visitors)
