@@ -41,7 +41,8 @@ def pages(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
 
 def page(model: str, found: Mapping[str, Mapping[str, Any]]) -> str:
     """Every table of one model's runs."""
-    parts = [f"# {model}", "How the tables are read is on the [page of results](../index.md#how-to-read-the-tables)."]
+    reading = "How the tables are read is on the [page of results](../index.md#how-to-read-the-tables)."
+    parts = [f"# {model}", f"What every method that was measured on {model} gave, run by run. {reading}"]
     for name, run in found.items():
         if run["model"] == model:
             parts += [f"## {name}", about(run), *_protocols(run)]

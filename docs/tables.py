@@ -44,12 +44,9 @@ def result(name: str) -> dict[str, Any]:
 
 
 def methods() -> str:
-    """What each method does, reads and takes."""
-    rows = []
-    for name, method in EVERY_METHOD.items():
-        options = ", ".join(f"`{option}={parameter.default!r}`" for option, parameter in method.options.items())
-        rows.append([f"[`{name}`]({name}.md)", method.summary, str(method.reads), options or "–"])
-    return table(["method", "what it is", "reads", "options"], rows)
+    """What each method does and reads."""
+    rows = [[f"[`{name}`]({name}.md)", method.summary, str(method.reads)] for name, method in EVERY_METHOD.items()]
+    return table(["method", "what it is", "reads"], rows)
 
 
 def limits() -> str:
@@ -729,7 +726,10 @@ def llms() -> str:
     ]
     for section in nav:
         ((name, entry),) = section.items()
-        lines = [f"- [{title or heading(page)}]({page}): {first_sentence(page)}" for title, page in pages_of(entry)]
+        lines = [
+            f"- [{title or heading(page)}]({page.removesuffix('.md')}.html): {first_sentence(page)}"
+            for title, page in pages_of(entry)
+        ]
         parts += [f"## {name}", "\n".join(lines)]
     return "\n\n".join(parts) + "\n"
 
@@ -743,9 +743,9 @@ def first_sentence(page: str) -> str:
     text = (DOCS / page).read_text()
     body = text[text.index("\n# ") if text.startswith("---") else 0 :]
     paragraphs = (part.strip() for part in body.split("\n\n"))
-    plain = next(part for part in paragraphs if part and part[0] not in "#!<|`:-")
+    plain = next(part for part in paragraphs if part and part[0] not in "#!<|:-" and not part.startswith("```"))
     plain = re.sub(r"\[([^]]*)\]\([^)]*\)", r"\1", plain).replace("**", "").partition("\n")[0]
-    return re.split(r"(?<=[.?!])(?<!Eq\.)(?<!al\.) ", plain)[0]
+    return re.split(r"(?<=[.?!])(?<!Eq\.)(?<!Sec\.)(?<!al\.) ", plain)[0]
 
 
 def written() -> dict[Path, str]:

@@ -383,3 +383,15 @@ def test_the_guide_says_which_models_have_controls():
     runs = controls.controls()
     assert runs.keys() == {file_digest(ZOO / name / "model.safetensors") for name in ("mini-vit", "mini-bert")}
     assert all(METHODS.keys() - run["methods"] for run in runs.values())
+
+
+@pytest.mark.parametrize(
+    ("method", "options"),
+    [("random", {}), ("gradient_shap", {"samples": 4}), ("rise", {"forwards": 8}), ("grad_cam", {"noise": 0.1})],
+)
+def test_what_draws_does_not_depend_on_the_seed_of_torch(bert, method, options):
+    scores = []
+    for seed in (1, 2):
+        torch.manual_seed(seed)
+        scores.append(whyformer.explain("the film was great", bert, method=method, **options).scores)
+    np.testing.assert_array_equal(*scores)

@@ -181,8 +181,8 @@ def test_a_wrong_option_is_named_with_the_right_ones(tmp_path, vit, photo, argum
 @pytest.mark.parametrize(
     ("out", "reason"),
     [
-        ("out.pdf", "no format for '.pdf'. Known: .html, .png, .json, .npz."),
-        ("out", "no format for ''"),
+        ("out.pdf", "no format for '.pdf'. Known: .html, .png, .json, .npz, .audit.json."),
+        ("out", "its ending is to say the format. Known: .html, .png, .json, .npz, .audit.json."),
         ("missing/out.html", "does not exist. Make it first."),
         ("taken.html", "is a folder: name a file in it."),
     ],

@@ -36,6 +36,9 @@ def test_a_vit_is_described_and_healthy(vit):
     assert (found.special_tokens, found.register_tokens, found.readout) == (("class",), 0, "first")
     assert found.logit_difference < 1e-5 < found.largest_logit
     assert found.methods == dict.fromkeys(METHODS)
+    assert found.facts["not tried"] == (
+        "occlusion, rise, kernel_shap, lime, mask_regression: each asks the model many times over"
+    )
 
 
 def test_a_bert_is_described_by_its_tokens(bert):

@@ -1,10 +1,11 @@
 """`whyformer app`: where it listens, whom it warns, and how a Space starts it."""
 
+import socket
 from pathlib import Path
 
 import pytest
 
-from commands import invoke, refusal
+from commands import invoke, process, refusal
 from whyformer.app import server
 from whyformer.app.limits import Limits
 
@@ -59,6 +60,17 @@ def test_a_model_that_has_no_tab_or_is_not_there_is_refused_at_the_start(launche
 def test_a_model_named_at_the_start_is_offered_first(launches, bert):
     assert invoke("app", "--model", bert).exit_code == 0
     assert launches[0][0].models.names["Text"][0] == str(bert)
+
+
+def test_a_port_that_is_taken_is_refused_with_the_options_of_the_command():
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = process("app", "--no-browser", "--port", port)
+    assert (result.returncode, result.stdout) == (2, "")
+    assert result.stderr == (
+        f"whyformer: Cannot listen on 127.0.0.1:{port}: another program has that port, or this machine has no such "
+        "address. Choose another --port or --host.\n"
+    )
 
 
 def test_a_space_starts_it_with_five_lines(launches, monkeypatch):

@@ -1,5 +1,6 @@
 """Work that is followed, stopped and limited, and what an area shows of it."""
 
+import json
 import threading
 import time
 from dataclasses import replace
@@ -14,12 +15,15 @@ from whyformer import WhyformerError, verify
 from whyformer.app.area import SUFFIXES, Area, serve, serve_audit
 from whyformer.app.code import Code, call, command
 from whyformer.app.examples import CAT
-from whyformer.app.labelled import Question, explain_picture
+from whyformer.app.labelled import Question, explain_picture, explain_text
 from whyformer.app.models import model_choice, tab_of
+from whyformer.app.pairs import Pair, explain_pair
+from whyformer.app.response import Exchange, explain_exchange
 from whyformer.app.setup import Setup
 from whyformer.app.view import View, progress_html
 from whyformer.app.visitors import Visitors
 from whyformer.app.work import Progress, Stopped, Work, follow
+from whyformer.files import file_digest
 
 # The components of an area by their names.
 AREA = Area("html", "stop", SUFFIXES, "audit", "audit_file", "view", "python", "command")
@@ -238,3 +242,46 @@ def test_any_model_is_taken_only_where_the_page_was_started_so(bert):
     assert anything.open(str(bert), "Text").task.answer == "label"
     with pytest.raises(WhyformerError, match=r"is given texts and answers with a label: use the tab Text, or choose"):
         anything.open(str(bert), "Picture")
+
+
+@pytest.mark.parametrize(
+    "ask",
+    [
+        lambda work, setup, text: explain_text(work, setup, text, Question(methods=["rollout"])),
+        lambda work, setup, text: explain_pair(work, setup, Pair(str(CAT), text=text, method="rollout")),
+        lambda work, setup, text: explain_exchange(work, setup, Exchange(text, text, response=text, method="rollout")),
+    ],
+)
+def test_a_visitor_who_types_the_name_of_a_file_gets_a_text_explained(ask, tmp_path, uploads, monkeypatch):
+    (tmp_path / "secret.txt").write_text("A secret.")
+    monkeypatch.chdir(tmp_path)
+    typed, setup = "secret.txt", Setup(model_choice())
+    *_, view = follow(lambda work: ask(work, setup, typed), Work(600))
+    kept = view.save(tmp_path)[".json"].read_text()
+    assert typed in kept
+    assert "A secret." not in kept
+    if view.audit is not None:
+        outputs = serve_audit(AREA, Visitors())(visitor(), view)
+        record = json.loads(Path(outputs["audit_file"]["value"]).read_text())["input"]
+        assert file_digest(tmp_path / "secret.txt") not in json.dumps(record)
+        assert typed in json.dumps(record)
+
+
+@pytest.mark.parametrize(
+    ("name", "ask", "reason"),
+    [
+        ("half.jpg", lambda work, setup, path: explain_picture(work, setup, path, Question()), "The image 'half.jpg' "),
+        ("a.txt", lambda work, setup, path: explain_exchange(work, setup, Exchange("a", files=[path])), "'a.txt' is n"),
+        (
+            "a.npz",
+            lambda work, setup, path: explain_pair(work, setup, Pair(regions=path, text="a", model="mini-lxmert")),
+            "'a.npz' holds no regions",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_said_without_where_it_lies(name, ask, reason, tmp_path):
+    (tmp_path / name).write_bytes(CAT.read_bytes()[:8000])
+    with pytest.raises(WhyformerError) as error:
+        list(follow(lambda work: ask(work, Setup(model_choice()), str(tmp_path / name)), Work(600)))
+    assert reason in str(error.value)
+    assert str(tmp_path) not in str(error.value)

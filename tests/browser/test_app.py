@@ -191,6 +191,8 @@ def expect_code(page, python, command):
     blocks = shown(page, ".code .cm-content")
     expect(blocks.nth(0)).to_contain_text(python)
     expect(blocks.nth(1)).to_contain_text(command)
+    room = "one => one.closest('.cm-editor').offsetHeight - one.offsetHeight"
+    until(page, lambda: all(block.evaluate(room) < 20 for block in blocks.all()))  # less than a line
 
 
 def test_a_picture_answers_by_itself_and_each_patch_can_be_read(opened):

@@ -270,8 +270,13 @@ def test_every_option_has_help():
     for name, command in get_command(app).commands.items():
         assert command.help, name
         assert "Examples:" in command.epilog, name
+        assert "src/" not in command.epilog, f"{name}: an example that works in a checkout alone"
+        options = {parameter.name: parameter for parameter in command.params}
+        assert ("--json" in options.get("quiet", command).help) == ({"quiet", "as_json"} <= options.keys()), name
         for parameter in command.params:
             assert parameter.help, f"{name} {parameter.name}"
+            takes_no_value = getattr(parameter, "is_flag", False)
+            assert not takes_no_value or parameter.metavar == "", f"{name}: help shows a value behind {parameter.name}"
 
 
 def test_the_suffixes_of_pictures_are_those_that_can_be_read():

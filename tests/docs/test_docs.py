@@ -86,7 +86,7 @@ RUN = {page: [line for line in commands_of(page) if not line.startswith(tuple(NO
 @pytest.fixture
 def readers_folder(tmp_path, monkeypatch):
     """A folder with the files that the pages speak of."""
-    for name in ("photo.jpg", "cat.jpg", "elsewhere/photo.jpg", "photos/one.jpg", "photos/two.jpg"):
+    for name in ("photo.jpg", "elsewhere/photo.jpg", "photos/one.jpg", "photos/two.jpg"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes((ZOO / "cat.jpg").read_bytes())
     example(3).image.save(tmp_path / "scene.png")
@@ -112,7 +112,7 @@ def readers_folder(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("page", [page for page, lines in RUN.items() if lines], ids=name_of)
 def test_the_commands_of_a_page_run_from_top_to_bottom(page, readers_folder):
-    if page.name == "plugins.md":  # whose first block writes the plugin
+    if page.name in ("plugins.md", "picture.md"):  # whose first block writes the plugin, or the picture
         exec(compile(blocks_of(page, "python")[0], page.name, "exec"), {})
     with registries_kept():
         for line in RUN[page]:
@@ -157,12 +157,23 @@ def test_links_between_pages_lead_somewhere(page):
 
 
 PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
+SLOW_PICTURES = {f"method-{name}" for name in pictures.ABLATION_METHODS}  # hundreds of forward passes each
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
 def test_a_picture_is_small_and_shown_somewhere(picture):
     assert picture.stat().st_size <= 200_000
     assert any(picture.name in page.read_text() for page in PAGES)
+
+
+@pytest.mark.parametrize("name", [name for name in pictures.MADE if name not in SLOW_PICTURES])
+def test_a_picture_shows_what_is_computed_now(name):
+    drawn, kept = (
+        np.asarray(picture.convert("RGB")).astype(int)
+        for picture in (pictures.MADE[name](), Image.open(ROOT / "docs" / "pictures" / f"{name}.png"))
+    )
+    assert drawn.shape == kept.shape
+    assert np.abs(drawn - kept).max(axis=2).mean() < 2  # of 255: 256 colours are kept of each picture
 
 
 def test_the_strip_shows_sources_that_count_and_the_star_in_the_colour_that_is_told():
@@ -190,6 +201,13 @@ def test_the_legend_of_a_formula_has_its_letters_and_no_others():
         legend("m", {"formula": ["s = r A"], "where": {"q": "a share"}})
 
 
+@pytest.mark.parametrize("name", pictures.EVERY_METHOD)
+def test_the_page_of_a_method_has_its_options_with_their_defaults(name):
+    page = (ROOT / "docs" / "methods" / f"{name}.md").read_text()
+    for option, parameter in pictures.EVERY_METHOD[name].options.items():
+        assert f"| `{option}` | `{parameter.default!r}` |" in page
+
+
 @pytest.mark.parametrize("name", drawings.DRAWINGS)
 def test_a_drawing_is_what_its_function_draws(name):
     assert (ROOT / "docs" / "pictures" / f"concept-{name}.svg").read_text() == drawings.svg(drawings.DRAWINGS[name])
@@ -199,3 +217,16 @@ def test_first_words_of_readme_need_no_paper():
     first_screen = (ROOT / "README.md").read_text().partition("## Two commands")[0]
     for word in ("TA", "BI", "GA", "read-out", "stream", "libra", "LRP", "rollout"):
         assert not re.search(rf"\b{word}\b", first_screen.replace("LRP-eXplains-Transformers", "")), word
+
+
+def test_readme_says_what_a_word_of_ours_is_before_it_uses_it():
+    text = (ROOT / "README.md").read_text()
+    assert not re.search(r"\b(TA|BI|GA)\b", text)
+    explanations = {
+        "read-?out": "read-out, which says at which tokens",
+        "stream": "stream (a named row of tokens: the words, or the patches)",
+        "libra\\b": 'its rules for gradients: `backward="libra"`',
+    }
+    for word, explanation in explanations.items():
+        first = re.search(word, text)
+        assert text.index(explanation) <= first.start() < text.index(explanation) + len(explanation), word

@@ -33,6 +33,28 @@ def test_what_a_page_names_is_there(name):
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+def test_what_errors_and_help_send_a_reader_to_is_there():
+    texts = [path.read_text() for path in (ROOT / "src").rglob("*.py")]
+    pages = {page for text in texts for page in re.findall(r"docs/[\w/-]+\.md", text)}
+    assert "docs/guides/evaluation.md" in pages
+    assert [page for page in sorted(pages) if not (ROOT / page).is_file()] == []
+
+
+def test_a_guide_installs_extras_that_there_are_by_the_name_of_the_package():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    lines = [
+        (page.name, line)
+        for page in [ROOT / "README.md", *(ROOT / "docs" / "guides").glob("*.md")]
+        for line in page.read_text().splitlines()
+        if line.startswith("pip install ")
+    ]
+    assert {name for name, _ in lines} >= {"README.md", "app.md", "cluster.md", "evaluation.md", "install.md"}
+    for name, line in lines:
+        assert line.replace("'", "").startswith("pip install whyformer"), f"{name}: {line}"
+        for names in re.findall(r"\[([\w,]+)\]", line):
+            assert set(names.split(",")) <= extras.keys(), f"{name}: {line}"
+
+
 def test_the_latest_version_is_the_same_everywhere():
     assert re.search(r"^## (\S+)", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE)[1] == VERSION
     assert yaml.safe_load((ROOT / "CITATION.cff").read_text())["version"] == VERSION

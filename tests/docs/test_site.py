@@ -38,6 +38,15 @@ def test_no_page_loads_anything_from_outside(site):
             assert address.startswith("data:") or (place / address.partition("?")[0].lstrip("/")).exists(), address
 
 
+def test_what_programs_read_links_every_page_of_the_site_and_says_a_sentence_of_it(site):
+    entries = re.findall(r"^- \[(.+?)\]\((.+?)\): (.+)$", (site / "llms.txt").read_text(), re.MULTILINE)
+    pages = {str(page.relative_to(site)) for page in site.rglob("*.html")} - {"404.html", "results/board.html"}
+    assert {place for _, place, _ in entries} == pages
+    sentences = [sentence for _, _, sentence in entries]
+    assert len(set(sentences)) == len(sentences)
+    assert all(sentence[-1] in ".?:" and sentence.count("(") == sentence.count(")") for sentence in sentences)
+
+
 def test_the_search_index_is_a_script_so_that_it_works_without_a_server(site):
     text = (site / "search" / "search_index.js").read_text()
     titles = {entry["title"] for entry in json.loads(text.removeprefix("var __index = "))["docs"]}

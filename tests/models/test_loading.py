@@ -111,8 +111,8 @@ def only_a_pickle(folder):
 
 SPOILT = {
     "no config": (lambda f: (f / "config.json").unlink(), "has no config.json"),
-    "no weights": (lambda f: (f / "model.safetensors").unlink(), r"has no weights \(\*.safetensors expected\)"),
-    "a pickle": (only_a_pickle, "has only pytorch_model.bin, which is a pickle: save it with safetensors"),
+    "no weights": (lambda f: (f / "model.safetensors").unlink(), r"has no weights: .*save_pretrained writes \*"),
+    "a pickle": (only_a_pickle, "has only pytorch_model.bin, which is a pickle and never read: the model's"),
     "corrupt config": (lambda f: (f / "config.json").write_text("{nope"), "configuration .* mend it.*not a valid JSON"),
     "config of bytes": (lambda f: (f / "config.json").write_bytes(b"\xff\xfe"), "configuration cannot be used"),
     "config of another type": (lambda f: change_config(f, model_type="wobble"), "model type `wobble`"),
@@ -120,7 +120,7 @@ SPOILT = {
     "truncated weights": (truncate_weights, "weights file cannot be used: mend it, or fetch the model again"),
     "no head": (lambda f: change_config(f, architectures=["ViTModel"]), "is a ViTModel, not a model that classifies"),
     "no model class": (lambda f: change_config(f, architectures=["TextClassificationPipeline"]), "not a model that"),
-    "no processor": (lambda f: (f / "preprocessor_config.json").unlink(), "processor cannot be used"),
+    "no processor": (lambda f: (f / "preprocessor_config.json").unlink(), r"save its processor there too \(preproc"),
     "other sizes": (
         lambda f: change_config(f, intermediate_size=32),
         r"do not fit its config.json: vit.* is \[64\] in the file and \[32\] in the model \(and 8 more\)",

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 
+from whyformer.methods.registry import ABLATION_METHODS
 from whyformer.render.text import readable
 
 GIB = 2**30
@@ -92,6 +93,7 @@ class Checkup:
             f"first content token: {first_content:.0%} of the content's"
             if self.maps
             else "no share of maps",
+            "not tried": f"{', '.join(ABLATION_METHODS)}: each asks the model many times over",
         }
 
     @property

@@ -98,7 +98,7 @@ def explain(
             reads gradients.
         predict: In the place of a model, a function that takes a list of examples, strings or PIL images, and gives an
             array [example, label]: a served model or an API. It is explained by a method that removes words, patches or
-            superpixels, kernel_shap unless one is named (docs/methods.md).
+            superpixels, kernel_shap unless one is named (docs/guides/served.md).
         labels: The names of what `predict` gives.
         **options: The options of the method. One that reads gradients takes `noise` and `noise_samples` beside its own:
             SmoothGrad, the mean over Gaussian noise on the input, its size a share of the input's range.

@@ -18,6 +18,7 @@ from whyformer.app.view import SCRIPT, View, note, problem, progress_html
 from whyformer.app.visitors import Visitors, delete
 from whyformer.app.work import Progress, Stopped, Work, follow
 from whyformer.errors import WhyformerError
+from whyformer.inputs.read import strings_are_texts
 
 SUFFIXES = (".html", ".png", ".json")
 LOG = logging.getLogger("whyformer.app")
@@ -57,8 +58,9 @@ def result_area(title: str, text: str, setup: Setup) -> Area:
         audit_file = gr.DownloadButton("↓ AUDIT", visible=False, **small)
     view = gr.State(None, time_to_live=setup.limits.kept_seconds)
     with gr.Accordion("Code", open=False, elem_classes="code"):
-        python = gr.Code(label="Python", language="python", interactive=False, wrap_lines=True)
-        command = gr.Code(label="Command line", language="shell", interactive=False, wrap_lines=True)
+        plain: dict[str, Any] = {"interactive": False, "wrap_lines": True, "show_line_numbers": False}
+        python = gr.Code(label="Python", language="python", **plain)
+        command = gr.Code(label="Command line", language="shell", **plain)
     area = Area(html, stop, downloads, audit, audit_file, view, python, command)
     # It reads all weights again and asks the doctor: only for who wants it.
     make = serve_audit(area, setup.visitors)
@@ -148,7 +150,8 @@ def serve_audit(area: Area, visitors: Visitors) -> Callable[..., dict[Any, Any]]
         try:
             if view is None or view.audit is None:
                 raise WhyformerError("The result is no longer kept here: explain it again.")
-            view.audit(path)
+            with strings_are_texts():
+                view.audit(path)
         except (WhyformerError, OSError) as error:
             return {area.html: problem(error).html, area.audit: gr.update(visible=False)}
         visitors.keep(name_of(request), area.audit_file, [path])

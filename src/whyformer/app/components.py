@@ -36,7 +36,7 @@ def picture_input(visitors: Visitors) -> gr.Image:
 def file_input(label: str, visitors: Visitors, kind: str, *, several: bool = False) -> gr.File:
     """A file of this kind, or several, as the paths of what was sent."""
     count: Literal["single", "multiple"] = "multiple" if several else "single"
-    files = gr.File(label=label, file_count=count, file_types=[kind], height=110)
+    files = gr.File(label=label, file_count=count, file_types=[kind], height=140)
     # Gradio would leave an empty file behind for each one that it hands over.
     files.preprocess = _paths if several else _path  # type: ignore[method-assign]
     keep_files(files, visitors)

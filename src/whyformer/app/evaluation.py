@@ -64,7 +64,7 @@ def measure(work: Work, setup: Setup, asked: Measurement) -> View:
     elif loaded_model.task.sees is None:
         kind, (data, written) = "texts", _texts(asked, setup)
     else:
-        raise WhyformerError(f"{name} is evaluated from Python or by a suite: docs/evaluation.md shows how.")
+        raise WhyformerError(f"{name} is evaluated from Python or by a suite: docs/guides/evaluation.md shows how.")
     protocols, methods = PROTOCOLS[kind], list(asked.methods)
     work.step(0, 1, f"{loaded_model.name} is measured")
 

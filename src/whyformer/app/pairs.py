@@ -13,7 +13,7 @@ from whyformer.app.labelled import DEFAULT
 from whyformer.app.labels import label_choices, label_probabilities, text_probabilities
 from whyformer.app.models import Tab
 from whyformer.app.setup import Setup
-from whyformer.app.uploads import picture_of, sent_file
+from whyformer.app.uploads import picture_of, reading, sent_file
 from whyformer.app.view import View, explanations_view
 from whyformer.app.work import Work
 from whyformer.errors import WhyformerError
@@ -74,7 +74,8 @@ def _seen(pair: Pair, loaded_model: LoadedModel, setup: Setup) -> tuple[str, Any
         return pair.picture or "", picture_of(pair.picture, setup.limits)
     missing = f"{loaded_model.name} sees regions of a picture: send the .npz file of them, or click an example."
     file = sent_file(pair.regions, missing, setup.limits)
-    return str(file), Regions.load(file)
+    with reading(file):
+        return str(file), Regions.load(file)
 
 
 def _explain_words(

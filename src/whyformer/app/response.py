@@ -7,7 +7,6 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from whyformer.api.response import explain_response
@@ -15,7 +14,7 @@ from whyformer.app.code import Code, call, command
 from whyformer.app.labelled import DEFAULT
 from whyformer.app.limits import Limits
 from whyformer.app.setup import Setup
-from whyformer.app.uploads import sent_file
+from whyformer.app.uploads import reading, sent_file
 from whyformer.app.view import View, response_piece
 from whyformer.app.work import Work
 from whyformer.errors import WhyformerError
@@ -83,7 +82,8 @@ def documents_of(text: str) -> list[Document]:
 
 def _read_document(path: str, limits: Limits) -> Document:
     file = sent_file(path, "Send a text file.", limits)
-    return file.stem, str(text_of(Path(file))).strip()
+    with reading(file):
+        return file.stem, str(text_of(file)).strip()
 
 
 def _code(asked: Any, response: str | None, model: str, method: str | None, keywords: Mapping[str, Any]) -> Code:

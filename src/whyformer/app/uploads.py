@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from PIL import Image, UnidentifiedImageError
@@ -24,7 +26,17 @@ def picture_of(path: str | None, limits: Limits) -> Image.Image:
             f"{file.name} has {width:,} × {height:,} pixels, and this page takes {limits.pixels // 10**6} million: "
             "make it smaller first."
         )
-    return image_of(file)
+    with reading(file):
+        return image_of(file)
+
+
+@contextmanager
+def reading(file: Path) -> Iterator[None]:
+    """What is wrong with a file is said by the name that its sender knows, not by where it lies here."""
+    try:
+        yield
+    except WhyformerError as error:
+        raise WhyformerError(str(error).replace(str(file), file.name)) from error
 
 
 def sent_file(path: str | None, missing: str, limits: Limits) -> Path:

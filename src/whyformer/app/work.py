@@ -11,6 +11,7 @@ from typing import Any, Generic, TypeVar
 from torch.overrides import TorchFunctionMode
 
 from whyformer.errors import WhyformerError
+from whyformer.inputs.read import strings_are_texts
 
 Result = TypeVar("Result")
 PATIENCE, INTERVAL = 0.5, 0.25  # seconds before progress is first shown, and between two looks at it
@@ -92,7 +93,7 @@ def follow(action: Callable[[Work], Result], work: Work) -> Iterator[Progress | 
 
     def run() -> None:
         try:
-            with EndsWithWork(work):
+            with strings_are_texts(), EndsWithWork(work):
                 outcome.result = action(work)
         except BaseException as error:
             outcome.error = error

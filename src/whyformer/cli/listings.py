@@ -46,9 +46,10 @@ def models(as_json: options.AsJson = False) -> None:
         typer.echo("No model is bundled: give --model a folder or a Hugging Face id.")
         return
     for card in cards:
-        measured = " · ".join(f"{name} {value}" for name, value in card["measured"].items())
-        facts = {"": card["about"], "trained on": card["data"], "measured": measured, "licence": card["licence"]}
-        _print_entry(card["name"], f"{card['task']} · {card['class']}, {card['megabytes']:.1f} MB", facts)
+        facts = {"": card["about"], "labels": ", ".join(card["labels"])}
+        shown = {fact: value for fact, value in facts.items() if value}
+        _print_entry(card["name"], f"{card['task']} · {card['class']}, {card['megabytes']:.1f} MB", shown)
+    typer.echo("`whyformer models --json` has what each was trained on, what was measured, and its licence.")
 
 
 def doctor(

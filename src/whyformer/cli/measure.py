@@ -19,7 +19,7 @@ def evaluate(
     out: Annotated[Path, typer.Option(help="The folder of the tables; one that was begun is gone on with.")],
     data: Annotated[Path, typer.Option(help="The folder that the suite's paths are relative to.")] = Path(),
     plugin: options.Plugins = None,
-    quiet: options.Quiet = False,
+    quiet: options.OnlyErrors = False,
     engine: Annotated[str, typer.Option(help="local, or ray: a Ray cluster.", rich_help_panel=MACHINE)] = "local",
 ) -> None:
     """Measure methods on a model and data, as a suite says; stopped at any moment, it goes on where it was."""
@@ -56,7 +56,7 @@ def report(
     against: Annotated[
         Path | None, typer.Option(metavar="DIR", help="Another run of the suite: list what differs, write nothing.")
     ] = None,
-    quiet: options.Quiet = False,
+    quiet: options.OnlyErrors = False,
 ) -> None:
     """Write the tables, curves and examples of a run: report.html, report.md, results.json and curves."""
     from whyformer.benchmark import differences
@@ -73,7 +73,7 @@ def report(
 
 def demo(
     out: Annotated[Path, typer.Option(help="The folder the page is written to.")] = Path("demo"),
-    quiet: options.Quiet = False,
+    quiet: options.OnlyErrors = False,
 ) -> None:
     """Explain the bundled examples with the bundled models by every method, and write two pages that show them."""
     from whyformer.cli.demo import write_demo

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 import typer
 
 QUESTION, METHOD, OUTPUT, MACHINE = "The question", "The method", "Output", "Machine"
+FLAG = ""  # of an option that takes no value: help would write <bool> behind it
 
 INPUT = (
     "a picture, a text, or a text file; a folder of pictures or texts; - for standard input; for a model of regions "
@@ -91,6 +92,7 @@ Each = Annotated[
     bool,
     typer.Option(
         "--each",
+        metavar=FLAG,
         help="Explain every answer: each entity, likely label or object, mask, choice or candidate.",
         rich_help_panel=QUESTION,
     ),
@@ -109,6 +111,7 @@ Truncate = Annotated[
     bool,
     typer.Option(
         "--truncate",
+        metavar=FLAG,
         help="Cut a text that is too long for the model, instead of explaining it in overlapping chunks.",
         rich_help_panel=QUESTION,
     ),
@@ -121,6 +124,7 @@ AsJson = Annotated[
     bool,
     typer.Option(
         "--json",
+        metavar=FLAG,
         help="Print JSON for scripts and nothing else: one object a line.",
         rich_help_panel=OUTPUT,
     ),
@@ -138,7 +142,11 @@ FormatName = Annotated[
     ExplanationFormat | None, typer.Option(help="Of the files in a folder; html if not given.", rich_help_panel=OUTPUT)
 ]
 Quiet = Annotated[
-    bool, typer.Option("--quiet", "-q", help="Print nothing but errors and --json.", rich_help_panel=OUTPUT)
+    bool,
+    typer.Option("--quiet", "-q", metavar=FLAG, help="Print nothing but errors and --json.", rich_help_panel=OUTPUT),
+]
+OnlyErrors = Annotated[
+    bool, typer.Option("--quiet", "-q", metavar=FLAG, help="Print nothing but errors.", rich_help_panel=OUTPUT)
 ]
 DeviceName = Annotated[
     str | None,

@@ -58,14 +58,15 @@ def destination_of(out: Path | None, format: str | None, count: int) -> Destinat
         raise WhyformerError(
             f"--out {str(out)!r} is one file, and --format {format} that of the files in a folder: leave one out."
         )
-    check_file(out, ONE_FILE)
+    check_file(out, (*ONE_FILE, ".audit.json"))
     return Destination(out)
 
 
 def check_file(out: Path, suffixes: Sequence[str]) -> None:
     """Refuse a file that could not be written, or has no known format."""
     if out.suffix.lower() not in suffixes:
-        raise WhyformerError(f"--out {str(out)!r}: no format for {out.suffix!r}. Known: {', '.join(suffixes)}.")
+        lack = f"no format for {out.suffix!r}" if out.suffix else "its ending is to say the format"
+        raise WhyformerError(f"--out {str(out)!r}: {lack}. Known: {', '.join(suffixes)}.")
     if out.is_dir():
         raise WhyformerError(f"--out {str(out)!r} is a folder: name a file in it.")
     if not out.parent.is_dir():

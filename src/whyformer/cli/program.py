@@ -17,7 +17,7 @@ from whyformer.cli.compare import compare
 from whyformer.cli.explain import continue_, explain
 from whyformer.cli.listings import doctor, methods, models
 from whyformer.cli.measure import demo, evaluate, report, schema
-from whyformer.cli.options import examples
+from whyformer.cli.options import FLAG, examples
 from whyformer.cli.recommend import recommend
 from whyformer.cli.response import response_
 from whyformer.cli.screen import complain
@@ -77,7 +77,7 @@ def _print_version(is_wanted: bool) -> None:
 def whyformer(
     context: typer.Context,
     _: Annotated[
-        bool, typer.Option("--version", help="Print the version.", callback=_print_version, is_eager=True)
+        bool, typer.Option("--version", metavar=FLAG, help="Print the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
     """Tells why a Transformer answered as it did."""
@@ -85,12 +85,11 @@ def whyformer(
         typer.echo(context.get_help())
 
 
-CAT = "src/whyformer/zoo/cat.jpg"
 app.command(
     epilog=examples(
-        f"whyformer explain {CAT}",
+        "whyformer explain photo.jpg --out photo.html",
         'whyformer explain "A wonderful film." --model mini-bert --target positive --rather-than negative',
-        f'whyformer explain {CAT} --model mini-clip --text "a photo of a cat" --text "a photo of a dog"',
+        'whyformer explain photo.jpg --model mini-clip --text "a photo of a cat" --text "a photo of a dog"',
         'whyformer explain "It landed in 1969." --model ./my-tagger --each --out tags.html',
         "whyformer explain photos/ --out pages --format png",
         "curl -s https://example.org/photo.jpg | whyformer explain - --json",
@@ -114,8 +113,8 @@ app.command(
 )(response_)
 app.command(
     epilog=examples(
-        f"whyformer compare {CAT}",
-        f"whyformer compare {CAT} --target cat --target dog --method default --method grad_cam --out cats.png",
+        "whyformer compare photo.jpg",
+        "whyformer compare photo.jpg --target cat --target dog --method default --method grad_cam --out cats.png",
         'whyformer compare "A dull film." --model mini-bert --backward libra --option steps=4 --json',
     )
 )(compare)

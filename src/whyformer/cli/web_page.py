@@ -10,8 +10,9 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli.options import MACHINE
+from whyformer.cli.options import FLAG, MACHINE
 from whyformer.cli.screen import announce, complain
+from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 
 LOCALHOST = "127.0.0.1"
@@ -20,16 +21,20 @@ Models = Annotated[
     typer.Option(help="A folder or a Hugging Face id, offered beside the bundled models; can be repeated."),
 ]
 AnyModel = Annotated[
-    bool, typer.Option("--any-model", help="Let visitors name any folder of this machine or Hugging Face id.")
+    bool,
+    typer.Option("--any-model", metavar=FLAG, help="Let visitors name any folder of this machine or Hugging Face id."),
 ]
 Port = Annotated[int, typer.Option(help="The port to listen on.", min=1, max=65535, rich_help_panel=MACHINE)]
 Host = Annotated[
     str, typer.Option(help="The address to listen on; 0.0.0.0 lets every machine in.", rich_help_panel=MACHINE)
 ]
 Share = Annotated[
-    bool, typer.Option("--share", help="Make a public link through Gradio's servers.", rich_help_panel=MACHINE)
+    bool,
+    typer.Option("--share", metavar=FLAG, help="Make a public link through Gradio's servers.", rich_help_panel=MACHINE),
 ]
-NoBrowser = Annotated[bool, typer.Option("--no-browser", help="Open no browser.", rich_help_panel=MACHINE)]
+NoBrowser = Annotated[
+    bool, typer.Option("--no-browser", metavar=FLAG, help="Open no browser.", rich_help_panel=MACHINE)
+]
 
 
 def web_page(
@@ -54,7 +59,11 @@ def web_page(
     if is_open and any_model:
         complain("warning: with --any-model they can also load any model folder of this machine.")
     setup = Setup(model_choice(model or (), takes_any=any_model))
-    page = launch(setup, host=host, port=port, share=share, opens_browser=not no_browser, blocks=False)
+    try:
+        page = launch(setup, host=host, port=port, share=share, opens_browser=not no_browser, blocks=False)
+    except OSError as error:
+        taken = "another program has that port, or this machine has no such address"
+        raise WhyformerError(f"Cannot listen on {host}:{port}: {taken}. Choose another --port or --host.") from error
     announce(f"The page is at {page.share_url or page.local_url} — Ctrl-C ends it.", quiet=False)
     with _ended_from_outside_as_by_a_key():
         page.block_thread()

@@ -6,7 +6,6 @@ Texts are kept as they are; files, pictures, sounds and regions by their SHA-256
 from __future__ import annotations
 
 import hashlib
-import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +17,7 @@ from PIL import Image
 from whyformer.errors import WhyformerError, with_article
 from whyformer.files import file_digest
 from whyformer.inputs.candidates import Candidates
-from whyformer.inputs.read import Regions, check_file, image_of, regions_of
+from whyformer.inputs.read import Regions, check_file, image_of, names_file, regions_of
 from whyformer.inputs.sound import Sound, sound_of
 
 Identity = Mapping[str, Any]
@@ -37,7 +36,7 @@ def identity(example: Any) -> dict[str, Any]:
     match example:
         case bool() | int() | float() | None:
             return {"kind": "value", "value": example}
-        case Path() | str() if os.path.isfile(example):  # a string that names a file is no text
+        case Path() | str() if names_file(example):  # a string that names a file is no text
             return {"kind": "file", "path": str(example), "sha256": file_digest(Path(example))}
         case str():
             return {"kind": "text", "text": example, "sha256": hashlib.sha256(example.encode()).hexdigest()}

@@ -7,6 +7,7 @@ import warnings
 import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from io import BytesIO
 from pathlib import Path
@@ -21,6 +22,22 @@ from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
 
 Text = str | tuple[str, str]
 CHANNELS = (1, 3, 4)  # of a picture's array: grey, RGB, RGBA
+_MAY_NAME_FILES = ContextVar("may_name_files", default=True)
+
+
+@contextmanager
+def strings_are_texts() -> Iterator[None]:
+    """Inside, a string is a text even if a file has this name: who types it must not learn which files there are."""
+    before = _MAY_NAME_FILES.set(False)
+    try:
+        yield
+    finally:
+        _MAY_NAME_FILES.reset(before)
+
+
+def names_file(example: str | Path) -> bool:
+    """Whether this is the name of a file rather than a text."""
+    return (isinstance(example, Path) or _MAY_NAME_FILES.get()) and os.path.isfile(example)
 
 
 @dataclass(frozen=True)
@@ -156,7 +173,7 @@ def text_of(example: Any) -> Text:
             return first, second
     if isinstance(example, Path):
         example = _read_text(example)
-    if isinstance(example, str) and os.path.isfile(example):
+    if isinstance(example, str) and names_file(example):
         raise WhyformerError(f"{example!r} is {_other_kind(example)}.")
     if not isinstance(example, str):
         raise WhyformerError(

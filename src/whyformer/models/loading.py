@@ -233,8 +233,8 @@ def _check_folder(folder: Path, name: str) -> None:
         raise WhyformerError(f"The folder {name!r} has no config.json: it is no model in Hugging Face layout.")
     if not any(folder.glob("*.safetensors")):
         pickled = next(folder.glob("*.bin"), None)
-        content = f"only {pickled.name}, which is a pickle: save it with safetensors" if pickled else "no weights"
-        raise WhyformerError(f"The folder {name!r} has {content} (*.safetensors expected).")
+        content = f"only {pickled.name}, which is a pickle and never read" if pickled else "no weights"
+        raise WhyformerError(f"The folder {name!r} has {content}: the model's save_pretrained writes *.safetensors.")
 
 
 def _is_unreachable(hub_id: str) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import inspect
+from pathlib import Path
 from typing import Any
 
 import transformers
@@ -14,11 +15,15 @@ from whyformer.errors import WhyformerError
 from whyformer.models.modalities import SOUND_INPUTS
 
 WRITERS = ("ForCTC", "ForConditionalGeneration")  # what hears and writes has a tokenizer too
+SETTINGS = ("preprocessor_config.json", "processor_config.json")  # of what makes inputs of pictures and sounds
 
 
 def processor_of(model: nn.Module, place: str, **how: bool) -> Any:
     """The processor that belongs to a model, from the model's own folder or hub id."""
     takes = inspect.signature(model.forward).parameters
+    is_seen_or_heard = any(name in takes for name in ("pixel_values", *SOUND_INPUTS))
+    if is_seen_or_heard and Path(place).is_dir() and not any((Path(place) / file).is_file() for file in SETTINGS):
+        raise WhyformerError(f"{place!r} has no processor files: save its processor there too ({SETTINGS[0]}).")
     if any(name in takes for name in SOUND_INPUTS):
         writes = type(model).__name__.endswith(WRITERS)
         reader = transformers.AutoProcessor if writes else transformers.AutoFeatureExtractor
