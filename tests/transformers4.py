@@ -9,7 +9,6 @@ from pathlib import Path
 import transformers
 
 MAJOR = int(transformers.__version__.partition(".")[0])
-PROCESSORS = ("Blip", "CLIP", "Idefics3", "LlavaNext", "Siglip", "ViT", "Vilt")
 
 
 def from_words(kind: type) -> type:
@@ -33,8 +32,14 @@ def from_words(kind: type) -> type:
     return FromWords
 
 
+class WithPil(type(transformers)):  # type: ignore[misc]
+    """transformers 4 with 5's names of the image processors that need no torchvision, which in 4 all are."""
+
+    def __getattr__(self, name):
+        return super().__getattr__(name.removesuffix("Pil") if name.endswith("ImageProcessorPil") else name)
+
+
 if MAJOR < 5:
-    for name in PROCESSORS:
-        setattr(transformers, f"{name}ImageProcessorPil", getattr(transformers, f"{name}ImageProcessor"))
+    transformers.__class__ = WithPil
     for name in ("BertTokenizerFast", "DistilBertTokenizerFast", "WhisperTokenizerFast"):
         setattr(transformers, name, from_words(getattr(transformers, name)))
