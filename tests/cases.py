@@ -14,6 +14,8 @@ import transformers
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
+from transformers4 import settings_of, weight_name
+
 GOLDEN = Path(__file__).parent / "golden"
 
 
@@ -119,13 +121,13 @@ def case(name: str, dtype: torch.dtype) -> Case:
     if "backbone" in config:
         backbone = getattr(transformers, config["backbone"]["config_class"])(**config["backbone"]["config"])
         config["config"]["backbone_config"] = backbone
-    model_config = getattr(transformers, config["config_class"])(**config["config"])
+    model_config = getattr(transformers, config["config_class"])(**settings_of(config["config"]))
     model = model_class._from_config(model_config, **config.get("model_kwargs", {}))
     with np.load(folder / "inputs.npz") as stored:
         inputs = {key: torch.from_numpy(stored[key]) for key in stored if stored[key].dtype.kind in "if"}
     if name in CHANGES:
         model = CHANGES[name](model, inputs)
-    weights = load_file(folder / "weights.safetensors")
+    weights = {weight_name(key): value for key, value in load_file(folder / "weights.safetensors").items()}
     own = model.state_dict().keys()
     model.load_state_dict({key: value for key, value in weights.items() if key in own}, strict=True)
     if name in HEADS:

@@ -9,6 +9,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
+from transformers4 import settings_of
 from whyformer.axes import Inputs
 
 TEXT = {
@@ -38,7 +39,7 @@ DISTIL = {"vocab_size": 60, "dim": 48, "n_layers": 3, "n_heads": 3, "hidden_dim"
 def built(class_name: str, config_name: str, **options: Any) -> nn.Module:
     """A random model; LayerScale and other parameters that start constant are made random too."""
     torch.manual_seed(0)
-    config = getattr(transformers, config_name)(**options)
+    config = getattr(transformers, config_name)(**settings_of(options))
     model = getattr(transformers, class_name)._from_config(config).eval()
     generator = torch.Generator().manual_seed(1)
     with torch.no_grad():

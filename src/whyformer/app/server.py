@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import inspect
 import os
 from contextlib import suppress
 from typing import Any
@@ -41,6 +42,7 @@ def launch(
     os.environ.setdefault("GRADIO_TEMP_DIR", str(own_folder() / "visitors"))
     share_memory_pools()
     page = build_page(setup)
+    takes = inspect.signature(page.launch).parameters
     page.launch(
         server_name=host,
         server_port=port,
@@ -56,7 +58,7 @@ def launch(
         quiet=True,
         show_error=False,
         footer_links=[],
-        run_history=False,
+        **{name: False for name in ("run_history",) if name in takes},  # which early releases of Gradio 6 lack
         theme=THEME,
         css=STYLE,
         js=PASTE,

@@ -39,4 +39,5 @@ class BatchSize:
 
 def is_machine_error(error: Exception) -> bool:
     """Whether the accelerator or PyTorch's memory failed, and not the sample that was worked on."""
-    return isinstance(error, RuntimeError) and (isinstance(error, torch.AcceleratorError) or is_out_of_memory(error))
+    of_accelerator = getattr(torch, "AcceleratorError", ())  # which PyTorch has from 2.8 on
+    return isinstance(error, RuntimeError) and (isinstance(error, of_accelerator) or is_out_of_memory(error))
