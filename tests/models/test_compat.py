@@ -76,3 +76,11 @@ def test_what_a_processor_tells_that_of_its_pictures_is_found_wherever_it_says_s
     late = type("Late", (), {"images_kwargs": cut})()
     assert compat.picture_settings(early) == compat.picture_settings(late) == cut
     assert compat.picture_settings(None) == {}
+
+
+def test_special_tokens_that_four_does_not_count_are_counted(monkeypatch):
+    added = {7: SimpleNamespace(special=True), 8: SimpleNamespace(special=False)}
+    tokenizer = SimpleNamespace(all_special_ids=[0, 1], added_tokens_decoder=added)
+    for is_four, expected in ((True, {0, 1, 7}), (False, {0, 1})):
+        monkeypatch.setattr(compat, "IS_FOUR", is_four)
+        assert compat.special_ids(tokenizer) == expected

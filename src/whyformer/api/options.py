@@ -16,6 +16,7 @@ from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.fills import fill_colour, filler_id
 from whyformer.inputs.words import tokens_by_word
 from whyformer.methods.registry import Method
+from whyformer.models import compat
 from whyformer.models.loading import LoadedModel
 
 
@@ -56,7 +57,7 @@ def text_units(
     for row, own in enumerate(ids.reshape(numbers.shape).tolist()):
         chunk = encoded[row].chunk if encoded else None
         if chunk is None:
-            special = loaded_model.tokenizer.all_special_ids
+            special = compat.special_ids(loaded_model.tokenizer)
             numbers[row] = torch.tensor([-1 if token in special else n for n, token in enumerate(own)])
         else:
             numbers[row, list(chunk.positions)] = torch.from_numpy(

@@ -42,7 +42,8 @@ def launch(
     os.environ.setdefault("GRADIO_TEMP_DIR", str(own_folder() / "visitors"))
     share_memory_pools()
     page = build_page(setup)
-    takes = inspect.signature(page.launch).parameters
+    # What early releases of Gradio 6 do not have.
+    later: dict[str, Any] = {"run_history": False} if "run_history" in inspect.signature(page.launch).parameters else {}
     page.launch(
         server_name=host,
         server_port=port,
@@ -58,7 +59,7 @@ def launch(
         quiet=True,
         show_error=False,
         footer_links=[],
-        **{name: False for name in ("run_history",) if name in takes},  # which early releases of Gradio 6 lack
+        **later,
         theme=THEME,
         css=STYLE,
         js=PASTE,

@@ -9,6 +9,7 @@ from whyformer.axes import Labels, TokenMask
 from whyformer.benchmark.batch import model_arguments, slice_inputs
 from whyformer.benchmark.shard import Shard
 from whyformer.metrics.removal import Removable, removable_tokens
+from whyformer.models import compat
 from whyformer.tracing import build
 from whyformer.tracing.reads import Reads
 
@@ -19,7 +20,7 @@ def word_tokens(shard: Shard, which: Removable = "content") -> TokenMask:
     """The tokens of the texts that are words; `which` may let special tokens and padding in."""
     ids = shard.batch.inputs["input_ids"]
     mask = shard.batch.inputs.get("attention_mask", torch.ones_like(ids))
-    return removable_tokens(ids, mask, shard.loaded_model.tokenizer.all_special_ids, which)
+    return removable_tokens(ids, mask, compat.special_ids(shard.loaded_model.tokenizer), which)
 
 
 def class_tokens(shard: Shard) -> TokenMask:

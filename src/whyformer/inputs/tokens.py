@@ -10,6 +10,7 @@ from typing import Any, Protocol
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import spell
 from whyformer.inputs.sentences import Place
+from whyformer.models import compat
 
 
 @dataclass(frozen=True)
@@ -78,7 +79,7 @@ def id_tokens(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) ->
 
 def special_ids(tokenizer: Any) -> set[int]:
     """The tokens that are no part of a text; one that stands for an unknown word is."""
-    return set(tokenizer.all_special_ids) - {tokenizer.unk_token_id}
+    return compat.special_ids(tokenizer) - {tokenizer.unk_token_id}
 
 
 def tokens_on(places: Sequence[Place], tokens: Sequence[Placed], text: str) -> list[tuple[int, ...]]:

@@ -46,3 +46,9 @@ def picture_settings(processor: Any) -> Mapping[str, Any]:
     before: Mapping[str, Any] = getattr(getattr(processor, "valid_processor_kwargs", None), "_defaults", {})
     settings: Mapping[str, Any] = getattr(type(processor), "images_kwargs", None) or before.get("images_kwargs", {})
     return settings
+
+
+def special_ids(tokenizer: Any) -> set[int]:
+    """The special tokens of a tokenizer; 4 does not count those that 5 has saved beside the named ones."""
+    added = getattr(tokenizer, "added_tokens_decoder", {}) if IS_FOUR else {}
+    return {*tokenizer.all_special_ids, *(number for number, token in added.items() if token.special)}
