@@ -8,7 +8,8 @@ again. What was found is written to benchmarks/results/compat.json, a row for ea
 already and not asked for again stays. An interpreter is looked for as pythonX.Y on the path and among pyenv's.
 
 With --suite the tools of the extra `dev` are installed too, and the whole test suite of this checkout is run against
-the wheel: about a quarter of an hour on two cores for each environment.
+the wheel: about a quarter of an hour on two cores for each environment. With --again the environments of --folder are
+taken as they are, the wheel of this checkout is put into them, and the tests that had failed are run once more.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ import subprocess
 import sys
 import time
 import xml.etree.ElementTree as ElementTree
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -69,6 +71,7 @@ def installed(
     start = time.monotonic()
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"} | {"HF_HUB_OFFLINE": "1"}
     subprocess.run(script, cwd=place, env=environment, check=False)
+    row["run_seconds"] = round(time.monotonic() - start)
     found = json.loads(out.read_text()) if out.is_file() else {"failure": "installed.py did not end"}
     versions = found.get("versions", {})
     if with_suite:
@@ -81,19 +84,32 @@ def installed(
         "python": found.get("python", python),
         "torch": versions.get("torch", torch),
         "transformers": versions.get("transformers", transformers),
-        "run_seconds": round(time.monotonic() - start),
         **{name: found[name] for name in ("same", "of", "differ", "failure", "suite") if name in found},
     }
 
 
-def suite(place: Path) -> dict[str, Any]:
-    """The whole test suite of this checkout, run against the package that an environment has installed."""
+def again(folder: Path, row: dict[str, Any], wheel: Path) -> dict[str, Any]:
+    """The row of an environment that is there, after the tests that had failed were run again with this wheel."""
+    place, before = folder / row["asked"].replace(",", "-"), row["suite"]
+    install = [str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "--no-deps", "--force-reinstall"]
+    subprocess.run([*install, str(wheel)], check=True)
+    found = suite(place, before["failed"])
+    counts = {name: before[name] + found[name] for name in ("passed", "skipped")}
+    return {**row, "suite": {**before, **counts, "failed": found["failed"], "run_again": len(before["failed"])}}
+
+
+def suite(place: Path, tests: Sequence[str] = ()) -> dict[str, Any]:
+    """The test suite of this checkout, or some tests, run against the package that an environment has installed."""
     checkout, report = place / "checkout", place / "suite.xml"
     shutil.rmtree(checkout, ignore_errors=True)
     subprocess.run(["git", "clone", "--quiet", str(ROOT), str(checkout)], check=True)
     environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
     environment["PATH"] = f"{place / 'bin'}{os.pathsep}{environment['PATH']}"
     command = [str(place / "bin" / "python"), "-m", "pytest", "-n", "auto", f"--junitxml={report}"]
+    if tests:
+        names = place / "again.txt"
+        names.write_text("\n".join(_node(checkout, test) for test in tests))
+        command.append(f"@{names}")
     start = time.monotonic()
     subprocess.run(command, cwd=checkout, env=environment, check=False)
     if not report.is_file():
@@ -109,18 +125,31 @@ def suite(place: Path) -> dict[str, Any]:
     }
 
 
+def _node(checkout: Path, test: str) -> str:
+    """What pytest calls a test whose report names module, class and test."""
+    place, _, name = test.partition("::")
+    parts = place.split(".") if place else name.split(".")  # a module that could not be read has no test
+    length = next((n for n in range(len(parts), 0, -1) if (checkout / f"{'/'.join(parts[:n])}.py").is_file()), 0)
+    return "::".join([f"{'/'.join(parts[:length])}.py", *parts[length:], *([name] if place else [])])
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where environments are made")
     parser.add_argument("--wheel", type=Path, help="the wheel; that of this checkout if not given")
     parser.add_argument("--pair", action="append", help="PYTHON,TORCH,TRANSFORMERS; those of PAIRS if not given")
     parser.add_argument("--suite", action="store_true", help="run the whole test suite in each, too")
+    parser.add_argument("--again", action="store_true", help="run the tests that had failed in them again")
     arguments = parser.parse_args()
     arguments.folder.mkdir(parents=True, exist_ok=True)
     wheel = arguments.wheel or build(arguments.folder)
     alike = True
     for pair in arguments.pair or PAIRS:
-        row = {"asked": pair, **installed(arguments.folder, *pair.split(","), wheel, with_suite=arguments.suite)}
+        before = {row["asked"]: row for row in json.loads(FILE.read_text())["rows"]} if FILE.is_file() else {}
+        if arguments.again:
+            row = again(arguments.folder, before[pair], wheel)
+        else:
+            row = {"asked": pair, **installed(arguments.folder, *pair.split(","), wheel, with_suite=arguments.suite)}
         rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
         ordered = sorted([row, *(one for one in rows if one["asked"] != pair)], key=lambda one: one["asked"])
         megabytes = round(wheel.stat().st_size / 1e6, 1)
