@@ -145,9 +145,15 @@ def _unmeasured(candidates: Sequence[str], verdict: Mapping[str, Any]) -> str:
             "`benchmarks/confirm.py` leaves out what the version that it measures cannot compute yet."
         )
     for candidate, figures in absent.items():
-        if figures and candidate not in nowhere:
-            runs = dict.fromkeys(figure.partition(":")[0] for figure in figures)
+        if not figures or candidate in nowhere:
+            continue
+        runs = dict.fromkeys(figure.partition(":")[0] for figure in figures)
+        if any(candidate in figure["values"] for figure in verdict["first_half"]):
             parts.append(f"`{candidate}` refused the models of {', '.join(runs)}, so it has no values there.")
+        else:
+            all_runs = dict.fromkeys(figure["criterion"].partition(":")[0] for figure in verdict["against_others"])
+            own = ", ".join(run for run in all_runs if run not in runs)
+            parts.append(f"`{candidate}` could be computed only after the runs that choose: {own} has it alone.")
     return " ".join(parts)
 
 

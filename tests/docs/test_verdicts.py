@@ -20,7 +20,7 @@ def verdict(**changes):
         "second_half": counts(2, 0, 1),
         "report_unseen": counts(2, 1, 0),
         "mean_ranks": [{"method": "new", "mean_rank": 1.5}, {"method": "old", "mean_rank": 2.5}],
-        "first_half": [{"criterion": "half: p, f"}],
+        "first_half": [{"criterion": "half: p, f", "values": {"new": 0.5, "old": 0.4}}],
         "against_today": [],
         "against_others": [],
         **changes,
@@ -43,7 +43,7 @@ def page(tmp_path):
     rival = {"method": "rival", "chosen_ahead_by": -0.05, "low": -0.09, "high": 0.0, "holm": 0.02}
     others = [
         {"criterion": "half: p, f", "is_share": True, "rows": [{"method": "new"}, {"method": "old"}]},
-        {"criterion": "vlm: p, f", "is_share": True, "rows": [rival, {"method": "new"}]},
+        {"criterion": "vlm: p, f", "is_share": True, "rows": [rival, {"method": "new"}, {"method": "late"}]},
     ]
     tied = [{"method": name, "mean_rank": 1.5} for name in ("new", "old")]
     choices = {
@@ -51,7 +51,13 @@ def page(tmp_path):
         "pictures": verdict(is_confirmed=False, report_unseen=counts(0, 0, 0)),
         "texts": verdict(mean_ranks=tied),
     }
-    document = {"today": "old", "candidates": ["new", "old", "lost"], "missing": [], "choices": choices, "options": []}
+    document = {
+        "today": "old",
+        "candidates": ["new", "old", "lost", "late"],
+        "missing": [],
+        "choices": choices,
+        "options": [],
+    }
     (tmp_path / "confirmation.json").write_text(json.dumps(document))
     (tmp_path / "writing.json").write_text(json.dumps({"label": "rival"}))
     return verdicts.confirmed(tmp_path / "confirmation.json", tmp_path / "writing.json")
@@ -75,8 +81,9 @@ def test_where_the_library_takes_another_default_the_page_says_which_is_better(p
 
 
 def test_candidates_without_values_are_named_with_the_reason(page):
-    assert "Of 3 candidates, no run has `lost`: `benchmarks/confirm.py` leaves out what the version" in page
+    assert "Of 4 candidates, no run has `lost`: `benchmarks/confirm.py` leaves out what the version" in page
     assert "`old` refused the models of vlm, so it has no values there." in page
+    assert "`late` could be computed only after the runs that choose: vlm has it alone." in page
 
 
 def test_the_published_page_has_a_verdict_of_every_kind():
