@@ -14,7 +14,7 @@ import transformers
 from safetensors.torch import load_file
 from torch import Tensor, nn
 
-from transformers4 import settings_of, weight_name
+from transformers4 import MAJOR, settings_of, weight_name
 
 GOLDEN = Path(__file__).parent / "golden"
 
@@ -67,8 +67,23 @@ class StoredPositions(nn.Module):
         return self.positions[:, :, : shape[-2], : shape[-1]].expand(shape[0], -1, -1, -1)
 
 
+class MapsAndPositions(nn.Module):
+    """Both at once, as the backbone of transformers 4 gives them."""
+
+    def __init__(self, positions: Tensor):
+        super().__init__()
+        self.maps, self.positions = FeatureMaps(), StoredPositions(positions)
+
+    def forward(self, pixel_values: Tensor, pixel_mask: Tensor) -> tuple[list[tuple[Tensor, Tensor]], list[Tensor]]:
+        maps = self.maps(pixel_values, pixel_mask)
+        return maps, [self.positions(pixel_values.shape, pixel_values.device, pixel_values.dtype)]
+
+
 def on_feature_maps(model: nn.Module, inputs: dict[str, Tensor]) -> nn.Module:
-    model.model.backbone, model.model.position_embedding = FeatureMaps(), StoredPositions(inputs["pos"])
+    if MAJOR < 5:
+        model.model.backbone = MapsAndPositions(inputs["pos"])
+    else:
+        model.model.backbone, model.model.position_embedding = FeatureMaps(), StoredPositions(inputs["pos"])
     return model
 
 
