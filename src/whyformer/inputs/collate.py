@@ -41,6 +41,7 @@ def on_device(loaded_model: LoadedModel, inputs: Inputs) -> Inputs:
 def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
     """Pieces as the model takes them."""
     inputs: Inputs = {}
+    takes = inspect.signature(loaded_model.model.forward).parameters
     chunks = [one.chunk for one in encoded if one.chunk is not None]
     if chunks:
         encodings = [chunk.encoding for chunk in chunks]
@@ -49,12 +50,14 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
             inputs |= _padded(encodings, loaded_model.tokenizer)
         else:
             inputs |= _filled_up(encodings, loaded_model, length)
+        takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
+        if "token_type_ids" not in takes and not takes_any:  # tokenizers of transformers 4 make them unasked
+            inputs.pop("token_type_ids", None)
         if loaded_model.task.answer == "choice":  # [example, choice, token]: one choice is read at a time
             inputs = {name: value[:, None] for name, value in inputs.items()}
     pictures = [_shortened(one.picture.image, loaded_model.image_processor) for one in encoded if one.picture]
     if pictures:
         batch = loaded_model.image_processor(images=pictures, return_tensors="pt")
-        takes = inspect.signature(loaded_model.model.forward).parameters
         inputs |= {name: batch[name] for name in ("pixel_values", "pixel_mask") if name in batch and name in takes}
     inputs |= _prompt_inputs(encoded, inputs)
     pictured = [one.pictured for one in encoded if one.pictured is not None]
