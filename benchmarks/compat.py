@@ -133,6 +133,11 @@ def _node(checkout: Path, test: str) -> str:
     return "::".join([f"{'/'.join(parts[:length])}.py", *parts[length:], *([name] if place else [])])
 
 
+def kept_rows() -> dict[str, dict[str, Any]]:
+    """The rows that the file has, by what was asked for."""
+    return {row["asked"]: row for row in json.loads(FILE.read_text())["rows"]} if FILE.is_file() else {}
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--folder", type=Path, required=True, help="where environments are made")
@@ -145,13 +150,12 @@ def main() -> int:
     wheel = arguments.wheel or build(arguments.folder)
     alike = True
     for pair in arguments.pair or PAIRS:
-        before = {row["asked"]: row for row in json.loads(FILE.read_text())["rows"]} if FILE.is_file() else {}
         if arguments.again:
-            row = again(arguments.folder, before[pair], wheel)
+            row = again(arguments.folder, kept_rows()[pair], wheel)
         else:
             row = {"asked": pair, **installed(arguments.folder, *pair.split(","), wheel, with_suite=arguments.suite)}
-        rows = json.loads(FILE.read_text())["rows"] if FILE.is_file() else []
-        ordered = sorted([row, *(one for one in rows if one["asked"] != pair)], key=lambda one: one["asked"])
+        rows = kept_rows() | {pair: row}  # read only now: another run may have written meanwhile
+        ordered = [rows[name] for name in sorted(rows)]
         megabytes = round(wheel.stat().st_size / 1e6, 1)
         FILE.write_text(json.dumps({"wheel_megabytes": megabytes, "rows": ordered}, indent=1) + "\n")
         print(row, flush=True)

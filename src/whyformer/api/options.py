@@ -54,10 +54,10 @@ def text_units(
     """The unit that each token of the texts is of; -1 for special ones and padding."""
     ids = inputs["input_ids"]
     numbers = torch.full((len(ids), ids.shape[-1]), -1)
+    special = compat.special_ids(loaded_model.tokenizer)
     for row, own in enumerate(ids.reshape(numbers.shape).tolist()):
         chunk = encoded[row].chunk if encoded else None
         if chunk is None:
-            special = compat.special_ids(loaded_model.tokenizer)
             numbers[row] = torch.tensor([-1 if token in special else n for n, token in enumerate(own)])
         else:
             numbers[row, list(chunk.positions)] = torch.from_numpy(

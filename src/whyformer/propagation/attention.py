@@ -103,17 +103,7 @@ def attention_shares(grad_output: Tensor, operation: Operation) -> GradInputs:
 
 def attention_balanced(grad_output: Tensor, operation: Operation) -> GradInputs:
     """TA Eq. 6 for both products of attention, what a mask adds to them balanced per example (TA Sec. 3.2)."""
-    attention = FusedAttention.of(operation)
-    if not attention.has_bias:
-        return _taken_back(grad_output, operation, ratio, _unchanged)
-    share = ratio(grad_output, operation.output.detach())
-    totals = [torch.zeros((), dtype=share.dtype, device=share.device)] * 3
-    for tile in attention.tiles():  # a first pass, for what the sums of the whole map are
-        to_scores = _to_map(share, attention, tile)
-        factor = ratio(to_scores, tile.scores)
-        parts = (to_scores, factor * tile.products, factor * tile.open_bias)
-        totals = [total + operation.per_example(part) for total, part in zip(totals, parts, strict=True)]
-    return _taken_back(grad_output, operation, ratio, _unchanged, balance(totals[0], totals[1:]))
+    return _taken_back(grad_output, operation, ratio, _unchanged, _balance)
 
 
 def attention_epsilon(grad_output: Tensor, operation: Operation) -> GradInputs:
@@ -135,15 +125,17 @@ def _taken_back(
     operation: Operation,
     quotient: Quotient,
     to_scores: Callable[[Tensor, Tile], Tensor],
-    scales: Sequence[Tensor | float] = (1.0, 1.0),
+    scale: Callable[[Tensor, FusedAttention, Operation], Sequence[Tensor]] | None = None,
 ) -> GradInputs:
     """The relevance of queries, keys, values and mask.
 
-    `to_scores` takes that of the map through the softmax; `scales` rescale what products and mask have of their sum.
+    `to_scores` takes that of the map through the softmax; `scale` says by what to rescale what products and mask have
+    of their sum.
     """
     attention = FusedAttention.of(operation)
     query, key, value, mask = attention.query, attention.key, attention.value, attention.mask
     share = quotient(relevance, operation.output.detach())
+    scales = (1.0, 1.0) if scale is None or not attention.has_bias else scale(share, attention, operation)
     to_query, to_key, to_value = (torch.zeros_like(x) for x in (query, key, value))
     in_graph = any(x.requires_grad for x in operation.inputs[3:])
     to_mask = torch.zeros_like(mask) if mask is not None and in_graph else None
@@ -161,6 +153,17 @@ def _taken_back(
         to_key += factor.mT @ query[..., tile.rows, :]
     shares = [query * to_query, *(attention.by_key_head(x) for x in (key * to_key, value * to_value))]
     return [*shares, *[to_mask] * (len(operation.inputs) - 3)]
+
+
+def _balance(share: Tensor, attention: FusedAttention, operation: Operation) -> Sequence[Tensor]:
+    """What balances products and mask per example: a pass of its own, for the sums of the whole map."""
+    totals = [torch.zeros((), dtype=share.dtype, device=share.device)] * 3
+    for tile in attention.tiles():
+        to_scores = _to_map(share, attention, tile)
+        factor = ratio(to_scores, tile.scores)
+        parts = (to_scores, factor * tile.products, factor * tile.open_bias)
+        totals = [total + operation.per_example(part) for total, part in zip(totals, parts, strict=True)]
+    return balance(totals[0], totals[1:])
 
 
 def _to_map(share: Tensor, attention: FusedAttention, tile: Tile) -> Tensor:
