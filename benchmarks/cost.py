@@ -20,7 +20,7 @@ import torch
 import transformers
 
 from whyformer import attribute
-from whyformer.api.explain import BATCH_SIZE
+from whyformer.api.batches import BATCH_SIZE
 
 # method, options, and the most forwards it may cost (None: shown only); the authors' code, where it was measured
 ROWS: list[tuple[str, str, dict[str, object], float | None, float | None]] = [

@@ -17,6 +17,7 @@ from whyformer.inputs.hearing import in_frames, sound_layout
 from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
 from whyformer.inputs.parts import PartPlace, on_one_level, part_places, real_grid
 from whyformer.inputs.pictured import PicturedPrompt
+from whyformer.inputs.tokens import unknown_token_note
 from whyformer.inputs.views import ScoredGrid, on_one_grid
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import AT_QUERIES, Bridge
@@ -195,20 +196,23 @@ def explanation_of(
         method=method.name,
         model=loaded_model.name,
         options={name: parameter.default for name, parameter in method.options.items()} | dict(options),
-        notes=tuple(_notes(by_chunk, parts, method, loaded_model.task)),
+        notes=tuple(_notes(by_chunk, parts, method, loaded_model)),
         completeness=max((part.completeness for part in by_chunk if part.completeness is not None), default=None),
     )
 
 
-def _notes(by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method, task: Task) -> Iterator[str]:
-    if len(by_chunk) > 1 and task.answer != "embedding":  # whose two texts are read one by one
+def _notes(
+    by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method, loaded_model: LoadedModel
+) -> Iterator[str]:
+    if len(by_chunk) > 1 and loaded_model.task.answer != "embedding":  # whose two texts are read one by one
         yield (
             f"The text is longer than the model's limit: explained in {len(by_chunk)} overlapping chunks, a token's "
             "score being the mean over the chunks that see it, the answer that of the mean logits."
         )
     chunk = by_chunk[0].encoded.chunk
-    if chunk is not None and chunk.is_truncated:
-        yield "The text is longer than the model's limit: only its beginning was explained, as asked."
+    if chunk is not None and chunk.truncated_to is not None:
+        yield f"The text is longer than the model's limit: only its {chunk.truncated_to} was explained, as asked."
+    yield from unknown_token_note(loaded_model.tokenizer, _read_tokens(by_chunk))
     hearing = by_chunk[0].encoded.hearing
     if hearing is not None and hearing.is_truncated:
         yield "The sound is longer than the model hears at once: only its beginning was explained, as asked."
@@ -218,6 +222,18 @@ def _notes(by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method
         is_said = AT_QUERIES in by_chunk[0].remarks and isinstance(part.layout, Patches)
         if not np.any(part.scores) and not is_said:
             yield f"{method.name} found nothing{f' in the {name}' if len(parts) > 1 else ''}: every score is zero."
+
+
+def _read_tokens(by_chunk: Sequence[Answer]) -> list[tuple[int, str]]:
+    """The id and the characters of each word piece of a text, once each."""
+    tokens: dict[tuple[int, int], tuple[int, str]] = {}
+    for chunk in (answer.encoded.chunk for answer in by_chunk):
+        if chunk is not None:
+            ids, layout = chunk.encoding["input_ids"], chunk.layout
+            rows = zip(chunk.places, chunk.positions, layout.segments, layout.offsets, strict=True)
+            for place, position, segment, (start, end) in rows:
+                tokens[place] = ids[position], layout.texts[segment][start:end]
+    return list(tokens.values())
 
 
 def coarseness(incompleteness: Iterable[float | None], method: Method) -> Iterator[str]:

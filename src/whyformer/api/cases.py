@@ -16,6 +16,7 @@ from whyformer.api.source_methods import response_tokens
 from whyformer.inputs.exchange import Row
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span, spans_of
+from whyformer.inputs.tokens import Token, unknown_token_note
 from whyformer.models.loading import LoadedModel
 from whyformer.results.pooling import Aggregate, all_source_scores
 from whyformer.results.response import Response
@@ -81,7 +82,10 @@ def response_of(
         aggregate=aggregate,
         leaves_out_sinks=leaves_out,
         options=options,
-        notes=tuple(_notes(case, own, shares if leaves_out else (), choice)),
+        notes=(
+            *unknown_token_note(loaded_model.tokenizer, [(one.id, one.text) for one in _read_tokens(reply)]),
+            *_notes(case, own, shares if leaves_out else (), choice),
+        ),
         seed=reply.seed,
     )
 
@@ -105,6 +109,11 @@ def _sinks(row: RowScores, reply: Reply) -> Sinks:
     is_special = bool(len(beginning)) or reply.prompt.tokens[0].is_special
     first = float(stream[0])
     return Sinks(first / total, (special - first * is_special) / total, float(response.sum()) / total)
+
+
+def _read_tokens(reply: Reply) -> list[Token]:
+    """The tokens of prompt and reply that people or the model wrote."""
+    return [token for token in (*reply.prompt.tokens, *reply.tokens) if not token.is_special]
 
 
 def _notes(case: Case, own: ExchangeScores, left_out: Sequence[Sinks], choice: Choice) -> Iterator[str]:

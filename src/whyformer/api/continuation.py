@@ -182,4 +182,4 @@ def _after(loaded_model: LoadedModel, encoded: EncodedExample, number: int, ids:
     encoding["attention_mask"] = [1] * len(encoding["input_ids"])
     positions = chunk.positions + tuple(range(first, first + len(ids)))
     places = tuple((segment, number) for number, segment in enumerate(longer.segments))
-    return EncodedExample(number, chunk=Chunk(encoding, positions, places, longer, chunk.is_truncated))
+    return EncodedExample(number, chunk=Chunk(encoding, positions, places, longer, chunk.truncated_to))

@@ -17,14 +17,12 @@ from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, default_for, first_that_applies
 from whyformer.api.audit import origin_of
 from whyformer.api.batches import (
-    PICTURES,
+    BATCH_SIZE,
     MemoryLimit,
+    alike_batches,
     check_batch_size,
     consecutive,
     in_batches,
-    like_lengths,
-    padding_that_pays,
-    texts_at_once,
 )
 from whyformer.api.options import processed_options
 from whyformer.api.predictions import Predict, explain_predictions, refuse_beside_predict
@@ -34,9 +32,8 @@ from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.methods.options import check_options
-from whyformer.models.answering import keeps_its_answer
 from whyformer.models.loading import LoadedModel, resolve_model
-from whyformer.models.structure import device_of
+from whyformer.models.structure import device_of, needs_padding_token
 from whyformer.propagation.mode import Backward
 from whyformer.results.explanation import Explanation
 from whyformer.targets.head_target import HeadTarget, score_of
@@ -54,9 +51,6 @@ from whyformer.targets.scores import (
 )
 from whyformer.targets.vocabulary import token_of
 from whyformer.tracing import build
-from whyformer.tracing.reads import Reads
-
-BATCH_SIZE = {"cpu": 8, "cuda": 64}
 
 
 def explain(
@@ -91,9 +85,9 @@ def explain(
             docs/results/default.md (of models that write about pictures generic_attention with gradients by
             LibraGrad's rules), or where that does not apply to the model the best that does, which a note says.
         processor: The tokenizer or image processor of a module of your own, where its folder does not have it.
-        readout: Where the answer is read, if the model's family does not say; as in `attribute`.
-        truncate: Explain only the beginning of a text that is longer than the model's limit. Otherwise it is explained
-            in overlapping chunks, a token's score being the mean over the chunks that see it.
+        readout: Where the answer is read, if the model's family does not say, as in `attribute`.
+        truncate: Explain only the part that the tokenizer keeps of a text longer than the model's limit. Otherwise it
+            is explained in overlapping chunks, a token's score being the mean over the chunks that see it.
         backward: "gradient", "libra" for LibraGrad's rules, or "attn_lrp" for AttnLRP's, under any method that
             reads gradients.
         predict: In the place of a model, a function that takes a list of examples, strings or PIL images, and gives an
@@ -226,7 +220,8 @@ def explain_encoded(
     **options: Any,
 ) -> list[Explanation]:
     """`explain_batch` of examples that are encoded already; definite targets are in their order."""
-    size = check_batch_size(batch_size) or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
+    batch_size = 1 if needs_padding_token(loaded_model.model) else check_batch_size(batch_size)
+    size = batch_size or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
     targets = _settle_targets(loaded_model, encoded, target, size)
     items = list(zip(encoded, targets if isinstance(targets, list) else repeat(None), strict=False))
     # A function of the caller's own, or weights for each example, may go by their order.
@@ -237,7 +232,9 @@ def explain_encoded(
     def run(choice: Choice) -> list[Explanation]:
         by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
         reads = choice.method.reads_with(choice.options)
-        batches = consecutive(len(encoded), size) if keeps_order else _batches(loaded_model, encoded, batch_size, reads)
+        batches = (
+            consecutive(len(encoded), size) if keeps_order else alike_batches(loaded_model, encoded, batch_size, reads)
+        )
         doing = f"{choice.method.name} on {loaded_model.name}"
 
         def answer(batch: Sequence[tuple[EncodedExample, Any]], checkpoint: bool | None) -> list[Answer]:
@@ -329,22 +326,3 @@ def _as_tokens(target: Any, loaded_model: LoadedModel) -> Any:
     if not isinstance(target, Contrast):
         return target
     return Contrast(token_of(target.label, loaded_model), token_of(target.other, loaded_model))
-
-
-def _batches(
-    loaded_model: LoadedModel, encoded: Sequence[EncodedExample], batch_size: int | None, reads: Reads
-) -> list[list[int]]:
-    """Which examples run together, by their numbers: those whose texts are of like length."""
-    device = device_of(loaded_model.model).type
-    lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
-    is_text = not any(one.picture or one.regions or one.hearing for one in encoded)
-    # Of equal length, where padding is read: some models hear that of a shorter sound, BLIP answers that of a question.
-    if any(one.hearing for one in encoded) or keeps_its_answer(loaded_model.model):
-        sounds = [len(one.hearing.sound.samples) for one in encoded if one.hearing]
-        lengths = sounds or lengths
-        most = batch_size or (PICTURES if device == "cpu" else BATCH_SIZE.get(device, PICTURES))
-        return like_lengths(lengths, lambda _: most, padding=0)
-    if batch_size is None and device == "cpu":
-        return like_lengths(lengths, texts_at_once if is_text else lambda _: PICTURES, padding_that_pays(reads))
-    size = batch_size or BATCH_SIZE.get(device, BATCH_SIZE["cpu"])
-    return like_lengths(lengths, lambda _: size)

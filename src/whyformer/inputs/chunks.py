@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import takewhile
-from typing import Any
+from typing import Any, Literal
 
 from torch import nn
 
@@ -24,21 +24,23 @@ class Chunk:
     """As much of a text as the model takes at once.
 
     `positions` are those of its word pieces in the encoding, `places` theirs in the whole of each text, and `words` the
-    number of the tokenizer's word that each is a piece of.
+    number of the tokenizer's word that each is a piece of. `truncated_to` says which part of a text that is too long
+    was kept, where only one was asked for.
     """
 
     encoding: dict[str, list[int]]
     positions: tuple[int, ...]
     places: tuple[tuple[int, int], ...]
     layout: WordPieces
-    is_truncated: bool = False
+    truncated_to: Literal["beginning", "end"] | None = None
     words: tuple[int, ...] = ()
 
 
 def chunks_of(text: Text, tokenizer: Any, limit: int | None, *, truncate: bool = False) -> list[Chunk]:
-    """The text cut into overlapping pieces of at most `limit` tokens; the first alone with `truncate`.
+    """The text cut into overlapping pieces of at most `limit` tokens.
 
-    Of a pair, the text with more tokens is cut, and each chunk holds the whole of the other.
+    With `truncate` only the piece that the tokenizer keeps: the beginning, or the end where its `truncation_side` is
+    "left". Of a pair, the text with more tokens is cut, and each chunk holds the whole of the other.
     """
     texts = (text,) if isinstance(text, str) else text
     if not getattr(tokenizer, "is_fast", False):
@@ -62,10 +64,13 @@ def chunks_of(text: Text, tokenizer: Any, limit: int | None, *, truncate: bool =
         return_offsets_mapping=True,
     )
     count = len(encoded.encodings)
-    chunks = [
-        _chunk(encoded, number, texts, tokenizer, _Cut(cut, number * (room - overlap), is_long and truncate))
-        for number in range(1 if truncate else count)
-    ]
+    chunks = []
+    for number in range(1 if truncate else count):
+        start = number * (room - overlap)
+        if keeps_end(tokenizer):  # overflowing pieces are counted from the end
+            start = max(0, lengths[cut] - room - start)
+        chunk = _chunk(encoded, number, texts, tokenizer, cut=cut, start=start)
+        chunks.append(replace(chunk, truncated_to=_kept_side(tokenizer)) if is_long and truncate else chunk)
     if not any(chunk.positions for chunk in chunks):
         raise WhyformerError("The text has no word piece of this model's tokenizer: there is nothing to explain.")
     return chunks
@@ -83,14 +88,25 @@ def _aligned_chunk(texts: tuple[str, ...], tokenizer: Any, limit: int | None, *,
     encoded = tokenizer(*texts, return_special_tokens_mask=True, **cut)
     positions = tuple(n for n, is_special in enumerate(encoded.pop("special_tokens_mask")) if not is_special)
     offsets = [token_offsets(text, own, tokenizer) for text, own in zip(texts, tokens, strict=True)]
-    rows = [(segment, n) for segment, own in enumerate(tokens) for n in range(len(own))][: len(positions)]
+    rows = [(segment, n) for segment, own in enumerate(tokens) for n in range(len(own))]
+    rows = rows[-len(positions) :] if keeps_end(tokenizer) else rows[: len(positions)]
     layout = WordPieces(
         texts=texts,
         tokens=tuple(tokens[segment][n] for segment, n in rows),
         segments=tuple(segment for segment, _ in rows),
         offsets=tuple(offsets[segment][n] for segment, n in rows),
     )
-    return Chunk(dict(encoded), positions, tuple(rows), layout, is_long, tuple(n for _, n in rows))
+    kept = _kept_side(tokenizer) if is_long else None
+    return Chunk(dict(encoded), positions, tuple(rows), layout, kept, tuple(n for _, n in rows))
+
+
+def keeps_end(tokenizer: Any) -> bool:
+    """Whether the tokenizer truncates a long text at its beginning."""
+    return bool(tokenizer.truncation_side == "left")
+
+
+def _kept_side(tokenizer: Any) -> Literal["beginning", "end"]:
+    return "end" if keeps_end(tokenizer) else "beginning"
 
 
 def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
@@ -144,16 +160,8 @@ class Vocabulary(Mapping[int, str]):
         return len(self._tokenizer)
 
 
-@dataclass(frozen=True)
-class _Cut:
-    """Which of the texts is cut, where in it a chunk begins, and whether the rest was asked to be left out."""
-
-    segment: int
-    start: int
-    is_final: bool
-
-
-def _chunk(encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any, cut: _Cut) -> Chunk:
+def _chunk(encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any, *, cut: int, start: int) -> Chunk:
+    """One piece of a tokenizer's output, which begins at token `start` of the text that is cut."""
     piece = encoded.encodings[number]
     positions = tuple(position for position, special in enumerate(piece.special_tokens_mask) if not special)
     segments = tuple(piece.sequence_ids[position] or 0 for position in positions)
@@ -163,7 +171,7 @@ def _chunk(encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any, cu
         segments=segments,
         offsets=tuple(piece.offsets[position] for position in positions),
     )
-    counted: Counter[int] = Counter({cut.segment: cut.start})
+    counted: Counter[int] = Counter({cut: start})
     places = []
     for segment in segments:
         places.append((segment, counted[segment]))
@@ -171,4 +179,4 @@ def _chunk(encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any, cu
     names = [name for name in tokenizer.model_input_names if name in encoded]
     encoding = {name: list(encoded[name][number]) for name in names}
     words = tuple(position if (word := piece.word_ids[position]) is None else word for position in positions)
-    return Chunk(encoding, positions, tuple(places), layout, cut.is_final, words)
+    return Chunk(encoding, positions, tuple(places), layout, words=words)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
@@ -20,7 +20,7 @@ from whyformer.inputs.sound import Sound
 from whyformer.models.families import FAMILIES
 from whyformer.models.loading import LoadedModel
 from whyformer.models.modalities import SOUND_INPUTS
-from whyformer.models.structure import config_of, device_of, dtype_of
+from whyformer.models.structure import config_of, device_of, dtype_of, vocabulary_size
 
 LONGEST = 16  # times as long as wide, a picture is handed over whole
 
@@ -45,6 +45,7 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
     chunks = [one.chunk for one in encoded if one.chunk is not None]
     if chunks:
         encodings = [chunk.encoding for chunk in chunks]
+        check_ids(loaded_model, [encoding["input_ids"] for encoding in encodings])
         length = _fixed_length(loaded_model.model)
         if length is None:
             inputs |= _padded(encodings, loaded_model.tokenizer)
@@ -74,6 +75,18 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
         padded = _padded(written, loaded_model.tokenizer)
         inputs |= {f"decoder_{name}": padded[name] for name in ("input_ids", "attention_mask")}
     return inputs
+
+
+def check_ids(loaded_model: LoadedModel, rows: Iterable[Sequence[int]]) -> None:
+    """Refuse tokens that the model has no embedding for, as those added to a tokenizer alone."""
+    known = vocabulary_size(loaded_model.model)
+    largest = max((max(row, default=0) for row in rows), default=0)
+    if known is not None and largest >= known:
+        name = loaded_model.tokenizer.convert_ids_to_tokens(largest)
+        raise WhyformerError(
+            f"The token {name!r} has the id {largest}, and {loaded_model.name} embeds {known} tokens: give the "
+            "tokenizer that belongs to the model, or call model.resize_token_embeddings(len(tokenizer))."
+        )
 
 
 def _prompt_inputs(encoded: Sequence[EncodedExample], inputs: Inputs) -> Inputs:

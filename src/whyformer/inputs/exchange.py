@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import Inputs, TokenScores
-from whyformer.inputs.collate import on_device, sound_inputs
+from whyformer.inputs.collate import check_ids, on_device, sound_inputs
 from whyformer.inputs.hearing import Hearing
 from whyformer.inputs.pictured import PicturedPrompt, picture_inputs
 from whyformer.models.loading import LoadedModel
@@ -79,6 +79,7 @@ def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row], *, every_logit: b
     Where the model can, it computes only the logits of the responses: those of a long prompt would fill the memory.
     `every_logit` has it compute those as well.
     """
+    check_ids(loaded_model, (tokens for row in rows for tokens in (row.exchange.prompt, row.exchange.written)))
     device = device_of(loaded_model.model)
     written, is_written = _padded([row.exchange.written[: row.length] for row in rows], device)
     if loaded_model.task.has_decoder:

@@ -157,6 +157,8 @@ def check_has_no_layout(layout: str | None) -> None:
 
 def lay_out(question: str, context: Sequence[Any], layout: str) -> tuple[str, tuple[Document, ...]]:
     """The text of a question about documents, and where each of them stands in it."""
+    if isinstance(context, (str, Path, Mapping)):
+        raise WhyformerError(f"context={context!r:.40}: a list of documents. For one, give context=[{context!r:.40}].")
     named = [_checked_document(number, document) for number, document in enumerate(context, 1)]
     if not named:
         raise WhyformerError("context=[] has no document: give at least one, or leave it out.")

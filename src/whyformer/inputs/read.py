@@ -130,6 +130,11 @@ def prompt_of(prompt: Any) -> tuple[float, ...]:
     return tuple(map(float, numbers))
 
 
+def _several(example: Any) -> str:
+    """The way out for a list of examples."""
+    return " explain_batch takes a list of examples." if isinstance(example, (list, tuple)) else ""
+
+
 def _has_area(box: tuple[float, ...]) -> bool:
     left, top, right, bottom = box
     return left < right and top < bottom
@@ -151,6 +156,7 @@ def image_of(example: Any) -> Image.Image:
         return read_image(Path(example), str(example))
     raise WhyformerError(
         f"An image is a file, a PIL image or a uint8 array, not {with_article(type(example).__name__)}."
+        f"{_several(example)}"
     )
 
 
@@ -178,6 +184,7 @@ def text_of(example: Any) -> Text:
     if not isinstance(example, str):
         raise WhyformerError(
             f"A text is a string, a Path to a text file, or a pair of them, not {with_article(type(example).__name__)}."
+            f"{_several(example)}"
         )
     try:
         example.encode()
@@ -268,10 +275,14 @@ def _rgb(image: Image.Image) -> Image.Image:
         values = np.asarray(image, dtype=np.float64)
         if not np.isfinite(values).all():
             raise WhyformerError("Some pixels are not finite numbers.")
-        brightest = values.max(initial=0)
+        darkest, brightest = values.min(initial=0), values.max(initial=0)
         # A picture of 32 bits does not say what white is: the least of the usual values that none exceeds.
         top = 65535.0 if image.mode.startswith("I;16") or brightest > 255 else 255.0 if brightest > 1 else 1.0
-        image = Image.fromarray((values / top * 255).clip(0, 255).round().astype(np.uint8))
+        if darkest < 0 or brightest > top:
+            raise WhyformerError(
+                f"Pixels run from {darkest:g} to {brightest:g}: scale them to 0 … 1 or 0 … 255 (16 bits: 0 … 65,535)."
+            )
+        image = Image.fromarray((values / top * 255).round().astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -11,6 +11,8 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import spell
 from whyformer.inputs.sentences import Place
 from whyformer.models import compat
+
+MOST_NAMED = 5  # unknown tokens that a note lists
 
 
 @dataclass(frozen=True)
@@ -80,6 +82,21 @@ def id_tokens(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) ->
 def special_ids(tokenizer: Any) -> set[int]:
     """The tokens that are no part of a text; one that stands for an unknown word is."""
     return compat.special_ids(tokenizer) - {tokenizer.unk_token_id}
+
+
+def unknown_token_note(tokenizer: Any, tokens: Sequence[tuple[int, str]]) -> Iterator[str]:
+    """A note on the tokens, each (id, text), that the tokenizer has no entry for; none where it knows them all."""
+    unknown = getattr(tokenizer, "unk_token_id", None)
+    if unknown is None or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id):
+        return  # byte-level tokenizers know every text; some name a marker here all the same
+    texts = [text.strip() or repr(text) for token, text in tokens if token == unknown]
+    if texts:
+        kinds = list(dict.fromkeys(texts))
+        named = ", ".join(kinds[:MOST_NAMED]) + (", …" if len(kinds) > MOST_NAMED else "")
+        yield (
+            f"The tokenizer does not know {len(texts)} of {len(tokens)} tokens ({named}) and reads "
+            f"{tokenizer.unk_token} for each: the model cannot tell them apart."
+        )
 
 
 def tokens_on(places: Sequence[Place], tokens: Sequence[Placed], text: str) -> list[tuple[int, ...]]:

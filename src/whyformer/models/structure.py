@@ -58,6 +58,23 @@ def base_model(model: nn.Module) -> nn.Module:
     return getattr(model, "base_model", model)
 
 
+def vocabulary_size(model: nn.Module) -> int | None:
+    """How many tokens the model has an embedding for; None where it does not say."""
+    try:
+        table = cast(Any, model).get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        return None
+    return table.num_embeddings if isinstance(table, nn.Embedding) else None
+
+
+def needs_padding_token(model: nn.Module) -> bool:
+    """Whether it classifies the last real token and finds it by padding that it lacks: it takes one text at a time."""
+    config = config_of(model)
+    text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    is_decoder = type(unwrapped(model)).__name__.endswith("ForSequenceClassification") and hasattr(model, "score")
+    return is_decoder and getattr(text_config, "pad_token_id", None) is None
+
+
 def can_write(model: nn.Module) -> bool:
     """Whether it writes a text, token by token."""
     return bool(getattr(model, "can_generate", bool)())
