@@ -5,10 +5,10 @@ Its names are imported when they are first used: `import whyformer` itself loads
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
+TYPE_CHECKING = False  # as type checkers read it; `typing` would take most of the time that this import takes
 if TYPE_CHECKING:
+    from typing import Any
+
     from whyformer.api.attribution import attribute
     from whyformer.api.checkup import Checkup
     from whyformer.api.continuation import continuation
@@ -177,6 +177,8 @@ def __getattr__(name: str) -> Any:
         from importlib.metadata import version
 
         return version("whyformer")
+    from importlib import import_module
+
     if name in ("scenes", "facts"):  # packages of their own, as public as the names below
         return import_module(f"whyformer.{name}")
     if name not in _HOMES:

@@ -90,7 +90,7 @@ def test_every_public_name_is_there_and_listed():
 def test_type_checkers_are_told_the_same_names_from_the_same_modules():
     source = ast.parse(Path(whyformer.__file__).read_text(encoding="utf-8"))
     (block,) = (node for node in source.body if isinstance(node, ast.If))
-    names = {alias.name: line.module for line in block.body for alias in line.names}
+    names = {alias.name: line.module for line in block.body for alias in line.names if line.module != "typing"}
     assert names == {name: f"whyformer.{home}" for name, home in whyformer._HOMES.items()}
     assert sorted(names) == sorted(whyformer.__all__)
 
@@ -120,6 +120,13 @@ def test_methods_are_listed_from_their_source_as_the_registry_has_them():
     ]
     by_name = {document["name"]: document for document in method_documents()}
     assert by_name == {method.name: method_document(method) for method in registered}
+
+
+def test_an_interrupt_is_met_before_anything_slow_is_imported():
+    """What Python and pip's launcher do before is not ours; between them and `main` stands not even `typing`."""
+    code = f"import sys; sys.path.insert(0, {str(Path(whyformer.__file__).parents[1])!r}); import whyformer.cli"
+    command = [sys.executable, "-S", "-c", f"{code}; print({{'typing', 're', 'importlib'}} & set(sys.modules))"]
+    assert subprocess.run(command, capture_output=True, text=True, check=True).stdout == "set()\n"
 
 
 @pytest.mark.parametrize("how", ["raise", "swallow"])

@@ -42,4 +42,5 @@ def test_a_committed_notebook_has_outputs_and_is_small_and_free_of_this_machine(
     text = path.read_text()
     assert len(text) <= MOST_BYTES
     assert "site-packages" not in text
+    assert "not healthy" not in text
     assert any(shown(cell) for cell in nbformat.reads(text, as_version=4).cells)

@@ -115,6 +115,7 @@ def test_words_without_spaces_stand_close_and_wrap():
 
 def test_every_character_of_a_text_without_spaces_has_its_own_colour(machine):
     machine()
-    chips = image._chips(written(HAN).parts["text"], image.spans(written(HAN).parts["text"], 0))
+    part = written(HAN).parts["text"]
+    chips = image._chips(image.part_scale(part), image.spans(part, 0))
     assert [chip.text for chip in chips] == list(HAN)
     assert [chip.follows_space for chip in chips] == [True, *[False] * 8]

@@ -16,11 +16,22 @@ from rich.text import Text
 
 from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.render import canvas, fonts, html, image, terminal
-from whyformer.render.colour import _TO_CONE, _TO_LINEAR, RAMPS, contrast, ink, linear_light, rgb, score_scale, srgb
+from whyformer.render.colour import (
+    _TO_CONE,
+    _TO_LINEAR,
+    RAMPS,
+    Scale,
+    contrast,
+    ink,
+    linear_light,
+    rgb,
+    score_scale,
+    srgb,
+)
 from whyformer.render.heat import OPACITY, display_layout, heat_bar, overlay, upsample
 from whyformer.render.marks import FRAME
 from whyformer.render.shades import declarations, token_shade
-from whyformer.render.text import invisible_tokens, readable, spans
+from whyformer.render.text import invisible_tokens, part_scale, readable, spans
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 
@@ -372,11 +383,11 @@ def test_controls_become_symbols_without_moving_a_character():
 
 def test_spans_cover_the_text_and_share_characters_where_pieces_do():
     layout = WordPieces(("😀 ok.\n",), ("ðŁ", "ĺĢ", "Ġok", "Ċ"), (0, 0, 0, 0), ((0, 1), (0, 1), (1, 4), (5, 6)))
-    part = Part(layout, np.array([0.1, -0.4, 0.2, 0.3]))
+    part = Part(layout, np.array([0.125, -0.5, 0.2, 0.3]))
     by_token = [(span.text, span.score) for span in spans(part, 0, "token")]
-    assert by_token == [("😀", -0.4), (" ", None), ("ok", 0.2), (".\n", None)]
+    assert by_token == [("😀", -0.375), (" ", None), ("ok", 0.2), (".\n", None)]
     by_word = [(span.text, span.score) for span in spans(part, 0)]
-    assert by_word == [("😀", -0.4), (" ", None), ("ok.", 0.2), ("\n", None)]
+    assert by_word == [("😀", -0.375), (" ", None), ("ok.", 0.2), ("\n", None)]
     assert invisible_tokens(part) == [("↵", 0.3)]
     assert "Not visible in the text" in html.explanation_fragment(picture(parts={"t": part}))
 
@@ -391,9 +402,11 @@ def test_spans_put_together_are_the_text(text, ends):
     assert sum(len(span.tokens) for span in by_token) + len(invisible_tokens(part)) == len(offsets)
 
 
-def test_a_word_is_shown_by_its_piece_furthest_from_zero():
-    part = Part(WordPieces(("bad,",), ("bad", ","), (0, 0), ((0, 3), (3, 4))), np.array([-0.9, 0.1]))
-    assert [word.score for word in part.words()] == [-0.9]
+def test_a_word_is_shown_by_the_sum_of_its_pieces_on_a_scale_that_holds_it():
+    part = Part(WordPieces(("bad,",), ("bad", ","), (0, 0), ((0, 3), (3, 4))), np.array([-0.5, -0.25]))
+    assert [word.score for word in part.words()] == [-0.75]
+    assert part_scale(part) == Scale(-0.75, 0.75)
+    assert part_scale(part, "token") == Scale(-0.5, 0.5)
 
 
 def coloured(explanation, width=80):

@@ -125,13 +125,13 @@ SCORES = [9.0, 0.25, -1.0, 0.5, -0.5, -0.25, -2.0, -4.0, 9.0, 0.125, 1.5, 9.0]
 
 
 def test_word_pieces_of_a_pair_of_texts_become_words_with_their_punctuation():
-    assert text(PAIR, PIECES, SCORES).words() == [
+    assert text(PAIR, PIECES, SCORES).words("max") == [
         Word("It's", 0, 0, 4, -1.0),
         Word("unbelievable!", 0, 5, 18, -4.0),
         Word("so", 1, 0, 2, 0.125),
         Word("so", 1, 3, 5, 1.5),
     ]
-    assert [word.score for word in text(PAIR, PIECES, SCORES).words("sum")] == [-0.25, -6.75, 0.125, 1.5]
+    assert [word.score for word in text(PAIR, PIECES, SCORES).words()] == [-0.25, -6.75, 0.125, 1.5]
 
 
 def test_byte_level_pieces_count_where_their_visible_characters_are():

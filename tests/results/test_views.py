@@ -55,18 +55,18 @@ def continuation():
     return Continuation(" film.", (written(" film", 1), written(".", 2)))
 
 
-def test_a_word_has_its_token_furthest_from_zero_everywhere():
+def test_a_word_has_the_sum_of_its_tokens_everywhere():
     shown = explanation()
-    assert [word.score for word in shown.words()] == [-3.0, 0.5]
-    assert [word.score for word in shown.words("sum")] == [pytest.approx(-4.99), 0.5]
-    assert [item.score for item in shown.top(by="word")] == [-3.0, 0.5]
-    assert "-3  badly," in str(shown)
+    assert [word.score for word in shown.words()] == [-4.99, 0.5]
+    assert [word.score for word in shown.words("max")] == [-3.0, 0.5]
+    assert [item.score for item in shown.top(by="word")] == [-4.99, 0.5]
+    assert "-4.99  badly," in str(shown)
     assert 'title="bad  -3 · ly  -2 · ,  0.01">badly,</span>' in html.page([shown])
 
 
 def test_the_strongest_come_first_with_their_signs():
     shown = explanation()
-    assert shown.top(1) == [TopItem("badly,", 0, -3.0, "text")]
+    assert shown.top(1) == [TopItem("badly,", 0, -4.99, "text")]
     assert shown.top(3, "token") == [
         TopItem("bad", 0, -3.0, "text"),
         TopItem("ly", 1, -2.0, "text"),
@@ -81,7 +81,7 @@ def test_the_strongest_come_first_with_their_signs():
 
 def test_several_parts_are_ranked_together_or_one_alone():
     both = explanation(image=patches(), text=text())
-    assert [(item.part, item.score) for item in both.top(3)] == [("text", -3.0), ("image", -2.0), ("image", 0.5)]
+    assert [(item.part, item.score) for item in both.top(3)] == [("text", -4.99), ("image", -2.0), ("image", 0.5)]
     assert {item.part for item in both.top(by="patch")} == {"image"}
     assert {item.part for item in both.top(part="text")} == {"text"}
 
@@ -198,7 +198,7 @@ def test_a_text_is_plotted_as_bars_and_a_picture_as_its_overlay():
     _, ax = pyplot.subplots()
     assert explanation().plot(ax) is ax
     assert [label.get_text() for label in ax.get_yticklabels()] == ["badly,", "film"]
-    assert [bar.get_width() for bar in ax.patches] == [-3.0, 0.5]
+    assert [bar.get_width() for bar in ax.patches] == [-4.99, 0.5]
     both = explanation(image=patches(), text=text())
     assert both.plot(part="image").images[0].get_array().shape == (213, 320, 3)
     with pytest.raises(WhyformerError, match=r"Several parts have plot\(\): image, text\. .*plot\(part='image'\)"):

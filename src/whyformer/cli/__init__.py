@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import signal
 import sys
-from typing import Any
+
+TYPE_CHECKING = False  # as type checkers read it: `typing` itself takes longest to import
+if TYPE_CHECKING:
+    from typing import Any
 
 INTERRUPTED = 130
 

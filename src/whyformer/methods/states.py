@@ -22,8 +22,11 @@ from whyformer.tracing.tokens import TokenKinds, token_kinds
 from whyformer.tracing.trace import Trace
 
 # Which formula `evidence` has taken, for readers who know none.
-OF_WORDS = "The score of a word is what it adds to the answer, or takes from it."
-OF_OTHERS = "The score of a patch, region or moment is its share in the answer, for or against it."
+OF_WORDS = (
+    "Words above 0 speak for the answer, words below 0 against it. The scores rank them; they are not what deleting a "
+    "word would change."
+)
+OF_OTHERS = "Patches, regions or moments above 0 speak for the answer, those below 0 against it. The scores rank them."
 
 
 @method("state_x_gradient", reads=Reads(state_gradients=True))
@@ -70,7 +73,7 @@ def evidence(trace: Trace) -> Attribution:
     """Words by state times gradient, patches and regions by that of all blocks and by perception times feedback.
 
     Ours, no paper's. Of words S_0, the state that enters the first block times its gradient by AttnLRP's rules
-    (Achtibat et al., ICML 2024): signed, and in units of the score. Of all else q(β) + q(Σ_l ((l + 1) / L)² q(S_l)),
+    (Achtibat et al., ICML 2024): signed. Of all else q(β) + q(Σ_l ((l + 1) / L)² q(S_l)),
     q(x) = x / Σ|x|, β = P ⊙ F the perception of Beyond Intuition (TMLR 2023) times its feedback, from the gradient at
     the input alone. One forward and one backward pass give all of it.
     """

@@ -12,7 +12,7 @@ from PIL import Image
 from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPieces
 from whyformer.render import canvas
 from whyformer.render.canvas import Chip
-from whyformer.render.colour import rgb, score_scale
+from whyformer.render.colour import Scale, rgb
 from whyformer.render.fonts import missing_characters, text_width
 from whyformer.render.heat import REGION_OPACITY, display_side, heat_bar, original, overlay
 from whyformer.render.sound import sound_picture
@@ -21,6 +21,7 @@ from whyformer.render.text import (
     Units,
     captioned_parts,
     offset_remark,
+    part_scale,
     readable,
     region_ranking,
     scale_texts,
@@ -45,10 +46,10 @@ SIDE_BESIDE, LEAST_COLUMN, GUTTER = 400, 280, 48
 FONT_ADVICE = "No font of this machine has some of these characters, drawn as boxes: saved as .html they can be read."
 
 
-def legend(part: Part, *, width: int = 300) -> Image.Image:
+def legend(part: Part, *, width: int = 300, units: Units = "word") -> Image.Image:
     """A colour bar with the values at its ends (and 0 in the middle where scores have both signs)."""
-    scale = score_scale(part.scores)
-    colours = np.rint(np.clip(_bar(part, width), 0, 1) * 255).astype(np.uint8)
+    scale = part_scale(part, units)
+    colours = np.rint(np.clip(_bar(part, scale, width), 0, 1) * 255).astype(np.uint8)
     bar = Image.fromarray(np.repeat(colours[None], 14, axis=0))
     if scale.high == 0:
         return canvas.stack([bar, canvas.label(scale_texts(scale)[0], width, 16)], gap=4)
@@ -148,7 +149,7 @@ def _part_figure(caption: str, part: Part, width: int, largest_side: int, units:
             body = _text(part, width, 24, units, most_lines=400)
         case unknown:
             assert_never(unknown)
-    body = canvas.stack([body, *_ranking(part, body.width), legend(part)], gap=18)
+    body = canvas.stack([body, *_ranking(part, body.width), legend(part, units=units)], gap=18)
     return canvas.stack([*_caption(caption), body], gap=10)
 
 
@@ -162,7 +163,7 @@ def _part_cell(caption: str, part: Part, units: Units) -> Image.Image:
             body = _text(part, CELL, 17, units, most_lines=40)
         case unknown:
             assert_never(unknown)
-    return canvas.stack([*_caption(caption), body, *_ranking(part, CELL), legend(part, width=200)], gap=10)
+    return canvas.stack([*_caption(caption), body, *_ranking(part, CELL), legend(part, width=200, units=units)], gap=10)
 
 
 def _caption(text: str) -> list[Image.Image]:
@@ -181,8 +182,7 @@ def _font_advice(explanation: Explanation) -> list[str]:
     return [FONT_ADVICE]
 
 
-def _bar(part: Part, width: int) -> np.ndarray:
-    scale = score_scale(part.scores)
+def _bar(part: Part, scale: Scale, width: int) -> np.ndarray:
     match part.layout:
         case Patches() | Spectrogram():
             return heat_bar(scale, width)
@@ -196,17 +196,17 @@ def _bar(part: Part, width: int) -> np.ndarray:
 
 
 def _text(part: Part, width: int, size: int, units: Units, *, most_lines: int) -> Image.Image:
-    """Each text as a paragraph, its words on the colour of their strongest token."""
+    """Each text as a paragraph, its words on the colours of their scores."""
     assert isinstance(part.layout, WordPieces)
+    scale = part_scale(part, units)
     paragraphs = [
-        canvas.paragraph(_chips(part, spans(part, segment, units)), width, size, most_lines=most_lines)
+        canvas.paragraph(_chips(scale, spans(part, segment, units)), width, size, most_lines=most_lines)
         for segment in range(len(part.layout.texts))
     ]
     return canvas.on_sheet(canvas.stack(paragraphs, gap=size), width=width)
 
 
-def _chips(part: Part, text: Sequence[Span]) -> list[Chip]:
-    scale = score_scale(part.scores)
+def _chips(scale: Scale, text: Sequence[Span]) -> list[Chip]:
     return canvas.chips(
         (span.text, None if span.score is None else rgb(scale.colours(scale.strength(np.array(span.score)), "light")))
         for span in text

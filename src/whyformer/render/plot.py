@@ -11,7 +11,7 @@ from whyformer.inputs.layouts import Frames, Spectrogram, WordPieces
 from whyformer.render.colour import score_scale
 from whyformer.render.heat import overlay
 from whyformer.render.sound import sound_picture
-from whyformer.render.text import one_line, token_names, visible
+from whyformer.render.text import one_line, part_scale, token_names, visible
 
 if TYPE_CHECKING:
     from whyformer.results.continuation import Continuation
@@ -49,7 +49,7 @@ def plot_matrix(continuation: Continuation, matrix: np.ndarray, part: Part, ax: 
 
 def _plot_words(part: Part, ax: Any) -> None:
     words = sorted(part.words(), key=lambda word: -abs(word.score))[:MOST_BARS]
-    scale, scores = score_scale(part.scores), np.array([word.score for word in words])
+    scale, scores = part_scale(part), np.array([word.score for word in words])
     colours = np.clip(scale.colours(scale.strength(scores), "light"), 0, 1)
     places = range(len(words))
     ax.barh(places, scores, color=colours, edgecolor="0.5", linewidth=0.5)

@@ -19,7 +19,7 @@ from whyformer.render.cells import PLAIN_WIDTH, half_blocks, region_list, shade_
 from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.heat import strongest_first
 from whyformer.render.sound import coloured_sound, moment_lines, sound_lines
-from whyformer.render.text import Units, captioned_parts, number, one_line, spans, token_names
+from whyformer.render.text import Units, captioned_parts, number, one_line, part_scale, spans, token_names
 
 if TYPE_CHECKING:
     from whyformer.results.continuation import Continuation
@@ -160,7 +160,7 @@ def _coloured_part(part: Part, width: int, units: Units) -> list[Text]:
         case WordPieces():
             texts = [_coloured_text(part, segment, units) for segment in range(len(part.layout.texts))]
             is_cut = any(len(text) > MOST_CHARACTERS for text in part.layout.texts)
-            return [*texts, *(map(Text, _word_lines(part)) if is_cut else ()), _range_line(part)]
+            return [*texts, *(map(Text, _word_lines(part)) if is_cut else ()), _range_line(part, units)]
         case unknown:
             assert_never(unknown)
 
@@ -175,7 +175,7 @@ def _word_lines(part: Part) -> list[str]:
     places = [place for segment in sorted(counts) for place in range(1, counts[segment] + 1)]
     ranking = sorted(zip(words, places, strict=True), key=lambda item: -item[0].score)
     lines = [f"{number(word.score):>10}  {one_line(word.text)}{_place(word, place, counts)}" for word, place in ranking]
-    if not score_scale(part.scores).is_diverging:
+    if not part_scale(part).is_diverging:
         return lines[:MOST_WORDS]
     rising = sum(word.score >= 0 for word in words)
     against = lines[rising:][: -MOST_WORDS - 1 : -1]
@@ -192,7 +192,7 @@ def _place(word: Word, place: int, counts: Mapping[int, int]) -> str:
 
 def _coloured_text(part: Part, segment: int, units: Units) -> Text:
     """The text, or of a long one the neighbourhood of its strongest word."""
-    scale, text, strongest, peak = score_scale(part.scores), Text(), 0, 0.0
+    scale, text, strongest, peak = part_scale(part, units), Text(), 0, 0.0
     for span in spans(part, segment, units):
         score = span.score or 0.0
         if abs(score) > peak:
@@ -208,6 +208,6 @@ def _coloured_text(part: Part, segment: int, units: Units) -> Text:
     return Text.assemble("… " * (start > 0), text[start:end], " …" * (end < len(text)))
 
 
-def _range_line(part: Part) -> Text:
-    scale = score_scale(part.scores)
+def _range_line(part: Part, units: Units = "word") -> Text:
+    scale = part_scale(part, units)
     return Text(f"scores from {number(scale.low)} to {number(scale.high)}", "dim")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -55,12 +56,21 @@ class Span:
 
     @property
     def score(self) -> float | None:
-        return strongest(token.score for token in self.tokens) if self.tokens else None
+        return math.fsum(token.score for token in self.tokens) if self.tokens else None
 
 
 def strongest(scores: Iterable[float]) -> float:
-    """The score furthest from 0, with its sign: the largest would hide `bad` behind the comma of `bad,`."""
+    """The score furthest from 0, with its sign."""
     return max(scores, key=lambda score: (abs(score), score))
+
+
+def part_scale(part: Part, units: Units = "word") -> Scale:
+    """The range in which the scores of a part are shown: of a text those of its words, else of its tokens."""
+    if not isinstance(part.layout, WordPieces):
+        return score_scale(part.scores)
+    shown = [span.score for segment in range(len(part.layout.texts)) for span in spans(part, segment, units)]
+    hidden = [token.score for token in invisible_tokens(part)]
+    return score_scale(np.array([score for score in (*shown, *hidden) if score is not None]))
 
 
 def readable(text: str) -> str:

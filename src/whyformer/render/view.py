@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, assert_never
 from PIL import Image
 
 from whyformer.inputs.layouts import Boxes, Frames, Patches, PictureLayout, Spectrogram, WordPieces
-from whyformer.render.colour import Scale, score_scale
+from whyformer.render.colour import Scale
 from whyformer.render.heat import display_side, original, overlay, strongest_first
 from whyformer.render.shades import BarGround, bar_shade, token_shade
 from whyformer.render.sound import sound_picture
@@ -23,6 +23,7 @@ from whyformer.render.text import (
     number,
     offset_remark,
     option_lines,
+    part_scale,
     readable,
     region_ranking,
     scale_texts,
@@ -144,12 +145,12 @@ def _part_view(caption: str, part: Part, largest_side: int, units: Units) -> Par
             ground = "page" if isinstance(part.layout, Frames) else "photo"
             return PartView(caption, _legend(part, ground), picture=_sound(part, 2 * largest_side))
         case WordPieces():
-            scale = score_scale(part.scores)
+            scale = part_scale(part, units)
             texts = (spans(part, segment, units) for segment in range(len(part.layout.texts)))
             invisible = [Span(token.name, (token,)) for token in invisible_tokens(part) if token.score]
             return PartView(
                 caption,
-                _legend(part, "page"),
+                _legend(part, "page", units),
                 texts=tuple(tuple(_span_view(span, scale) for span in text) for text in texts),
                 invisible=tuple(_span_view(span, scale) for span in invisible),
             )
@@ -180,6 +181,6 @@ def _span_view(span: Span, scale: Scale) -> SpanView:
     return SpanView(span.text, "" if span.score is None else token_shade(span.score, scale), title)
 
 
-def _legend(part: Part, ground: BarGround) -> LegendView:
-    scale = score_scale(part.scores)
+def _legend(part: Part, ground: BarGround, units: Units = "word") -> LegendView:
+    scale = part_scale(part, units)
     return LegendView(bar_shade(scale, ground), scale_texts(scale), offset_remark(part))

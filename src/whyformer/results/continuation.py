@@ -78,11 +78,12 @@ class Continuation:
         widest = max(map(len, rows))
         return np.stack([np.pad(row, (0, widest - len(row))) for row in rows])
 
-    def words(self, aggregate: Aggregate = "max", *, part: str | None = None) -> list[list[Word]]:
+    def words(self, aggregate: Aggregate = "sum", *, part: str | None = None) -> list[list[Word]]:
         """For each token written, the words before it with their scores, in the order of the text.
 
         Args:
-            aggregate: "max" gives a word the score of its token furthest from 0, with its sign; "sum" adds them up.
+            aggregate: "sum" adds up the scores of a word's tokens, its punctuation included; "max" takes the one
+                furthest from 0, with its sign.
             part: The stream, where there are two: "source" or "target". If None, the first.
 
         Returns:

@@ -101,13 +101,14 @@ class Explanation:
         backward = self.options.get("backward")
         return visible(self.method if backward is None else f"{self.method} (backward={backward})")
 
-    def words(self, aggregate: Aggregate = "max") -> list[Word]:
+    def words(self, aggregate: Aggregate = "sum") -> list[Word]:
         """The words of the text with their scores, in the order of the text.
 
         Words are what stands between spaces; scripts without spaces are cut at Unicode's word boundaries.
 
         Args:
-            aggregate: "max" gives a word the score of its token furthest from 0, with its sign; "sum" adds them up.
+            aggregate: "sum" adds up the scores of a word's tokens, its punctuation included; "max" takes the one
+                furthest from 0, with its sign.
 
         Returns:
             A `Word` (text, segment, start, end, score) for each word that has a token.

@@ -104,14 +104,15 @@ class Part:
         """The name of each token: a word piece as the tokenizer writes it, or which patch or region it is."""
         return self.layout.tokens
 
-    def words(self, aggregate: Aggregate = "max") -> list[Word]:
+    def words(self, aggregate: Aggregate = "sum") -> list[Word]:
         """The words of a text with their scores, in the order of the text.
 
         Words are what stands between spaces; scripts without spaces are cut at Unicode's word boundaries. A token that
         reaches over two words counts for both; a word without tokens is left out.
 
         Args:
-            aggregate: "max" gives a word the score of its token furthest from 0, with its sign; "sum" adds them up.
+            aggregate: "sum" adds up the scores of a word's tokens, its punctuation included; "max" takes the one
+                furthest from 0, with its sign.
 
         Returns:
             A `Word` for each word.
