@@ -24,9 +24,10 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from whyformer import METHODS, Attribution, WhyformerError, attribute
+from whyformer import Attribution, WhyformerError, attribute
 from whyformer.api.attribution import default_for
 from whyformer.axes import Inputs
+from whyformer.methods.registry import trace_methods
 from whyformer.tracing.build import trace
 
 sys.path.append(str(Path(__file__).resolve().parent.parent / "tests"))
@@ -40,7 +41,7 @@ SAMPLED = {"gradient_shap": {"samples": 2}}
 # of their own.
 COLUMNS: dict[str, tuple[str | None, dict[str, Any]]] = {
     "no method named": (None, {}),
-    **{name: (name, {}) for name in METHODS},
+    **{name: (name, {}) for name in trace_methods()},
     "input_x_gradient by libra": ("input_x_gradient", {"backward": "libra"}),
     "lrp by attn_lrp": ("lrp", {"rules": "attn_lrp"}),
 }

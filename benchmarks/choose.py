@@ -42,7 +42,7 @@ from whyformer.benchmark.protocols import Figure
 from whyformer.benchmark.reporting.charts import CONTROLS
 from whyformer.benchmark.reporting.page import ALIKE
 from whyformer.benchmark.run_differences import ranks
-from whyformer.methods.registry import SOURCE_METHODS
+from whyformer.methods.registry import source_methods
 
 UNSUPERVISED = ("dinov2-photos", "mini-vit-plain", "mini-vit-mae", "mini-bert")
 # The protocols, with their defaults, that have a say, and by which figure.
@@ -57,7 +57,7 @@ CRITERIA = {
 }
 RESPONDING = ("mini-llm",)
 DESCRIBING = ("mini-vlm",)
-NO_CANDIDATES = {*CONTROLS, "recency", "lexical_overlap", "uniform", *SOURCE_METHODS}
+NO_CANDIDATES = {*CONTROLS, "recency", "lexical_overlap", "uniform", *source_methods()}
 AT_LEAST = 2  # figures by which a variant must be better
 RESULTS = Path(__file__).parent / "results"
 

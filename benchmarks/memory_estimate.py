@@ -17,8 +17,9 @@ from pathlib import Path
 import torch
 import transformers
 
-from whyformer import METHODS, WhyformerError, attribute, estimate_memory
+from whyformer import WhyformerError, attribute, estimate_memory
 from whyformer.api.memory import peak_bytes, random_text, weight_bytes
+from whyformer.methods.registry import trace_methods
 
 ALLOWED = 0.25  # of what is measured that the estimate may be off
 LLAMA = {"hidden_size": 2048, "intermediate_size": 8192, "num_hidden_layers": 16, "num_attention_heads": 32}
@@ -71,7 +72,7 @@ def compare(model: torch.nn.Module, tokens: int, method: str | None) -> dict[str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--out", type=Path, default=Path("benchmarks/results/memory_estimate.json"))
-    parser.add_argument("--methods", nargs="*", default=["default", *METHODS])
+    parser.add_argument("--methods", nargs="*", default=["default", *trace_methods()])
     arguments = parser.parse_args()
     rows = []
     for name, (build, lengths) in MODELS.items():

@@ -116,7 +116,7 @@ class Question:
         whole = spans_of(self.reply.text, self.reply.tokens, "response")
         ablation = response_ablation(self.loaded_model, self.reply, whole, self.sources)
         masks = random_subsets(len(self.sources), SUBSETS, seed=HELD_OUT)
-        real = ablation.log_probabilities(masks)
+        real = ablation.scores_of(masks)
         every = tuple({place for cause in self.causes for place in cause})
         truths = [np.isin(np.arange(len(self.sources)), cause) for cause in {*self.causes, every}]
         return {

@@ -23,9 +23,9 @@ import transformers
 from PIL import Image
 
 from whyformer import LoadedModel, load
+from whyformer.batching import MemoryLimit
 from whyformer.benchmark import PROTOCOLS
 from whyformer.benchmark.batch import collate_samples, encode_sample
-from whyformer.benchmark.batch_size import BatchSize
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.maps import explanations
 from whyformer.benchmark.samples import Sample
@@ -77,7 +77,7 @@ def main() -> None:
     pictures = [Image.fromarray(rng.integers(0, 256, (224, 224, 3), dtype=np.uint8)) for _ in range(options.samples)]
     samples = [Sample(str(number), picture) for number, picture in enumerate(pictures)]
     batch = collate_samples(loaded_model, [encode_sample(loaded_model, sample) for sample in samples])
-    shard = make_shard(loaded_model, batch, METHODS, BatchSize(options.batch))
+    shard = make_shard(loaded_model, batch, METHODS, MemoryLimit(options.batch))
     explanations(shard, shard.logits.argmax(dim=1), "image")  # kept from here on
     images = perturbed_images(shard)
     plainly(shard, options.batch)

@@ -22,7 +22,8 @@ import torch
 from PIL import Image
 from rich.progress import track
 
-from whyformer import METHODS, Explanation, Regions, explain_batch, load
+from whyformer import Explanation, Regions, explain_batch, load
+from whyformer.methods.registry import trace_methods
 from whyformer.scenes import (
     ANSWERS,
     LABELS,
@@ -39,9 +40,11 @@ from whyformer.scenes import (
 # of mini-clip, the last that both towers have
 LAST_BLOCK = {"mini-clip": 2, "mini-detr": 2, "mini-lxmert": 3, "mini-visualbert": 3, "mini-t5": 3}
 # method, whether only its last block is used, and how gradients are taken
-VARIANTS = [(method, False, "gradient") for method in METHODS]
+VARIANTS = [(method, False, "gradient") for method in trace_methods()]
 VARIANTS += [(method, True, "gradient") for method in ("bi_head", "bi_token")]
-READERS = [name for name, method in METHODS.items() if method.reads.takes_gradients and method.reads.inputs == "none"]
+READERS = [
+    name for name, method in trace_methods().items() if method.reads.takes_gradients and method.reads.inputs == "none"
+]
 VARIANTS += [
     (method, False, "libra") for method in [*READERS, "grad_cam", "transformer_attribution", "input_x_gradient"]
 ]

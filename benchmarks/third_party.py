@@ -14,7 +14,8 @@ from pathlib import Path
 
 import torch
 
-from whyformer import METHODS, attribute
+from whyformer import attribute
+from whyformer.methods.registry import trace_methods
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 
@@ -53,7 +54,7 @@ def checked(library: str, name: str) -> dict[str, object]:
     asked = trace(model, pixels, 1, reads=Reads(maps="all", states=True))
     parts = [(record.value_weight, record.output_weight, record.key_state) for record in asked.records]
     failed = {}
-    for method in METHODS:
+    for method in trace_methods():
         options = {"steps": 2} if method.startswith("bi_") else {}
         try:
             scores = attribute(model, pixels, 1, method, **options)["image"]

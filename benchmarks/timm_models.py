@@ -18,6 +18,7 @@ from PIL import Image
 
 import whyformer
 from whyformer.errors import WhyformerError, reason_of
+from whyformer.methods.registry import trace_methods
 
 MODELS = (
     "timm:vit_tiny_patch16_224",
@@ -77,7 +78,7 @@ def row(name: str, dtype: str) -> dict[str, str]:
         loaded_model = whyformer.load(f"{name}?random", dtype=dtype)
     except WhyformerError as error:
         return {"load": reason_of(error)}
-    return {method or "default": cell(loaded_model, method) for method in (None, *whyformer.METHODS)}
+    return {method or "default": cell(loaded_model, method) for method in (None, *trace_methods())}
 
 
 def main() -> None:

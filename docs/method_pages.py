@@ -14,17 +14,15 @@ from evaluations import lines as table
 
 from whyformer.benchmark.reporting.charts import CONTROLS
 from whyformer.methods.registry import (
-    ABLATION_METHODS,
     METHODS,
-    PICTURE_METHODS,
-    SOURCE_METHODS,
     Method,
-    SourceMethod,
+    trace_methods,
 )
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
-EVERY_METHOD: dict[str, Method | SourceMethod] = {**METHODS, **ABLATION_METHODS, **PICTURE_METHODS, **SOURCE_METHODS}
+# Those that read a trace first.
+EVERY_METHOD: dict[str, Method] = trace_methods() | METHODS
 # Figures beside those of the short table, which have no responses and no written words.
 FURTHER = {
     "mini-llm, sources of an answer": ("facts-llm", "AUPRC"),
@@ -63,7 +61,7 @@ def method_pages(found: Mapping[str, Mapping[str, Any]]) -> dict[str, str]:
     return {name: page(name, method, texts[name], found) for name, method in EVERY_METHOD.items()}
 
 
-def page(name: str, method: Method | SourceMethod, text: Mapping[str, Any], found: Mapping[str, Any]) -> str:
+def page(name: str, method: Method, text: Mapping[str, Any], found: Mapping[str, Any]) -> str:
     formulas = "\n\n".join(f"$$\n{formula}\n$$" for formula in text["formula"])
     parts = [
         f"# {name}",
@@ -108,19 +106,19 @@ def legend(name: str, text: Mapping[str, Any]) -> str:
 
 
 def _alternative(name: str) -> str:
-    if name in SOURCE_METHODS:
+    if EVERY_METHOD[name].kinds == ("response",):
         return f"The two sentences that an answer comes from, by {name}"
-    if name in PICTURE_METHODS:
+    if EVERY_METHOD[name].kinds == ("image prompt",):
         return f"Where a word about a scene is read off, by {name}"
     return f"What speaks for cat in a photograph and for positive in a review, by {name}"
 
 
 def example(name: str) -> str:
-    if name in SOURCE_METHODS:
+    if EVERY_METHOD[name].kinds == ("response",):
         call = f'whyformer.explain_response("Where is the key?", " In Rome.", "mini-llm", "{name}", context=documents)'
         documents = 'documents = ["Anna gave the key to Boris.", "Boris went to Rome."]'
         return f"import whyformer\n\n{documents}\nprint({call})"
-    if name in PICTURE_METHODS:
+    if EVERY_METHOD[name].kinds == ("image prompt",):
         return (
             "import whyformer\nfrom whyformer.scenes import example\n\nscene = example(3)\n"
             f'print(whyformer.explain((scene.image, scene.question), "mini-vlm", method="{name}"))'
@@ -128,7 +126,7 @@ def example(name: str) -> str:
     return f'import whyformer\n\nprint(whyformer.explain("A wonderful film.", "mini-bert", method="{name}"))'
 
 
-def options(method: Method | SourceMethod) -> str:
+def options(method: Method) -> str:
     rows = [[f"`{name}`", f"`{parameter.default!r}`"] for name, parameter in method.options.items()]
     own = table(["option", "default"], rows) if rows else "It has no options of its own."
     if isinstance(method, Method) and method.reads.takes_gradients:
@@ -136,7 +134,7 @@ def options(method: Method | SourceMethod) -> str:
     return own if rows else "It has no options."
 
 
-def cost(name: str, method: Method | SourceMethod) -> str:
+def cost(name: str, method: Method) -> str:
     """What it reads, and what that was measured to cost."""
     sentences = [f"Reads: {method.reads}."]
     report, gpu = (json.loads((RESULTS / f"{file}.json").read_text()) for file in ("cost", "gpu"))

@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 import whyformer
-from whyformer.methods.registry import ABLATION_METHODS, METHODS, PICTURE_METHODS, SOURCE_METHODS
+from whyformer.methods.registry import METHODS
 from whyformer.models.zoo import ZOO
 from whyformer.render import canvas
 from whyformer.render.colour import rgb, score_scale
@@ -155,12 +155,12 @@ def response_picture() -> Image.Image:
 
 def method_picture(name: str) -> Image.Image:
     """What a method shows on a photograph and in a review; in a prompt or a scene where it is for nothing else."""
-    if name in SOURCE_METHODS:
+    if METHODS[name].kinds == ("response",):
         by_method = explained_response(name)
         return canvas.on_sheet(
             canvas.stack(sources_picture(first_sources(by_method, 0), 700, 20), gap=8), width=740, margin=8
         )
-    if name in PICTURE_METHODS:
+    if METHODS[name].kinds == ("image prompt",):
         scene = example(SCENE)
         word = whyformer.explain((scene.image, scene.question), "mini-vlm", scene.answer, name)
         return canvas.on_sheet(overlay(word.parts["image"], longest_side=260), width=740, margin=8)
@@ -179,13 +179,12 @@ def bert() -> whyformer.LoadedModel:
     return whyformer.load("mini-bert")
 
 
-EVERY_METHOD = METHODS | ABLATION_METHODS | PICTURE_METHODS | SOURCE_METHODS
 MADE: dict[str, Callable[[], Image.Image]] = {
     "strip": strip,
     "cat": cat,
     "response": response,
     "response_picture": response_picture,
-    **{f"method-{name}": partial(method_picture, name) for name in EVERY_METHOD},
+    **{f"method-{name}": partial(method_picture, name) for name in METHODS},
 }
 
 

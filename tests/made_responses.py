@@ -12,6 +12,7 @@ from whyformer.inputs.prompt import Document, Prompt
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
 from whyformer.inputs.tokens import Token
+from whyformer.removal.units import Ablation, Units
 from whyformer.results.response import Response
 from whyformer.results.response_parts import PartScores, ResponseToken, Sinks, part_sources
 
@@ -77,3 +78,13 @@ def made_pictured(**changes):
     response = made_response(**changes)
     scores = np.concatenate([np.sum(HEAT, axis=1, keepdims=True), response.scores], axis=1).astype(np.float32)
     return replace(response, parts=parts, sources=(*part_sources(parts), *response.sources), scores=scores)
+
+
+def source_ablation(sources, tokens, log_probabilities):
+    """A response whose rows have so many tokens, as a function of which of its sources are kept."""
+    units = Units(np.arange(sources), ((sources,),))
+
+    def ask(_, masks):
+        return np.asarray(log_probabilities(masks[0] > 0), dtype=np.float64)
+
+    return Ablation((units,) * len(tokens), None, ask, tuple(tokens))

@@ -8,7 +8,7 @@ import pytest
 SOURCE = Path(__file__).parents[1] / "src" / "whyformer"
 # From the ground up: a room imports only from those before it.
 LAYERS = [
-    {"errors", "axes", "extras", "files", "arrays"},
+    {"errors", "axes", "extras", "files", "arrays", "progress", "batching"},
     {"models"},
     {"inputs"},
     {"scenes"},
@@ -16,6 +16,7 @@ LAYERS = [
     {"targets"},
     {"propagation"},
     {"tracing"},
+    {"removal"},
     {"methods"},
     {"render"},
     {"results"},

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import pytest
 from rich import console as rich_console
 
-from whyformer.api.progress import track
 from whyformer.errors import nearest, reason_of
 from whyformer.methods.registry import METHODS
+from whyformer.progress import track
 
 SLIPS = {
     "rolout": "rollout",

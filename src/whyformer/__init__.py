@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from whyformer.inputs.candidates import Candidates
     from whyformer.inputs.read import Regions
     from whyformer.inputs.sound import Sound
-    from whyformer.methods.registry import ABLATION_METHODS, METHODS, SOURCE_METHODS, Method, method
+    from whyformer.methods.registry import METHODS, Method, method
     from whyformer.models.families import FAMILIES
     from whyformer.models.family import Family, Stream
     from whyformer.models.loading import LoadedModel, load
@@ -56,9 +56,7 @@ if TYPE_CHECKING:
 # Where each public name is defined.
 _HOMES = {
     "FAMILIES": "models.families",
-    "ABLATION_METHODS": "methods.registry",
     "METHODS": "methods.registry",
-    "SOURCE_METHODS": "methods.registry",
     "READERS": "data.registry",
     "Attribution": "tracing.attribution",
     "Candidates": "inputs.candidates",
@@ -112,12 +110,16 @@ _HOMES = {
     "verify": "api.verify",
 }
 
+# Names of former versions: the function of the registry that gives what they meant, and what to use instead.
+_FORMER = {
+    "ABLATION_METHODS": ("removal_methods", "whyformer.METHODS, those whose kinds have 'function'"),
+    "SOURCE_METHODS": ("source_methods", "whyformer.METHODS, those whose kinds are ('response',)"),
+}
+
 __all__ = [
     "FAMILIES",
-    "ABLATION_METHODS",
     "METHODS",
     "READERS",
-    "SOURCE_METHODS",
     "Attribution",
     "Candidates",
     "Checkup",
@@ -181,11 +183,24 @@ def __getattr__(name: str) -> Any:
 
     if name in ("scenes", "facts"):  # packages of their own, as public as the names below
         return import_module(f"whyformer.{name}")
+    if name in _FORMER:
+        return _former(name)
     if name not in _HOMES:
         raise AttributeError(f"module 'whyformer' has no attribute {name!r}")
     value = getattr(import_module(f"whyformer.{_HOMES[name]}"), name)
     globals()[name] = value  # so that this is asked only once
     return value
+
+
+def _former(name: str) -> Any:
+    """A name of former versions, with what it meant then."""
+    import warnings
+
+    from whyformer.methods import registry
+
+    call, instead = _FORMER[name]
+    warnings.warn(f"whyformer.{name} goes with version 0.4: use {instead}.", DeprecationWarning, stacklevel=3)
+    return getattr(registry, call)()
 
 
 def __dir__() -> list[str]:

@@ -9,8 +9,8 @@ from torch import nn
 from transformers.modeling_outputs import CausalLMOutput
 
 from tiny_models import STREAM_FAMILIES
-from whyformer.api.ablate import Writer, ablation_of, response_log_probabilities
-from whyformer.methods.registry import SOURCE_METHODS
+from whyformer.methods.registry import METHODS
+from whyformer.removal.response_scores import Writer, ablation_of, response_log_probabilities
 
 HEAD, TAIL, RESPONSE = [7, 8], [30], (11, 12, 13, 14)
 SOURCES = [[20, 21], [23], [24, 25], [26], [40, 41]]
@@ -68,7 +68,7 @@ def test_a_batch_of_prompts_gives_what_plain_forwards_give(family, batch_size):
     masks = np.concatenate([MASKS, np.ones((1, len(SOURCES)), dtype=bool), np.zeros((1, len(SOURCES)), dtype=bool)])
     expected = one_by_one(writer, masks)
     expected = np.stack([expected[:, list(row)].sum(axis=1) for row in rows], axis=1)
-    np.testing.assert_allclose(asked.log_probabilities(masks), expected, rtol=1e-5, atol=1e-5)
+    np.testing.assert_allclose(asked.scores_of(masks), expected, rtol=1e-5, atol=1e-5)
     assert asked.tokens == (2, 2, 4)
 
 
@@ -79,7 +79,7 @@ def test_leave_one_out_equals_differences_made_by_hand(family):
     every = np.ones((1, len(SOURCES)), dtype=bool)
     without = ~np.eye(len(SOURCES), dtype=bool)
     expected = one_by_one(writer, every).sum() - one_by_one(writer, without).sum(axis=1)
-    np.testing.assert_allclose(SOURCE_METHODS["leave_one_out"](asked)[0], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(METHODS["leave_one_out"].of_sources(asked)[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_what_prompts_begin_with_is_computed_once():
@@ -99,7 +99,7 @@ def test_the_same_prompt_is_asked_but_once():
     writer = writer_of("gpt2")
     asked = ablation_of(writer, prompt_without, len(SOURCES), [[0]], batch_size=1)
     counted = Counted(writer.model)
-    scores = asked.log_probabilities(np.repeat(MASKS[:1], 10, axis=0))
+    scores = asked.scores_of(np.repeat(MASKS[:1], 10, axis=0))
     assert counted.tokens == len(prompt_without(MASKS[0])) + len(RESPONSE) - 1
     assert len(set(scores[:, 0])) == 1
 
@@ -125,7 +125,7 @@ def test_the_one_source_that_makes_a_model_say_it_is_found(method):
         return [0] + [token for source, kept in zip(sources, mask, strict=True) if kept for token in source]
 
     asked = ablation_of(Writer(Reader(9.0), (1, 1)), ids, len(sources), [[0], [0, 1]])
-    scores = SOURCE_METHODS[method](asked)
+    scores = METHODS[method].of_sources(asked)
     assert scores.argmax(axis=1).tolist() == [2, 2]
     assert (np.abs(np.delete(scores, 2, axis=1)) < 1e-6).all()
 

@@ -11,9 +11,10 @@ from tokenizers.processors import TemplateProcessing
 
 from conftest import MOODS, WORDS, change_weights, labelled, saved, tokenizer
 from tiny_models import FAMILIES, TEXT, built, image_inputs, text_inputs
-from whyformer import METHODS, Explanation, WhyformerError, attribute, contrast, explain, explain_batch, load, logit
+from whyformer import Explanation, WhyformerError, attribute, contrast, explain, explain_batch, load, logit
 from whyformer.inputs.chunks import length_limit
 from whyformer.inputs.encode import covered_box
+from whyformer.methods.registry import trace_methods
 from whyformer.targets.scores import label_index
 
 REVIEW = "the film was great and not badly a film"
@@ -34,7 +35,7 @@ def photograph(seed: int, width: int = 60, height: int = 40) -> Image.Image:
     return Image.fromarray(np.random.default_rng(seed).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", trace_methods())
 def test_a_text_is_explained_by_its_word_pieces_without_special_tokens(critic, method):
     explanation = explain(REVIEW, critic, "dull", method)
     encoded = critic.processor(REVIEW, return_tensors="pt")
@@ -66,7 +67,7 @@ def test_words_are_made_of_their_pieces(critic):
     assert best["badly"] == pytest.approx(float(max(explanation.scores[6:8])))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", trace_methods())
 def test_a_picture_is_explained_by_its_patches(painter, method):
     picture = photograph(1)
     explanation = explain(picture, painter, "bird", method)

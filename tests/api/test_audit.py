@@ -20,7 +20,7 @@ from commands import invoke, refusal, run
 from whyformer.errors import WhyformerError
 from whyformer.files import file_digest
 from whyformer.inputs.identity import find_again, identity
-from whyformer.methods.registry import METHODS
+from whyformer.methods.registry import trace_methods
 from whyformer.models.digests import module_digest
 from whyformer.models.loading import load, quiet
 from whyformer.models.zoo import ZOO
@@ -382,7 +382,7 @@ def test_the_guide_says_which_models_have_controls():
     assert "there are runs of mini-vit and mini-bert alone, and not by every method" in guide
     runs = controls.controls()
     assert runs.keys() == {file_digest(ZOO / name / "model.safetensors") for name in ("mini-vit", "mini-bert")}
-    assert all(METHODS.keys() - run["methods"] for run in runs.values())
+    assert all(trace_methods().keys() - run["methods"] for run in runs.values())
 
 
 @pytest.mark.parametrize(

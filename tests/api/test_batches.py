@@ -6,7 +6,7 @@ import torch
 from conftest import tokenizer
 from tiny_models import STREAM_FAMILIES
 from whyformer import WhyformerError, explain, explain_batch, load
-from whyformer.api.batches import MemoryLimit, is_out_of_memory
+from whyformer.batching import MemoryLimit, is_out_of_memory
 from whyformer.benchmark import batch_size
 from whyformer.tracing import build
 from whyformer.tracing.blocks import NoStack

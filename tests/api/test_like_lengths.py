@@ -6,7 +6,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whyformer import explain, explain_batch, explain_response, explain_responses, load
-from whyformer.api.batches import PADDING, in_batches, like_lengths, texts_at_once
+from whyformer.api.batches import PADDING, like_lengths, texts_at_once
+from whyformer.batching import in_batches
 from whyformer.tracing import build
 
 WORDS = ["the film was good", "the", "film was", "the film was good the film was good the film"]

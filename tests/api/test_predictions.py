@@ -7,7 +7,8 @@ import pytest
 import torch
 from PIL import Image
 
-from whyformer import ABLATION_METHODS, Explanation, WhyformerError, contrast, explain, explain_batch
+from whyformer import Explanation, WhyformerError, contrast, explain, explain_batch
+from whyformer.methods.registry import removal_methods
 
 REVIEW = "A great film with a dull end"
 
@@ -29,7 +30,7 @@ def red_corner(width: int = 96, height: int = 64) -> Image.Image:
     return Image.fromarray(pixels)
 
 
-@pytest.mark.parametrize("method", ABLATION_METHODS)
+@pytest.mark.parametrize("method", removal_methods())
 def test_the_words_that_a_function_goes_by_are_found(method):
     explanation = explain(REVIEW, predict=sentiment, labels=["bad", "good"], target="good", method=method)
     scores = {word.text: word.score for word in explanation.words()}
@@ -69,7 +70,7 @@ def test_shapley_values_of_words_are_those_of_the_two_that_count():
 
 
 @pytest.mark.parametrize("units", [None, "superpixel"])
-@pytest.mark.parametrize("method", ABLATION_METHODS)
+@pytest.mark.parametrize("method", removal_methods())
 def test_the_part_of_a_picture_that_a_function_goes_by_is_found(method, units):
     explanation = explain(red_corner(), predict=redness, method=method, **({"units": units} if units else {}))
     part = explanation.parts["image"]

@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 import torch
 
+from made_responses import source_ablation
 from whyformer import explain_response, explain_responses
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import prompt_of
 from whyformer.methods.ablation import random_subsets
-from whyformer.methods.registry import SourceAblation, source_method_named
+from whyformer.methods.registry import METHODS
 
 PROMPT, RESPONSE = "The plot was dull. The actors were bad. The music was", " great. I liked it."
 DOCUMENTS = [("plot", "A dull story."), ("cast", "Bad actors."), ("sound", "Great music.")]
@@ -159,7 +160,7 @@ def test_kernel_shap_gives_the_shapley_values_of_sources():
         asked.append(len(masks))
         return np.stack([worth[tuple(np.flatnonzero(mask))] for mask in masks])
 
-    scores = source_method_named("kernel_shap")(SourceAblation(4, (3, 1), log_probabilities))
+    scores = METHODS["kernel_shap"].of_sources(source_ablation(4, (3, 1), log_probabilities))
     np.testing.assert_allclose(scores, shapley_values(worth), rtol=1e-9, atol=1e-9)
     assert sum(asked) == 16
 
@@ -201,10 +202,10 @@ def test_occlusion_of_sources_is_leave_one_out(gpt):
 def test_methods_that_remove_units_find_the_source_that_matters(method):
     """One source of six raises the response, another lowers it, and the others do nothing."""
     effect = np.array([0.0, 3.0, 0.0, 0.0, -1.5, 0.0])
-    ablation = SourceAblation(6, (2,), lambda masks: masks.astype(float) @ effect[:, None] - 5)
-    ((first, *_),) = np.argsort(-source_method_named(method)(ablation, forwards=256))
+    ablation = source_ablation(6, (2,), lambda masks: masks.astype(float) @ effect[:, None] - 5)
+    ((first, *_),) = np.argsort(-METHODS[method].of_sources(ablation, forwards=256))
     assert first == 1
-    assert int(source_method_named(method)(ablation, forwards=256)[0].argmin()) == 4
+    assert int(METHODS[method].of_sources(ablation, forwards=256)[0].argmin()) == 4
 
 
 def test_what_has_no_meaning_for_sources_is_refused(gpt):

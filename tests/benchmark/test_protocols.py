@@ -13,9 +13,9 @@ from pycocotools import mask as run_lengths
 from test_runner import pets  # noqa: F401  (a fixture)
 
 from whyformer import WhyformerError, attribute, detection, explain, load
+from whyformer.batching import MemoryLimit
 from whyformer.benchmark import PROTOCOLS, explanations, make_suite
 from whyformer.benchmark.batch import collate_samples, encode_sample
-from whyformer.benchmark.batch_size import BatchSize
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.protocols.perturbation import remove_pixels
 from whyformer.benchmark.samples import make_sample
@@ -25,9 +25,7 @@ from whyformer.benchmark.tokens import readout_tokens
 from whyformer.benchmark.truth import pixel_truths
 from whyformer.data import Instances, Photo, eraser, oxford_pets
 from whyformer.data.generated import scenes
-from whyformer.inputs.fills import deleted, erased
-from whyformer.methods.registry import METHODS as ALL_METHODS
-from whyformer.methods.registry import Method
+from whyformer.methods.registry import Method, trace_methods
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.detection import object_masks
 from whyformer.metrics.perturbation import FRACTIONS, VQA_FRACTIONS, curves, step_logits
@@ -44,6 +42,7 @@ from whyformer.metrics.removal import removed
 from whyformer.metrics.sanity import other_class, randomised, rank_correlation
 from whyformer.metrics.segmentation import foreground, overlap
 from whyformer.models.modalities import TEXT_INPUTS
+from whyformer.removal.fills import deleted, erased
 from whyformer.tracing.reads import Reads
 
 METHODS = [Choice("rollout"), Choice("random")]
@@ -53,7 +52,7 @@ TEXTS = ["the film was great and not bad", "a bad film", "the film was not a gre
 def shard(model, examples, labels=None, methods=METHODS):
     loaded_model = load(model)
     samples = [make_sample(example, loaded_model, labels or {}) for example in examples]
-    return shard_of_samples(loaded_model, samples, methods, BatchSize(7))
+    return shard_of_samples(loaded_model, samples, methods, MemoryLimit(7))
 
 
 def shard_of_samples(loaded_model, samples, methods, batch_size):
@@ -176,7 +175,7 @@ def test_controls_are_those_of_the_pure_functions(vit, pets):  # noqa: F811
     assert ((found["generic_attention", "saco"] >= -1) & (found["generic_attention", "saco"] <= 1)).all()
     flat = PROTOCOLS["image_perturbation"].measure(tested, fill="road", unit="patch", domain="0.1-0.9")
     again = PROTOCOLS["image_perturbation"].measure(
-        shard_of_samples(tested.loaded_model, tested.batch.samples, methods, BatchSize(50)),
+        shard_of_samples(tested.loaded_model, tested.batch.samples, methods, MemoryLimit(50)),
         fill="road",
         unit="patch",
         domain="0.1-0.9",
@@ -348,7 +347,7 @@ def test_scores_of_pixels_are_a_finer_grid(vit, pets, monkeypatch):  # noqa: F81
     def brightness(trace):
         return {"pixels": trace.question.inputs["pixel_values"].sum(dim=1).flatten(1)}
 
-    monkeypatch.setitem(ALL_METHODS, "brightness", Method("brightness", brightness, Reads(maps="last")))
+    monkeypatch.setitem(trace_methods(), "brightness", Method("brightness", brightness, Reads(maps="last")))
     tested = shard(vit, list(oxford_pets(pets))[:2], methods=[*METHODS, Choice("brightness")])
     maps = explanations(tested, tested.logits.argmax(dim=1), "image")
     assert_same(maps["brightness"], tested.batch.inputs["pixel_values"].sum(dim=1))

@@ -22,16 +22,16 @@ from PIL import Image
 
 from conftest import change_weights, save_noise
 from whyformer import WhyformerError, attribute, load
+from whyformer.batching import MemoryLimit
 from whyformer.benchmark import NoUsableSample, make_suite, read_suite, run_suite
-from whyformer.benchmark.batch_size import BatchSize
 from whyformer.benchmark.tables import TABLES, read_records
 from whyformer.inputs.encode import encode
-from whyformer.inputs.fills import blank, blanked
 from whyformer.metrics.maps import upsampled
 from whyformer.metrics.perturbation import FRACTIONS, area, curves, step_logits
 from whyformer.metrics.priors import centre_prior
 from whyformer.metrics.removal import removed_pixels
 from whyformer.metrics.segmentation import foreground, overlap
+from whyformer.removal.fills import blank, blanked
 
 SETTINGS = {
     "samples": 6,
@@ -454,7 +454,7 @@ def test_out_of_memory_while_inputs_are_perturbed_halves_the_batch_too(suite, tm
     ("size", "expected"), [(7, [6, 4]), (6, [6, 4]), (5, [3, 3, 3, 1]), (2, [2, 1, 2, 1, 2, 1, 1]), (99, [10])]
 )
 def test_parts_hold_whole_units_or_lie_within_one(size, expected):
-    assert [part.stop - part.start for part in BatchSize(size).map_slices(10, lambda part: part, unit=3)] == expected
+    assert [part.stop - part.start for part in MemoryLimit(size).map_slices(10, lambda part: part, unit=3)] == expected
 
 
 def test_other_errors_and_a_single_input_that_does_not_fit_are_errors():
@@ -462,13 +462,13 @@ def test_other_errors_and_a_single_input_that_does_not_fit_are_errors():
         raise RuntimeError("out of memory")
 
     with pytest.raises(RuntimeError, match="out of memory"):
-        BatchSize(4).map_slices(4, fails)
+        MemoryLimit(4).map_slices(4, fails)
 
     def breaks(part):
         raise RuntimeError("shapes do not fit")
 
     with pytest.raises(RuntimeError, match="shapes"):
-        BatchSize(4).map_slices(4, breaks)
+        MemoryLimit(4).map_slices(4, breaks)
 
 
 WRONG = [
@@ -511,10 +511,10 @@ def test_a_suite_file_that_cannot_be_read_is_named(tmp_path):
 
 def test_random_and_all_are_what_they_say(suite):
     document = {**suite.document, "methods": ["all", {"name": "rollout", "first_block": 1}]}
-    from whyformer.methods.registry import METHODS
+    from whyformer.methods.registry import trace_methods
 
     labels = [choice.label for choice in make_suite(document).methods]
-    assert labels == [*METHODS, "rollout first_block=1"]
+    assert labels == [*trace_methods(), "rollout first_block=1"]
     assert make_suite({**document, "methods": ["rollout"]}).methods[-1].name == "random"
 
 

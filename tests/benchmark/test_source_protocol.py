@@ -85,7 +85,7 @@ def test_drops_are_differences_of_log_probabilities(values, gpt):
         asked = response_ablation(gpt, reply, spans_of(reply.text, reply.tokens, "response"), parts)
         masks = np.ones((2, len(parts)), dtype=bool)
         masks[1, -3:] = False
-        before, after = asked.log_probabilities(masks)[:, 0]
+        before, after = asked.scores_of(masks)[:, 0]
         assert values["recency", "drop@3"][number] == pytest.approx(before - after, abs=1e-4)
 
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from whyformer import explain, load
+from whyformer.batching import MemoryLimit
 from whyformer.benchmark import PROTOCOLS
 from whyformer.benchmark.batch import collate_samples, encode_sample
-from whyformer.benchmark.batch_size import BatchSize
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.samples import make_sample
 from whyformer.benchmark.shard import make_shard
@@ -37,7 +37,7 @@ def words():
 def shard(model, words):
     samples = [encode_sample(model, make_sample(word, model, {})) for word in words]
     batch = collate_samples(model, samples)
-    return make_shard(model, batch, [Choice("generic_attention"), Choice("random")], BatchSize(4))
+    return make_shard(model, batch, [Choice("generic_attention"), Choice("random")], MemoryLimit(4))
 
 
 @pytest.fixture(scope="module")
@@ -86,6 +86,6 @@ def test_words_of_the_prompt_are_true_where_the_reply_depends_on_them(shard, wor
 def test_a_word_that_the_model_would_not_write_is_left_out(model, words):
     sample = replace(make_sample(words[0], model, {}), label="▁describe")
     batch = collate_samples(model, [encode_sample(model, sample)])
-    wrong = make_shard(model, batch, [Choice("random")], BatchSize(1))
+    wrong = make_shard(model, batch, [Choice("random")], MemoryLimit(1))
     values = PROTOCOLS["word_localisation"].measure(wrong)
     assert all(bool(part.isnan().all()) for part in values.values())

@@ -14,9 +14,9 @@ from typer.testing import CliRunner
 
 from commands import COMMAND, process, refusal, run
 from conftest import save_noise
-from whyformer import ABLATION_METHODS, METHODS, SOURCE_METHODS, Explanation, contrast, explain, load
+from whyformer import METHODS, Explanation, contrast, explain, load
 from whyformer.cli import app
-from whyformer.methods.registry import PICTURE_METHODS
+from whyformer.methods.registry import trace_methods
 
 
 def test_a_picture_is_explained_in_the_terminal(vit, photo):
@@ -206,7 +206,7 @@ def test_methods_are_compared_in_the_current_folder(vit, photo, tmp_path, monkey
     monkeypatch.chdir(tmp_path)
     assert run("compare", photo, "--model", vit) == "Written to comparison.html\n"
     ((rows, titles, columns, title),) = grids
-    assert columns == ["default", *METHODS]
+    assert columns == ["default", *trace_methods()]
     assert titles == [explain(photo, load(vit)).target]
     assert title == str(photo)
     assert rows[0][0] == explain(photo, load(vit))
@@ -237,16 +237,16 @@ def test_a_method_that_does_not_apply_is_left_out_with_a_note(vit, levit, photo,
     (_, _, alone, _), (rows, _, both, _) = grids
     assert "bi_token" not in alone
     assert {"raw_attention", "grad_cam"} <= set(alone)
-    assert both == ["default", *METHODS]
+    assert both == ["default", *trace_methods()]
     assert rows[0][both.index("bi_token")] is None
     assert rows[1][both.index("bi_token")].model == "tiny-vit"
 
 
 def test_a_model_without_attention_has_a_row_of_the_methods_that_read_inputs(vit, resnet, photo, tmp_path, grids):
     printed = run("compare", photo, "--model", resnet, "--model", vit, "--out", tmp_path / "c.html")
-    of_inputs = {name for name, method in METHODS.items() if method.reads.inputs != "none"}
+    of_inputs = {name for name, method in trace_methods().items() if method.reads.inputs != "none"}
     assert of_inputs == {"input_x_gradient", "integrated_gradients", "gradient_shap", "lrp"}
-    assert printed.count("Left out: ") == len(METHODS) - len(of_inputs)
+    assert printed.count("Left out: ") == len(trace_methods()) - len(of_inputs)
     ((rows, titles, _, _),) = grids
     assert [title.rpartition(" · ")[2] for title in titles] == ["tiny-resnet", "tiny-vit"]
     assert [{cell.method for cell in row if cell is not None} >= of_inputs for row in rows] == [True, True]
@@ -269,14 +269,14 @@ def test_a_comparison_is_drawn_as_a_picture(bert, tmp_path):
 
 def test_methods_are_listed_with_their_options(monkeypatch):
     found = {method["name"]: method for method in json.loads(run("methods", "--json"))}
-    assert sorted(found) == sorted([*SOURCE_METHODS, *METHODS, *ABLATION_METHODS, *PICTURE_METHODS])
+    assert sorted(found) == sorted(METHODS)
     assert found["tam"]["reads"] == "logits"
     assert found["rollout"]["options"] == {"first_block": 0, "normalise_rows": False, "cross": "flow"}
     assert found["rollout"]["reads"] == "maps"
-    assert found["grad_cam"]["summary"] == METHODS["grad_cam"].summary
+    assert found["grad_cam"]["summary"] == trace_methods()["grad_cam"].summary
     monkeypatch.setenv("COLUMNS", "80")
     lines = run("methods").splitlines()
-    for name in METHODS:
+    for name in trace_methods():
         assert name in lines
     assert max(map(len, lines)) <= 80
     start = lines.index("rollout")

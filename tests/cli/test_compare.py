@@ -5,7 +5,8 @@ import json
 import pytest
 
 from commands import invoke, refusal, run
-from whyformer import METHODS, explain, load
+from whyformer import explain, load
+from whyformer.methods.registry import trace_methods
 
 
 def columns(*arguments):
@@ -16,7 +17,7 @@ def columns(*arguments):
 def test_the_default_comes_first_and_json_says_every_column(bert, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     found = columns("the film was great", "--model", bert)
-    assert list(found) == ["default", *METHODS]
+    assert list(found) == ["default", *trace_methods()]
     default = explain("the film was great", load(bert))
     assert found["default"]["parts"]["text"]["scores"] == pytest.approx(default.scores.tolist(), rel=1e-5)
     assert found["default"]["parts"] == found["evidence"]["parts"]
@@ -34,7 +35,7 @@ def test_default_is_one_of_the_methods_that_can_be_named(bert):
 def test_an_option_goes_to_every_method_that_has_it(bert):
     found = columns("the film was great", "--model", bert, "--option", "steps=3", "--option", "first_block=1")
     for name, document in found.items():
-        has = {} if name == "default" else METHODS[name].options
+        has = {} if name == "default" else trace_methods()[name].options
         assert (document["options"].get("steps") == 3) == ("steps" in has)
         assert (document["options"].get("first_block") == 1) == ("first_block" in has)
     expected = explain("the film was great", load(bert), method="bi_head", steps=3, first_block=1).scores

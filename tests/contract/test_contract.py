@@ -9,8 +9,9 @@ import torch
 from torch import Tensor, nn
 
 from tiny_models import FAMILIES, IMAGE_FAMILIES, TEXT_FAMILIES, applies, image_inputs, inputs_of, text_inputs
-from whyformer import METHODS, attribute
+from whyformer import attribute
 from whyformer.axes import Inputs
+from whyformer.methods.registry import trace_methods
 
 # Those that read the input itself give a score to each pixel. Relevance divides by sums near zero, and what Grad-ECLIP
 # adds up over heads and channels cancels out: how they treat batches and padding can only be told in float64.
@@ -64,7 +65,7 @@ def assert_close(got: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None
     assert (got - expected).abs().max() <= tolerance * expected.abs().max() + 2e-9
 
 
-CASES = [(method, family) for method in [*METHODS, None] for family in FAMILIES if applies(method, family)]
+CASES = [(method, family) for method in [*trace_methods(), None] for family in FAMILIES if applies(method, family)]
 
 
 @pytest.mark.parametrize(("method", "family"), CASES)
@@ -108,7 +109,7 @@ class TestEveryMethodOnEveryFamily:
 
 
 @pytest.mark.parametrize("family", ABSOLUTE_POSITIONS)
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random"}))
+@pytest.mark.parametrize("method", sorted(trace_methods().keys() - {"random"}))
 def test_permuting_the_patches_permutes_the_scores(method, family):
     model, inputs = IMAGE_FAMILIES[family](), image_inputs()
     model = model.double() if method in IN_FLOAT64 else model
@@ -122,7 +123,7 @@ def test_permuting_the_patches_permutes_the_scores(method, family):
     assert_close(by_patch(scores_of(model, {"pixel_values": moved}, method)), scores[:, order])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", trace_methods())
 def test_left_padding_changes_no_score(method):
     model, inputs = (double if method in IN_FLOAT64 else model_of)("modernbert mean"), text_inputs()
     lengths = inputs["attention_mask"].sum(dim=1).tolist()
@@ -148,7 +149,7 @@ def test_pairs_of_texts_in_a_batch_are_explained_like_single_ones(method, family
         assert_close(row[: len(expected)], expected)
 
 
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - OF_PIXELS))
+@pytest.mark.parametrize("method", sorted(trace_methods().keys() - OF_PIXELS))
 def test_a_registers_score_is_reported_but_is_no_patch(method):
     scores = scores_of(model_of("dinov2 registers"), image_inputs(), method)
     assert scores.shape == (2, 1 + 4 + 16)

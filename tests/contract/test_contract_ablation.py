@@ -12,14 +12,15 @@ from torch import Tensor, nn
 from tiny_models import FAMILIES, image_inputs, inputs_of, text_inputs
 from tiny_sounds import WAVE_FAMILIES
 from tiny_vlms import IMAGE_TOKEN, TINY_VLMS
-from whyformer import ABLATION_METHODS, UnsupportedModel, WhyformerError, attribute, explain, load
+from whyformer import UnsupportedModel, WhyformerError, attribute, explain, load
 from whyformer.axes import Inputs
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
-from whyformer.inputs.units import Ablation, Units
+from whyformer.methods.registry import removal_methods
+from whyformer.removal.units import Ablation, Units
 from whyformer.scenes import example as example_scene
 
-BUDGET = {name: {} if name == "occlusion" else {"forwards": 24} for name in ABLATION_METHODS}
+BUDGET = {name: {} if name == "occlusion" else {"forwards": 24} for name in removal_methods()}
 FEW = ["vit", "dinov2 registers", "bert", "modernbert mean"]
 
 
@@ -66,7 +67,7 @@ def test_after_an_early_stop_the_remarks_say_how_much_was_asked():
 
 
 @pytest.mark.parametrize("family", FEW)
-@pytest.mark.parametrize("method", ABLATION_METHODS)
+@pytest.mark.parametrize("method", removal_methods())
 class TestEveryMethod:
     def test_a_batch_is_explained_like_its_examples_one_by_one(self, method, family):
         model, inputs = model_of(family), inputs_of(family)
@@ -254,4 +255,4 @@ def test_an_answer_that_is_no_number_leaves_no_score():
     units = Units(np.arange(3), ((3,),))
     ablation = Ablation((units,), np.array([1.0]), lambda _, masks: np.full((len(masks[0]), 1), np.nan))
     for method, options in BUDGET.items():
-        assert np.isnan(ABLATION_METHODS[method].formula(ablation, **options)[0]).all()
+        assert np.isnan(removal_methods()[method].formula(ablation, **options)[0]).all()

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from tiny_models import OF_ONE_STREAM
 from tiny_vlms import IMAGE_TOKEN, PAD, TINY_VLMS
-from whyformer import METHODS, UnsupportedModel, attribute
+from whyformer import UnsupportedModel, attribute
 from whyformer.axes import Inputs, StreamScores
-from whyformer.methods.registry import PICTURE_METHODS
+from whyformer.methods.registry import methods_of, trace_methods
 from whyformer.tracing import build
 from whyformer.tracing.build import trace
 
@@ -67,7 +67,9 @@ def hooks_of(model: nn.Module) -> list[int]:
 
 
 @pytest.mark.parametrize("name", TINY_VLMS)
-@pytest.mark.parametrize("method", [*(name for name in METHODS if name not in OF_ONE_STREAM), *PICTURE_METHODS, None])
+@pytest.mark.parametrize(
+    "method", [*(name for name in trace_methods() if name not in OF_ONE_STREAM), *methods_of("image prompt"), None]
+)
 class TestEveryMethodOnEveryModelWithPictures:
     def test_scores_are_finite_the_same_every_time_and_the_model_is_left_as_it_was(self, method, name):
         model, inputs, scores = model_of(name), inputs_of(name), scores_of_the_batch(name, method)
@@ -122,7 +124,7 @@ def test_gradients_by_other_rules_reach_the_pictures(backward, name):
 @pytest.mark.parametrize("name", TINY_VLMS)
 def test_what_reads_the_decoders_last_map_alone_has_no_graph_of_what_comes_before(name, monkeypatch):
     model, inputs = model_of(name), inputs_of(name)
-    graph = trace(model, inputs, 3, reads=METHODS["partial_lrp"].reads).graph
+    graph = trace(model, inputs, 3, reads=trace_methods()["partial_lrp"].reads).graph
     assert graph is not None
     *before, last = [tap.probe for tap in graph.taps.values()]
     reached = torch.autograd.grad(graph.score.sum(), [*before, last], allow_unused=True)

@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from tiny_models import FAMILIES, inputs_of
-from whyformer import METHODS, attribute, explain, load
+from whyformer import attribute, explain, load
+from whyformer.methods.registry import trace_methods
 
 NAMES = ["vit", "bert"]
 HALVES = [torch.bfloat16, torch.float16]
 # GradCAM weighs a head by a mean of gradients of both signs, of which a random BERT leaves hardly more than rounding.
-CASES = [(method, family) for method in METHODS for family in NAMES if (method, family) != ("grad_cam", "bert")]
+CASES = [(method, family) for method in trace_methods() for family in NAMES if (method, family) != ("grad_cam", "bert")]
 CALLERS = {"no_grad": torch.no_grad, "inference_mode": torch.inference_mode}
 
 
@@ -23,7 +24,7 @@ def in_dtype(inputs: dict[str, Tensor], dtype: torch.dtype) -> dict[str, Tensor]
 
 @pytest.mark.parametrize("caller", CALLERS)
 @pytest.mark.parametrize("family", NAMES)
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", trace_methods())
 def test_the_callers_gradient_mode_changes_nothing(method, family, caller):
     model, inputs = FAMILIES[family](), inputs_of(family)
     expected = attribute(model, inputs, 1, method)
@@ -57,7 +58,7 @@ def test_autocast_is_no_obstacle(method, family):
     assert float(error) < 0.08
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", trace_methods())
 @pytest.mark.parametrize("context", [nullcontext, lambda: torch.autocast("cpu", dtype=torch.bfloat16)])
 def test_explanations_of_a_bfloat16_model_are_numbers(bert, method, context):
     model = load(bert, dtype=torch.bfloat16)

@@ -10,8 +10,9 @@ from torch import Tensor, nn
 
 from tiny_models import applies, masked, noise
 from tiny_sounds import WAVE_FAMILIES, ast, ctc
-from whyformer import METHODS, attribute
+from whyformer import attribute
 from whyformer.axes import Inputs
+from whyformer.methods.registry import trace_methods
 
 SAMPLES = 2640  # of which the convolutions make 8 frames
 FAMILIES = WAVE_FAMILIES | {"ast": ast, "ctc": ctc}
@@ -63,7 +64,7 @@ def scores_of(family: str, model: nn.Module, inputs: Inputs, method: str | None)
 REFUSED = {("full_grad", "wavlm"), ("full_grad", "sew")}
 CASES = [
     (method, family)
-    for method in [*METHODS, None]
+    for method in [*trace_methods(), None]
     for family in FAMILIES
     if (method, family) not in REFUSED and applies(method, family)
 ]

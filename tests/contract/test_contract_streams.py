@@ -10,8 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from tiny_models import OF_ONE_STREAM, STREAM_FAMILIES, applies
-from whyformer import METHODS, attribute
+from whyformer import attribute
 from whyformer.axes import Inputs, StreamScores
+from whyformer.methods.registry import trace_methods
 from whyformer.tracing.build import trace
 
 PICTURE_AND_TEXT = {"image": 17, "text": 9}
@@ -114,7 +115,7 @@ def assert_close(got: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None
 # Points between tokens have no map that relevance passes through.
 CASES = [
     (method, family)
-    for method in [*METHODS, None]
+    for method in [*trace_methods(), None]
     for family in STREAM_FAMILIES
     if method not in OF_ONE_STREAM
     and applies(method, family)

@@ -10,13 +10,14 @@ from torch import Tensor, nn
 
 from tiny_models import OF_ONE_STREAM, built, image_inputs
 from tiny_windows import PATCHES, REDUCED, WINDOWED
-from whyformer import METHODS, attribute
+from whyformer import attribute
+from whyformer.methods.registry import trace_methods
 from whyformer.methods.states import OF_OTHERS
 from whyformer.tracing.attribution import Attribution
 
 OF_PIXELS = {"input_x_gradient", "integrated_gradients", "gradient_shap", "lrp"}
 # What is for one stream of tokens, or for attention in no windows, refuses these models.
-FOLLOWING = [name for name in METHODS if name not in OF_ONE_STREAM | {"grad_eclip"}]
+FOLLOWING = [name for name in trace_methods() if name not in OF_ONE_STREAM | {"grad_eclip"}]
 # Relevance divides by sums near zero, and gradients of pixels cancel: float64 tells how they treat batches.
 IN_FLOAT64 = {*OF_PIXELS, "partial_lrp", "transformer_attribution"}
 # Every token of the last stage is reached from a pixel, by way of convolutions: what reads no gradient cannot tell two.

@@ -23,7 +23,7 @@ from PIL import Image
 from app_soak import Outcome, figures
 from commands import invoke
 from whyformer.data.registry import READERS
-from whyformer.methods.registry import METHODS
+from whyformer.methods.registry import METHODS, removal_methods
 from whyformer.models.zoo import ZOO
 from whyformer.scenes import example
 
@@ -157,7 +157,7 @@ def test_links_between_pages_lead_somewhere(page):
 
 
 PICTURES = sorted((ROOT / "docs" / "pictures").iterdir())
-SLOW_PICTURES = {f"method-{name}" for name in pictures.ABLATION_METHODS}  # hundreds of forward passes each
+SLOW_PICTURES = {f"method-{name}" for name in removal_methods()}  # hundreds of forward passes each
 
 
 @pytest.mark.parametrize("picture", PICTURES, ids=lambda picture: picture.name)
@@ -201,10 +201,10 @@ def test_the_legend_of_a_formula_has_its_letters_and_no_others():
         legend("m", {"formula": ["s = r A"], "where": {"q": "a share"}})
 
 
-@pytest.mark.parametrize("name", pictures.EVERY_METHOD)
+@pytest.mark.parametrize("name", pictures.METHODS)
 def test_the_page_of_a_method_has_its_options_with_their_defaults(name):
     page = (ROOT / "docs" / "methods" / f"{name}.md").read_text()
-    for option, parameter in pictures.EVERY_METHOD[name].options.items():
+    for option, parameter in pictures.METHODS[name].options.items():
         assert f"| `{option}` | `{parameter.default!r}` |" in page
 
 

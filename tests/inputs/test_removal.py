@@ -9,9 +9,9 @@ from tokenizers.processors import TemplateProcessing
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import prompt_of
-from whyformer.inputs.removal import ids_without, with_white_space
 from whyformer.inputs.sources import sources_of
 from whyformer.models.loading import LoadedModel
+from whyformer.removal.prompt_text import ids_without, with_white_space
 
 PARAGRAPHS = "One. Two. Three.\n\nFour. Five."
 

@@ -10,20 +10,23 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
+from made_responses import source_ablation
 from whyformer import attribute
 from whyformer.errors import WhyformerError
 from whyformer.methods.ablation import all_and_all_but_one, context_ablation, random_subsets, sequence_logits
 from whyformer.methods.options import check_options
-from whyformer.methods.registry import SOURCE_METHODS, SourceAblation, SourceMethod
+from whyformer.methods.registry import METHODS, Method
+from whyformer.removal.units import Ablation
+from whyformer.tracing.reads import Reads
 
-METHODS = ["context_ablation", "leave_one_out"]
+NAMES = ["context_ablation", "leave_one_out"]
 weights = arrays.arrays(np.float64, (2, 5), elements=st.floats(-3, 3))
 
 
-def additive(effects: np.ndarray, tokens: tuple[int, ...] | None = None, base: float = -30.0) -> SourceAblation:
+def additive(effects: np.ndarray, tokens: tuple[int, ...] | None = None, base: float = -30.0) -> Ablation:
     """Every source of a row adds its effect to the log-probability."""
     rows, sources = effects.shape
-    return SourceAblation(sources, tokens or (4,) * rows, lambda masks: base + masks @ effects.T)
+    return source_ablation(sources, tokens or (4,) * rows, lambda masks: base + masks @ effects.T)
 
 
 def naive_lasso(x: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:
@@ -38,11 +41,11 @@ def naive_lasso(x: np.ndarray, y: np.ndarray, alpha: float) -> np.ndarray:
     return found
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", NAMES)
 def test_the_one_planted_cause_is_found(method):
     effects = np.zeros((3, 20))
     effects[0, 7], effects[1, 0], effects[2, 19] = 25.0, 12.0, 5.0
-    scores = SOURCE_METHODS[method](additive(effects))
+    scores = METHODS[method].of_sources(additive(effects))
     assert scores.argmax(axis=1).tolist() == [7, 0, 19]
     others = np.where(effects > 0, 0.0, scores)
     assert np.abs(others).max() < 0.01
@@ -51,13 +54,13 @@ def test_the_one_planted_cause_is_found(method):
 
 @given(weights)
 def test_leave_one_out_gives_the_effects_of_what_adds_up(effects):
-    np.testing.assert_allclose(SOURCE_METHODS["leave_one_out"](additive(effects)), effects, atol=1e-12)
+    np.testing.assert_allclose(METHODS["leave_one_out"].of_sources(additive(effects)), effects, atol=1e-12)
 
 
 def test_leave_one_out_is_a_difference_made_by_hand():
     table = {(True, True): -1.0, (False, True): -4.0, (True, False): -1.5}
-    asked = SourceAblation(2, (3,), lambda masks: np.array([[table[tuple(map(bool, mask))]] for mask in masks]))
-    np.testing.assert_allclose(SOURCE_METHODS["leave_one_out"](asked), [[3.0, 0.5]])
+    asked = source_ablation(2, (3,), lambda masks: np.array([[table[tuple(map(bool, mask))]] for mask in masks]))
+    np.testing.assert_allclose(METHODS["leave_one_out"].of_sources(asked), [[3.0, 0.5]])
 
 
 def test_context_ablation_is_lasso_on_the_logit_of_each_token():
@@ -68,11 +71,11 @@ def test_context_ablation_is_lasso_on_the_logit_of_each_token():
     standard = (masks - masks.mean(axis=0)) / spread
     expected = []
     for row, tokens in enumerate((3, 11)):
-        p = np.exp(asked.log_probabilities(masks)[:, row].clip(max=-1e-9))
+        p = np.exp(asked.scores_of(masks)[:, row].clip(max=-1e-9))
         found = naive_lasso(standard, np.log(p / (1 - p)) / tokens, alpha=0.01)
         expected.append(found / spread * tokens)
-    asked = SourceAblation(
-        6, asked.tokens, lambda masks: additive(effects, base=-2.0).log_probabilities(masks).clip(max=-1e-9)
+    asked = source_ablation(
+        6, asked.tokens, lambda masks: additive(effects, base=-2.0).scores_of(masks).clip(max=-1e-9)
     )
     scores = context_ablation(asked, subsets=48, seed=5)
     np.testing.assert_allclose(scores, expected, rtol=1e-3, atol=1e-3)
@@ -115,7 +118,7 @@ def test_subsets_that_cannot_be_drawn_are_refused(options, message):
 
 
 def test_options_are_checked_by_name_and_kind():
-    method = SOURCE_METHODS["context_ablation"]
+    method = METHODS["context_ablation"]
     assert list(method.options) == ["subsets", "seed"]
     with pytest.raises(
         WhyformerError, match=r"context_ablation has no option 'steps'\. It takes: subsets=64, seed=0\."
@@ -126,9 +129,9 @@ def test_options_are_checked_by_name_and_kind():
 
 
 def test_a_method_of_sources_has_a_score_for_each_row_and_source():
-    wrong = SourceMethod("wrong", lambda ablation: np.zeros(3))
+    wrong = Method("wrong", lambda ablation: np.zeros(3), Reads(subsets=True), kinds=("response",))
     with pytest.raises(WhyformerError, match=r"wrong gave scores of shape \(3,\): one per row and source, \(2, 5\)\."):
-        wrong(additive(np.ones((2, 5))))
+        wrong.of_sources(additive(np.ones((2, 5))))
 
 
 def test_without_scikit_learn_it_is_said_how_to_get_it(monkeypatch):
@@ -137,7 +140,7 @@ def test_without_scikit_learn_it_is_said_how_to_get_it(monkeypatch):
         context_ablation(additive(np.ones((1, 3))))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", NAMES)
 def test_where_there_is_no_response_the_way_to_it_is_named(method):
     with pytest.raises(
         WhyformerError, match=rf"{method} asks a model what it would respond .*: use explain_response\."

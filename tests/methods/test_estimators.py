@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from sklearn.linear_model import Ridge
 
-from whyformer import ABLATION_METHODS, WhyformerError
-from whyformer.inputs.units import Ablation, Units
+from whyformer import WhyformerError
 from whyformer.methods.estimators import rank_correlation, shapley_masks, smooth_masks, smooth_ridge
+from whyformer.methods.registry import removal_methods
+from whyformer.removal.units import Ablation, Units
 
-SAMPLED = sorted(ABLATION_METHODS.keys() - {"occlusion"})
+SAMPLED = sorted(removal_methods().keys() - {"occlusion"})
 tables = arrays.arrays(np.float64, 2**6, elements=st.floats(-3, 3, width=32))
 
 
@@ -55,7 +56,7 @@ def exact_shapley(ablation: Ablation) -> np.ndarray:
 
 
 def scores_of(method: str, ablation: Ablation, **options) -> np.ndarray:
-    (scores,) = ABLATION_METHODS[method].formula(ablation, **options)
+    (scores,) = removal_methods()[method].formula(ablation, **options)
     return scores
 
 
@@ -95,7 +96,7 @@ def test_a_unit_that_changes_nothing_has_no_shapley_value(table):
 
 
 @pytest.mark.parametrize("count", [1, 2, 3])
-@pytest.mark.parametrize("method", ABLATION_METHODS)
+@pytest.mark.parametrize("method", removal_methods())
 def test_examples_of_a_few_units_are_explained(method, count):
     scores = scores_of(method, game(lambda mask: float(mask @ np.arange(1, count + 1)), count))
     assert scores.shape == (count,)
@@ -226,9 +227,9 @@ def test_no_more_is_asked_once_the_ranking_is_stable(method):
         return masks[0] @ np.linspace(1, 40, 12)[:, None]
 
     ablation = Ablation((line(12),), np.array([246.0]), ask)
-    (early,) = ABLATION_METHODS[method].formula(ablation, forwards=1024, stable=0.9)
+    (early,) = removal_methods()[method].formula(ablation, forwards=1024, stable=0.9)
     assert sum(asked) < 1024
-    (whole,) = ABLATION_METHODS[method].formula(ablation, forwards=1024)
+    (whole,) = removal_methods()[method].formula(ablation, forwards=1024)
     assert rank_correlation(early, whole) > 0.8
 
 
@@ -244,8 +245,8 @@ def test_an_example_has_the_same_scores_whatever_stops_beside_it(method):
     both = Ablation((line(12), line(12)), np.array([steep.sum(), flat.sum()]), ask)
     alone = Ablation((line(12),), np.array([flat.sum()]), ask)
     options = {"forwards": 320, "stable": 0.9}
-    together = ABLATION_METHODS[method].formula(both, **options)[1]
-    np.testing.assert_array_equal(together, ABLATION_METHODS[method].formula(alone, **options)[0])
+    together = removal_methods()[method].formula(both, **options)[1]
+    np.testing.assert_array_equal(together, removal_methods()[method].formula(alone, **options)[0])
 
 
 @pytest.mark.parametrize("method", SAMPLED)
@@ -258,9 +259,9 @@ def test_an_example_of_few_subsets_stops_beside_one_of_many(method):
 
     whole = np.array([np.linspace(1, 40, 5).sum(), np.linspace(1, 40, 12).sum()])
     options = {"forwards": 320, "stable": 0.9}
-    together = ABLATION_METHODS[method].formula(Ablation((line(5), line(12)), whole, ask), **options)
+    together = removal_methods()[method].formula(Ablation((line(5), line(12)), whole, ask), **options)
     for units, own, scores in zip((line(5), line(12)), whole, together, strict=True):
-        (alone,) = ABLATION_METHODS[method].formula(Ablation((units,), own[None], ask), **options)
+        (alone,) = removal_methods()[method].formula(Ablation((units,), own[None], ask), **options)
         np.testing.assert_array_equal(scores, alone)
 
 

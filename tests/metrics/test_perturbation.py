@@ -15,7 +15,6 @@ from cases import GOLDEN
 from conftest import tokenizer
 from tiny_models import IMAGE, STREAM_FAMILIES, TEXT, built
 from whyformer import WhyformerError
-from whyformer.inputs.fills import blank, blanked, deleted, erased, filler_id
 from whyformer.metrics.answers import answer_scores, answer_table, plain_answer
 from whyformer.metrics.perturbation import (
     DOMAINS,
@@ -29,6 +28,7 @@ from whyformer.metrics.perturbation import (
 )
 from whyformer.metrics.removal import class_token_least, groups, removable_tokens, removed, removed_pixels
 from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
+from whyformer.removal.fills import blank, blanked, deleted, erased, filler_id
 from whyformer.targets.scores import logits_of
 
 EVALUATION = GOLDEN / "evaluation"

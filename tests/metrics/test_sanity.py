@@ -16,7 +16,6 @@ from scipy.stats import spearmanr
 
 from tiny_models import FAMILIES, STREAM_FAMILIES, inputs_of
 from whyformer import UnsupportedModel, WhyformerError, attribute, extras
-from whyformer.inputs.road import imputed
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.perturbation import curves, step_logits
 from whyformer.metrics.removal import groups, removed_pixels
@@ -28,6 +27,7 @@ from whyformer.metrics.sanity import (
     stages,
 )
 from whyformer.metrics.statistics import Interval, OfTotals, comparison, holm, interval
+from whyformer.removal.road_imputation import imputed
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 

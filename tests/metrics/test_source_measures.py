@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from scipy.stats import spearmanr
 
+from made_responses import source_ablation
 from whyformer.methods.ablation import context_ablation, random_subsets
-from whyformer.methods.registry import SOURCE_METHODS, SourceAblation
+from whyformer.methods.registry import METHODS
 from whyformer.metrics.sources import (
     HELD_OUT,
     average_precision,
@@ -23,6 +24,7 @@ from whyformer.metrics.sources import (
     top_k_drop,
     without_the_highest,
 )
+from whyformer.removal.units import Ablation
 
 TRUTH = np.array([True, False, False, True, False])
 numbers = st.integers(-3, 3).map(float)  # few values, so that many are equal
@@ -30,8 +32,8 @@ some_scores = arrays.arrays(np.float64, 6, elements=numbers)
 some_truth = arrays.arrays(bool, 6).filter(lambda truth: truth.any())
 
 
-def additive(effects: np.ndarray, base: float = -20.0) -> SourceAblation:
-    return SourceAblation(effects.shape[1], (4,) * len(effects), lambda masks: base + masks @ effects.T)
+def additive(effects: np.ndarray, base: float = -20.0) -> Ablation:
+    return source_ablation(effects.shape[1], (4,) * len(effects), lambda masks: base + masks @ effects.T)
 
 
 @pytest.mark.parametrize(
@@ -122,8 +124,8 @@ def test_held_out_subsets_are_not_those_a_method_was_shown():
 
 
 def test_context_ablation_predicts_what_adds_up_and_one_at_a_time_cannot_see_what_is_said_twice():
-    either = SourceAblation(6, (4,), lambda masks: -9.0 * ~(masks[:, :1] | masks[:, 1:2]))
-    fitted, single = context_ablation(either), SOURCE_METHODS["leave_one_out"](either)
+    either = source_ablation(6, (4,), lambda masks: -9.0 * ~(masks[:, :1] | masks[:, 1:2]))
+    fitted, single = context_ablation(either), METHODS["leave_one_out"].of_sources(either)
     assert not single.any()
     assert set(np.argsort(-fitted[0])[:2]) == {0, 1}
     assert linear_datamodelling_score(either, fitted)[0] > 0.6 > linear_datamodelling_score(either, single)[0]

@@ -12,7 +12,8 @@ from optimum.quanto import freeze, qint8, quantize
 from torch import nn
 
 from tiny_models import TEXT, built, text_inputs
-from whyformer import METHODS, Reads, UnsupportedModel, WhyformerError, attribute, explain, load, trace
+from whyformer import Reads, UnsupportedModel, WhyformerError, attribute, explain, load, trace
+from whyformer.methods.registry import trace_methods
 from whyformer.models.loading import resolve_model
 from whyformer.models.structure import device_of, unwrapped
 from whyformer.models.weights import opaque_layers, plain_weight, readable_weights
@@ -25,7 +26,10 @@ ADAPTED = {
     "llama": (["v_proj", "o_proj"], ["q_proj", "k_proj"]),
     "gpt2": (["c_attn", "attn.c_proj"], None),
 }
-CALLS = [(name, {}) for name in METHODS] + [("bi_token", {"backward": "libra"}), ("bi_token", {"alpha": "values"})]
+CALLS = [(name, {}) for name in trace_methods()] + [
+    ("bi_token", {"backward": "libra"}),
+    ("bi_token", {"alpha": "values"}),
+]
 RELEVANCE = ("lrp", "partial_lrp", "transformer_attribution")
 
 

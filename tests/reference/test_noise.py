@@ -12,9 +12,9 @@ from torch import Tensor
 
 from tiny_models import FAMILIES, IMAGE_FAMILIES, STREAM_FAMILIES, built
 from tiny_vlms import TINY_VLMS
-from whyformer import METHODS, WhyformerError, attribute, explain, explain_batch, explain_response
+from whyformer import WhyformerError, attribute, explain, explain_batch, explain_response
 from whyformer.methods.options import check_options
-from whyformer.methods.registry import method_named
+from whyformer.methods.registry import method_named, trace_methods
 from whyformer.tracing.noise import Noise
 
 SIZE, DRAWS = 0.2, 3
@@ -107,7 +107,7 @@ def test_no_noise_to_speak_of_changes_nothing_to_speak_of():
             torch.testing.assert_close(smooth, plain, rtol=1e-5, atol=1e-8)
 
 
-SMOOTH = [name for name, one in METHODS.items() if one.reads.takes_gradients]
+SMOOTH = [name for name, one in trace_methods().items() if one.reads.takes_gradients]
 
 
 MASKS = {

@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from tiny_models import FAMILIES, inputs_of
-from whyformer import METHODS, attribute
+from whyformer import attribute
 from whyformer.methods.beyond_intuition import head_theta, token_alpha
+from whyformer.methods.registry import trace_methods
 from whyformer.tracing.build import trace
 from whyformer.tracing.path import nodes_and_weights
 from whyformer.tracing.reads import Reads
@@ -154,7 +155,7 @@ def test_bi_token_equals_its_naive_twin(family):
 @pytest.mark.parametrize("method", ["bi_head", "bi_token"])
 def test_the_bi_methods_on_text_equal_their_naive_twins(method, family):
     model, inputs = double(family)
-    asked = trace(model, inputs, 2, reads=METHODS[method].reads)
+    asked = trace(model, inputs, 2, reads=trace_methods()[method].reads)
     (scores,) = attribute(model, inputs, 2, method, steps=3).values()
     mixing = twin_head_mixing if method == "bi_head" else twin_token_mixing
     for example, row in enumerate(scores):
@@ -268,7 +269,7 @@ def test_every_method_but_the_control_has_a_twin():
     others = {"bi_head", "bi_token", "random", "flow_routes"}  # the last in tests/reference/test_flow_routes.py
     states = {"state_x_gradient", "full_grad", "evidence"}  # in tests/reference/test_states.py
     later = {"grad_eclip", "gradient_shap", "consensus"}  # in tests/reference/test_later_methods.py
-    assert set(METHODS) == set(TWINS) | set(RELEVANCE_TWINS) | inputs | propagated | others | states | later
+    assert set(trace_methods()) == set(TWINS) | set(RELEVANCE_TWINS) | inputs | propagated | others | states | later
 
 
 def test_first_block_leaves_earlier_blocks_out():

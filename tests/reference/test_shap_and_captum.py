@@ -9,8 +9,9 @@ import pytest
 import torch
 
 from tiny_models import FAMILIES, image_inputs
-from whyformer import ABLATION_METHODS, attribute
-from whyformer.inputs.units import Ablation, Units
+from whyformer import attribute
+from whyformer.methods.registry import removal_methods
+from whyformer.removal.units import Ablation, Units
 
 with warnings.catch_warnings():  # of what these libraries import
     warnings.simplefilter("ignore")
@@ -36,7 +37,7 @@ def test_kernel_shap_is_that_of_shap(ablation):
         warnings.simplefilter("ignore")
         explainer = shap.KernelExplainer(network, np.zeros((1, 8)), silent=True)
         expected = explainer.shap_values(np.ones((1, 8)), nsamples=2**8, l1_reg=False, silent=True)
-    (scores,) = ABLATION_METHODS["kernel_shap"].formula(ablation)
+    (scores,) = removal_methods()["kernel_shap"].formula(ablation)
     np.testing.assert_allclose(scores, np.ravel(expected), atol=1e-6)
 
 

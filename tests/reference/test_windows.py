@@ -10,7 +10,8 @@ from torch import Tensor, nn
 
 from tiny_models import built, image_inputs
 from tiny_windows import WINDOWED
-from whyformer import METHODS, attribute
+from whyformer import attribute
+from whyformer.methods.registry import trace_methods
 from whyformer.tracing.build import trace
 
 WINDOW, SHIFT, FINE, COARSE = 3, 1, 7, 4  # a side of the grid, before and after 2×2 patches are merged
@@ -188,7 +189,7 @@ def symmetric(name: str) -> nn.Module:
 
 
 @pytest.mark.parametrize("name", ["Swin", "Swinv2"])
-@pytest.mark.parametrize("method", sorted(METHODS.keys() - {"random", "full_grad", "grad_eclip"}))
+@pytest.mark.parametrize("method", sorted(trace_methods().keys() - {"random", "full_grad", "grad_eclip"}))
 def test_a_picture_with_its_patches_mirrored_has_mirrored_scores(method, name):
     pixels = torch.randn(1, 3, 32, 32, generator=torch.Generator().manual_seed(2), dtype=torch.float64)
     mirrored = pixels.unflatten(3, (8, 4)).flip(3).flatten(3)

@@ -12,8 +12,9 @@ from torch.utils._pytree import tree_leaves
 from tiny_architectures import DECODERS, OTHERS
 from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, noise, text_inputs
 from tiny_sounds import WAVE_FAMILIES
-from whyformer import METHODS, Reads, UnsupportedModel, WhyformerError, attribute, contrast
+from whyformer import Reads, UnsupportedModel, WhyformerError, attribute, contrast
 from whyformer.api.memory import peak_bytes
+from whyformer.methods.registry import trace_methods
 from whyformer.propagation import attention
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.mode import NoRule
@@ -117,7 +118,7 @@ def test_blocks_are_as_they_were_after_an_error():
     assert all("forward" not in vars(block) for block in find_blocks(model))
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", trace_methods())
 def test_whatever_reads_nothing_of_blocks_takes_the_switch_too(method):
     model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
     expected = attribute(model, inputs, 1, method)
@@ -232,7 +233,11 @@ def test_gradient_and_relevance_go_back_together_so_that_a_block_runs_again_once
 
 @pytest.mark.parametrize("rules", get_args(MapRules))
 def test_a_trace_gives_relevances_by_one_rule_set_after_another(rules):
-    model, inputs, reads = FAMILIES["bert"]().double(), inputs_of("bert"), METHODS["transformer_attribution"].reads
+    model, inputs, reads = (
+        FAMILIES["bert"]().double(),
+        inputs_of("bert"),
+        trace_methods()["transformer_attribution"].reads,
+    )
     whole, by_blocks = (
         build.trace(model, inputs, 1, reads=reads, checkpoint=checkpoint) for checkpoint in (False, True)
     )

@@ -28,7 +28,6 @@ from tiny_models import (
 )
 from whyformer import (
     FAMILIES,
-    METHODS,
     Family,
     Stream,
     UnsupportedModel,
@@ -41,6 +40,7 @@ from whyformer import (
     load,
 )
 from whyformer.axes import Inputs
+from whyformer.methods.registry import trace_methods
 from whyformer.models.loading import LoadedModel
 from whyformer.scenes import example
 from whyformer.tracing.build import trace
@@ -85,7 +85,7 @@ def test_integrated_gradients_of_text_and_regions_equal_their_naive_twin():
     torch.testing.assert_close(got, expected, rtol=1e-9, atol=1e-12)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", trace_methods())
 def test_a_model_that_draws_its_tokens_by_lot_is_refused(method):
     make, inputs = STREAM_FAMILIES["vilt"]
     model = make()
@@ -178,11 +178,11 @@ def test_an_embedding_that_encoder_and_decoder_share_is_scaled_once(family, meth
         assert torch.equal(scores, expected[stream])
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", trace_methods())
 @pytest.mark.parametrize("family", ["llama", "qwen3", "mistral in windows"])
 def test_left_padding_changes_no_score_where_positions_are_relative(method, family):
     model, inputs = STREAM_FAMILIES[family][0](), text_inputs()
-    model = model.double() if METHODS[method].reads.has_relevance else model
+    model = model.double() if trace_methods()[method].reads.has_relevance else model
     lengths = inputs["attention_mask"].sum(dim=1).tolist()
     left = {
         name: torch.stack([row.roll(len(row) - n) for row, n in zip(value, lengths, strict=True)])
@@ -270,8 +270,8 @@ def test_streams_of_one_length_keep_their_own_masks(method):
         if family == "t5":
             cut["decoder_input_ids"] = word_pieces(masked(6, 6), 4)
         cut |= {"attention_mask": masks[first], f"{prefix}attention_mask": masks[second]}
-        asked = trace(STREAM_FAMILIES[family][0](), cut, 1, reads=METHODS[method].reads)
-        scores = METHODS[method](asked)
+        asked = trace(STREAM_FAMILIES[family][0](), cut, 1, reads=trace_methods()[method].reads)
+        scores = trace_methods()[method](asked)
         for stream, mask in masks.items():
             assert torch.equal(asked.masks[stream], mask.bool())
             assert not scores[stream][mask == 0].any()

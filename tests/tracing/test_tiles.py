@@ -7,13 +7,14 @@ import pytest
 import torch
 
 from tiny_models import FAMILIES, OF_ONE_STREAM, STREAM_FAMILIES, applies, inputs_of
-from whyformer import METHODS, UnsupportedModel, attribute
+from whyformer import UnsupportedModel, attribute
+from whyformer.methods.registry import trace_methods
 from whyformer.propagation import attention
 from whyformer.propagation.mode import NoRule
 from whyformer.propagation.rules import RULES, MapRules
 from whyformer.tracing import record, recorder
 
-FOLDED = [name for name, method in METHODS.items() if not method.reads.has_relevance]
+FOLDED = [name for name, method in trace_methods().items() if not method.reads.has_relevance]
 
 
 @pytest.fixture

@@ -11,9 +11,10 @@ import transformers
 from PIL import Image, ImageOps
 from typer.testing import CliRunner
 
-from whyformer import METHODS, attribute, explain, explain_batch, load
+from whyformer import attribute, explain, explain_batch, load
 from whyformer.cli import app
 from whyformer.cli.demo import demo_examples
+from whyformer.methods.registry import trace_methods
 from whyformer.models.zoo import ZOO, bundled
 
 CAT = ZOO / "cat.jpg"
@@ -68,7 +69,7 @@ def test_a_classifier_knows_a_cat_when_it_sees_one(classifier):
 
 # Relevance and the gradient of single pixels are too ill-conditioned: rounded weights are another model to them.
 ROBUST = sorted(
-    name for name, method in METHODS.items() if not method.reads.has_relevance and method.reads.inputs == "none"
+    name for name, method in trace_methods().items() if not method.reads.has_relevance and method.reads.inputs == "none"
 )
 
 
@@ -105,7 +106,7 @@ def test_the_demo_shows_every_method(tmp_path):
     assert lines[0].startswith(f"1 of {len(lines)}: cat (0.9")
     places = [str(tmp_path / "demo" / name) for name in ("index.html", "words.html")]
     assert last == f"Written to {' and '.join(places)}: open them in a browser."
-    assert all(method in page for method in METHODS)
+    assert all(method in page for method in trace_methods())
     assert "cat (0.9" in page
     assert "http://" not in page
     assert "https://" not in page

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, check_choice, reason_of, with_article
 from whyformer.methods.options import check_options
-from whyformer.methods.registry import Method, method_named
+from whyformer.methods.registry import Method, example_method_named, method_named
 from whyformer.models.families import FAMILIES
 from whyformer.models.structure import config_of, unwrapped
 from whyformer.propagation.mode import Backward
@@ -195,7 +195,7 @@ def choose_method(
     name: str | None, backward: str | None = None, default: tuple[str, Backward] = DEFAULT
 ) -> tuple[Method, Backward]:
     """The method, and how its gradients are taken."""
-    method = method_named(default[0] if name is None else name)
+    method = example_method_named(default[0] if name is None else name)
     if backward is None:
         return method, default[1] if name is None else method.backward
     check_choice("backward", backward, Backward)

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from html import escape
 
-from whyformer.methods.registry import ABLATION_METHODS
+from whyformer.methods.registry import methods_of
 from whyformer.render.text import readable
 
 GIB = 2**30
@@ -93,7 +93,7 @@ class Checkup:
             f"first content token: {first_content:.0%} of the content's"
             if self.maps
             else "no share of maps",
-            "not tried": f"{', '.join(ABLATION_METHODS)}: each asks the model many times over",
+            "not tried": f"{', '.join(methods_of('function'))}: each asks the model many times over",
         }
 
     @property

@@ -22,7 +22,7 @@ from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.hearing import sound_layout
 from whyformer.inputs.read import Regions
 from whyformer.inputs.sound import Sound
-from whyformer.methods.registry import METHODS, PICTURE_METHODS, method_named
+from whyformer.methods.registry import method_named, methods_of, trace_methods
 from whyformer.models.answering import run_model
 from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
@@ -81,7 +81,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
     scores = {} if without_maps else attribute(model, inputs, target, method="raw_attention")
     nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pool reads only others
     raw = scores.get(probe.stream, nothing)[0].abs()
-    known = METHODS if probe.question.bridge is None else METHODS | PICTURE_METHODS
+    known = trace_methods() if probe.question.bridge is None else trace_methods() | methods_of("image prompt")
     methods, completeness, failures = _methods(model, inputs, target, known if names is None else names)
     difference, largest = float((recorded - plain).abs().max()), float(plain.abs().max())
     first_content = _share(raw[list(content)])

@@ -16,17 +16,10 @@ from torch import Tensor, nn
 from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, default_for, first_that_applies
 from whyformer.api.audit import origin_of
-from whyformer.api.batches import (
-    BATCH_SIZE,
-    MemoryLimit,
-    alike_batches,
-    check_batch_size,
-    consecutive,
-    in_batches,
-)
+from whyformer.api.batches import BATCH_SIZE, alike_batches
 from whyformer.api.options import processed_options
 from whyformer.api.predictions import Predict, explain_predictions, refuse_beside_predict
-from whyformer.api.progress import track
+from whyformer.batching import MemoryLimit, check_batch_size, consecutive, in_batches
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import model_inputs
@@ -34,6 +27,7 @@ from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.methods.options import check_options
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of, needs_padding_token
+from whyformer.progress import track
 from whyformer.propagation.mode import Backward
 from whyformer.results.explanation import Explanation
 from whyformer.targets.head_target import HeadTarget, score_of

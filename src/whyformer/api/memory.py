@@ -19,8 +19,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from whyformer.api.attribution import attribute
-from whyformer.api.batches import is_out_of_memory
 from whyformer.axes import ExampleScores, Inputs
+from whyformer.batching import is_out_of_memory
 from whyformer.errors import WhyformerError, check_count
 from whyformer.models.structure import config_of, device_of, unwrapped
 from whyformer.models.task import answer_of_class

@@ -11,23 +11,23 @@ import numpy as np
 import torch
 from PIL import Image
 
-from whyformer.api.batches import check_batch_size, consecutive
-from whyformer.api.progress import track
 from whyformer.axes import LabelValues, PlaceShares, SubsetExampleScores, UnitMasks, UnitScores
+from whyformer.batching import check_batch_size, consecutive
 from whyformer.errors import WhyformerError, check_choice
-from whyformer.inputs.fills import Fill
 from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.inputs.read import image_of, text_of
-from whyformer.inputs.removal import with_white_space
-from whyformer.inputs.road import imputed
-from whyformer.inputs.units import Ablation, SubsetCount, Units
 from whyformer.inputs.words import word_spans
 from whyformer.methods.options import check_options
-from whyformer.methods.registry import ABLATION_METHODS, Method
+from whyformer.methods.registry import Method, methods_of
+from whyformer.progress import track
+from whyformer.removal.fills import Fill
+from whyformer.removal.prompt_text import with_white_space
+from whyformer.removal.road_imputation import imputed
+from whyformer.removal.trace_inputs import UnitKind, superpixels
+from whyformer.removal.units import Ablation, SubsetCount, Units
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 from whyformer.targets.scores import Contrast, Target, label_index, label_name, one_each
-from whyformer.tracing.ablation import UnitKind, superpixels
 
 Predict = Callable[[list[Any]], Any]
 DEFAULT = "kernel_shap"
@@ -145,11 +145,12 @@ def explain_predictions(
 
 
 def _method(name: str | None) -> Method:
-    if name is not None and name not in ABLATION_METHODS:
+    known = methods_of("function")
+    if name is not None and name not in known:
         raise WhyformerError(
-            f"{name!r} cannot explain predict, of which only answers are known: {', '.join(ABLATION_METHODS)} can."
+            f"{name!r} cannot explain predict, of which only answers are known: {', '.join(known)} can."
         )
-    return ABLATION_METHODS[name or DEFAULT]
+    return known[name or DEFAULT]
 
 
 def _explanation(

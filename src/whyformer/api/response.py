@@ -24,7 +24,7 @@ from whyformer.inputs.opening import opening_of
 from whyformer.inputs.sources import Sources, sources_of
 from whyformer.inputs.spans import Units, spans_of
 from whyformer.methods.options import check_options
-from whyformer.methods.registry import Method, SourceMethod, source_method_named
+from whyformer.methods.registry import Method, method_named
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.propagation.mode import Backward
 from whyformer.results.pooling import Aggregate
@@ -203,9 +203,9 @@ def explain_responses(
         cases.append(Case(reply, spans, chosen, other))
 
     default = PICTURED_DEFAULT if loaded_model.task.sees_pictures_in_text else RESPONSE_DEFAULT
-    of_sources = source_method_named(method)
-    if of_sources is not None:
-        ask = SourceQuestion(loaded_model, of_sources, options, aggregate, batch_size, progress)
+    removal = None if method is None else method_named(method)
+    if removal is not None and removal.reads.subsets:
+        ask = SourceQuestion(loaded_model, removal, options, aggregate, batch_size, progress)
         return [ask(case.reply, case.spans, case.sources, case.other) for case in cases]
 
     def run(choice: Choice) -> list[Response]:
@@ -221,10 +221,12 @@ def explain_responses(
     return first_that_applies(method, backward, options, run, default)
 
 
-def choose_response_method(name: str | None, backward: str | None) -> Method | SourceMethod:
+def choose_response_method(name: str | None, backward: str | None) -> Method:
     """The method that explains a response: one of those that read the model, or that ask it without some sources."""
-    own = source_method_named(name)
-    return choose_method(name, backward, RESPONSE_DEFAULT)[0] if own is None else check_backward(own, backward)
+    method = method_named(RESPONSE_DEFAULT[0] if name is None else name)
+    if method.reads.subsets:
+        return check_backward(method, backward)
+    return choose_method(name, backward, RESPONSE_DEFAULT)[0]
 
 
 def _checked_options(

@@ -18,15 +18,9 @@ from torch import Tensor
 
 from whyformer.api.assemble import picture_parts
 from whyformer.api.attribution import Choice
-from whyformer.api.batches import (
-    check_batch_size,
-    in_batches,
-    is_out_of_memory,
-    like_lengths,
-    padding_that_pays,
-    texts_at_once,
-)
+from whyformer.api.batches import like_lengths, padding_that_pays, texts_at_once
 from whyformer.axes import Inputs
+from whyformer.batching import check_batch_size, in_batches, is_out_of_memory
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
 from whyformer.inputs.hearing import sound_layout

@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from whyformer.api.ablate import Writer, ablation_of
 from whyformer.api.replies import Reply
 from whyformer.api.rows import exchange_statistics
-from whyformer.axes import SourceMasks, SourceScores, SubsetScores
+from whyformer.axes import SourceScores
 from whyformer.errors import WhyformerError
-from whyformer.inputs.removal import ids_without
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span, spans_of
-from whyformer.inputs.units import SubsetCount
-from whyformer.methods.registry import SourceAblation, SourceMethod
+from whyformer.methods.registry import Method
 from whyformer.models.loading import LoadedModel
+from whyformer.removal.prompt_text import ids_without
+from whyformer.removal.response_scores import Writer, ablation_of
+from whyformer.removal.units import Ablation, SubsetCount
 from whyformer.results.pooling import Aggregate
 from whyformer.results.response import Response
 from whyformer.results.response_parts import ResponseToken
@@ -30,7 +30,7 @@ class SourceQuestion:
     """How responses are explained by a method that asks again: which model and method, so many prompts at once."""
 
     loaded_model: LoadedModel
-    method: SourceMethod
+    method: Method
     options: Mapping[str, Any]
     aggregate: Aggregate = "positive"
     batch_size: int | None = None
@@ -69,13 +69,8 @@ class SourceQuestion:
         self, reply: Reply, spans: Sequence[Span], sources: Sequence[Source], count: SubsetCount
     ) -> SourceScores:
         settings: dict[str, Any] = {"batch_size": self.batch_size, "progress": self.progress}
-        ablation = response_ablation(self.loaded_model, reply, spans, sources, **settings)
-
-        def log_probabilities(masks: SourceMasks) -> SubsetScores:
-            count.subsets += len(masks)
-            return ablation.log_probabilities(masks)
-
-        return self.method(replace(ablation, log_probabilities=log_probabilities), **self.options)
+        ablation = count.counting(response_ablation(self.loaded_model, reply, spans, sources, **settings))
+        return self.method.of_sources(ablation, **self.options)
 
 
 def response_ablation(
@@ -86,7 +81,7 @@ def response_ablation(
     *,
     batch_size: int | None = None,
     progress: bool = False,
-) -> SourceAblation:
+) -> Ablation:
     """The log-probabilities of a reply's spans as a function of which sources its prompt keeps."""
 
     if reply.exchange.pictured is not None or reply.exchange.hearing is not None:
@@ -112,7 +107,7 @@ def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tupl
     )
 
 
-def check_backward(method: SourceMethod, backward: str | None) -> SourceMethod:
+def check_backward(method: Method, backward: str | None) -> Method:
     """The method, which has no backward pass to take."""
     if backward not in (None, "gradient"):
         raise WhyformerError(f"{method.name} reads no gradient: backward={backward!r} has nothing to do there.")

@@ -12,7 +12,7 @@ from whyformer.app.labelled import DEFAULT, MOST_BESIDE
 from whyformer.app.models import ModelChoice, Tab
 from whyformer.app.view import View
 from whyformer.app.visitors import Visitors
-from whyformer.methods.registry import METHODS
+from whyformer.methods.registry import trace_methods
 
 
 def picture_input(visitors: Visitors) -> gr.Image:
@@ -88,7 +88,7 @@ def methods_input(
     chosen: Sequence[str], most: int, *, label: str = "Methods", with_default: bool = True
 ) -> gr.Dropdown:
     """Methods by name, so many at most."""
-    names = [DEFAULT, *METHODS] if with_default else list(METHODS)
+    names = [DEFAULT, *trace_methods()] if with_default else list(trace_methods())
     return _taken(gr.Dropdown(names, value=list(chosen), multiselect=True, max_choices=most, label=label))
 
 

@@ -43,7 +43,7 @@ from whyformer.app.response import Exchange, explain_exchange
 from whyformer.app.setup import Setup
 from whyformer.app.view import View
 from whyformer.app.work import Work
-from whyformer.methods.registry import METHODS, SOURCE_METHODS
+from whyformer.methods.registry import source_methods, trace_methods
 
 TITLE = "Why did the model answer that?"
 LEAD = (
@@ -178,7 +178,7 @@ def _response_tab(setup: Setup) -> None:
         response = gr.Textbox(label="Response", info="Leave it empty to let the model write it.")
         with gr.Accordion("Model, method, contrast", open=False):
             model = model_input(setup.models, setup.models.names["Response"])
-            method = method_input([*METHODS, *SOURCE_METHODS])
+            method = method_input([*trace_methods(), *source_methods()])
             contrast = gr.Textbox(label="Rather than", info="Another response: why not this one.")
         start = gr.Button("Explain", variant="primary")
     inputs = [prompt, documents, files, response, contrast, model, method]
@@ -209,7 +209,7 @@ def _pair_tab(setup: Setup) -> None:
         model = model_input(setup.models, setup.models.names["Picture + text"])
         with gr.Row(elem_classes="choices"):
             target = choice_input("Why this answer")
-            method = method_input(METHODS)
+            method = method_input(trace_methods())
         with gr.Accordion("Regions, for models that see no pixels", open=False):
             regions = file_input("An .npz file of regions", setup.visitors, ".npz")
         start = gr.Button("Explain", variant="primary")
@@ -240,7 +240,7 @@ def _detection_tab(setup: Setup) -> None:
         model = model_input(setup.models, setup.models.names["Detection"])
         with gr.Row(elem_classes="choices"):
             find = choice_input("Why this find")
-            method = method_input(METHODS)
+            method = method_input(trace_methods())
         start = gr.Button("Explain", variant="primary")
     inputs = [picture, model, find, method]
 

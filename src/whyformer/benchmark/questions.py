@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import torch
 
 from whyformer.axes import Inputs, Labels, Logits
+from whyformer.batching import MemoryLimit
 from whyformer.benchmark.batch import SAMPLE, SampleBatch, known_labels, label_of, model_arguments, slice_inputs
-from whyformer.benchmark.batch_size import BatchSize
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, whole_text
 from whyformer.models.loading import LoadedModel
@@ -40,7 +40,7 @@ class Questions:
     names: Sequence[dict[int, str]]
 
 
-def make_questions(loaded_model: LoadedModel, batch: SampleBatch, batch_size: BatchSize) -> Questions:
+def make_questions(loaded_model: LoadedModel, batch: SampleBatch, batch_size: MemoryLimit) -> Questions:
     """How this model is asked about these samples."""
     if loaded_model.task.compares:
         return _comparison(loaded_model, batch, batch_size)
@@ -51,7 +51,7 @@ def make_questions(loaded_model: LoadedModel, batch: SampleBatch, batch_size: Ba
     return _classification(loaded_model, batch)
 
 
-def answer(questions: Questions, inputs: Inputs, batch_size: BatchSize) -> Logits:
+def answer(questions: Questions, inputs: Inputs, batch_size: MemoryLimit) -> Logits:
     """The model's answers to inputs, on its own kernels, without a graph."""
     with torch.no_grad():
         parts = batch_size.map_slices(len(inputs[SAMPLE]), lambda part: questions.logits(slice_inputs(inputs, part)))
@@ -104,7 +104,7 @@ def _detection(loaded_model: LoadedModel, batch: SampleBatch) -> Questions:
     return Questions(batch, logits, targeted, sample_names)
 
 
-def _comparison(loaded_model: LoadedModel, batch: SampleBatch, batch_size: BatchSize) -> Questions:
+def _comparison(loaded_model: LoadedModel, batch: SampleBatch, batch_size: MemoryLimit) -> Questions:
     """Which of its texts is the picture most like?"""
     texts = list(dict.fromkeys(text for sample in batch.samples for text in sample.choices))
     encodings = [EncodedExample(n, chunk=whole_text(text, loaded_model, truncate=True)) for n, text in enumerate(texts)]

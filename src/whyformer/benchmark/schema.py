@@ -13,7 +13,7 @@ from whyformer.benchmark.protocols import PROTOCOLS
 from whyformer.benchmark.suite import ALL
 from whyformer.data.registry import READERS
 from whyformer.errors import WhyformerError, nearest
-from whyformer.methods.registry import ABLATION_METHODS, METHODS, PICTURE_METHODS
+from whyformer.methods.registry import METHODS, source_methods
 from whyformer.propagation.mode import Backward
 
 Natural = Annotated[int, Field(strict=True, ge=0)]
@@ -91,7 +91,7 @@ def _message(document: Any, error: Any) -> str:
 def make_schema() -> dict[str, Any]:
     """The JSON schema of suite files, with the names and options of all methods, readers and protocols."""
     schema = SuiteDocument.model_json_schema()
-    known = METHODS | ABLATION_METHODS | PICTURE_METHODS
+    known = {name: method for name, method in METHODS.items() if name not in source_methods()}
     methods = [_entry("name", name, one.formula, one.summary, left_out=1) for name, one in known.items()]
     for entry, method in zip(methods, known.values(), strict=True):
         shared = {"backward": Backward, **method.shared_options}

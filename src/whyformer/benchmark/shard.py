@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import Labels, Logits
+from whyformer.batching import MemoryLimit
 from whyformer.benchmark.batch import SampleBatch, label_of
-from whyformer.benchmark.batch_size import BatchSize
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.questions import Questions, answer, make_questions
 from whyformer.errors import WhyformerError
@@ -40,7 +40,7 @@ class Shard:
     logits: Logits
     labels: Labels
     methods: Mapping[str, Choice]
-    batch_size: BatchSize
+    batch_size: MemoryLimit
     seed: int = 0
     cache: MapCache = field(default_factory=MapCache)
 
@@ -57,7 +57,7 @@ class NotFinite(WhyformerError):
 
 
 def make_shard(
-    loaded_model: LoadedModel, batch: SampleBatch, methods: Sequence[Choice], batch_size: BatchSize, seed: int = 0
+    loaded_model: LoadedModel, batch: SampleBatch, methods: Sequence[Choice], batch_size: MemoryLimit, seed: int = 0
 ) -> Shard:
     """The samples put to the model; NotFinite names those that it has no answer to."""
     questions = make_questions(loaded_model, batch, batch_size)

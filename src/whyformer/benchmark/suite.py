@@ -18,7 +18,7 @@ from whyformer.data.registry import reader_named
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.methods.options import check_options
-from whyformer.methods.registry import METHODS
+from whyformer.methods.registry import trace_methods
 
 ALL = "all"  # every method, with its defaults
 
@@ -151,7 +151,7 @@ def check_methods(entries: Iterable[str | Choice]) -> tuple[Choice, ...]:
     choices: list[Choice] = []
     for entry in entries:
         if entry == ALL:
-            choices += [Choice(name) for name in METHODS]
+            choices += [Choice(name) for name in trace_methods()]
             continue
         choice = Choice(entry) if isinstance(entry, str) else entry
         method, _ = choose_method(choice.name, choice.options.get("backward"))

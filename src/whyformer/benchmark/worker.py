@@ -6,8 +6,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
+from whyformer.batching import MemoryLimit, is_out_of_memory
 from whyformer.benchmark.batch import EncodedSample, SampleBatch, collate_samples, encode_sample
-from whyformer.benchmark.batch_size import BatchSize, is_machine_error
 from whyformer.benchmark.plan import Plan
 from whyformer.benchmark.protocols import protocol_named
 from whyformer.benchmark.samples import make_sample
@@ -36,7 +38,7 @@ class Worker:
 
     plan: Plan
     loaded_model: LoadedModel
-    batch_size: BatchSize
+    batch_size: MemoryLimit
 
     def tables(self, number: int) -> dict[str, bytes]:
         """The files of a shard, by the names of the tables."""
@@ -47,9 +49,9 @@ class Worker:
 def make_worker(plan: Plan, device: str | None = None) -> Worker:
     """The worker with the plan's model, which is loaded unless it is already."""
     if isinstance(plan.model, LoadedModel):
-        return Worker(plan, plan.model, BatchSize(plan.suite.batch))
+        return Worker(plan, plan.model, MemoryLimit(plan.suite.batch))
     loaded_model = load(plan.model, device=device, dtype="float32")  # whatever the machine: runs are compared
-    return Worker(plan, loaded_model, BatchSize(plan.suite.batch))
+    return Worker(plan, loaded_model, MemoryLimit(plan.suite.batch))
 
 
 @dataclass(frozen=True)
@@ -70,7 +72,9 @@ def reason_kind(reason: str) -> str:
     return re.sub(r"'[^']*'|\"[^\"]*\"|\d+", "…", reason).partition(". ")[0]
 
 
-def shard_records(plan: Plan, loaded_model: LoadedModel, batch_size: BatchSize, number: int) -> dict[str, list[Record]]:
+def shard_records(
+    plan: Plan, loaded_model: LoadedModel, batch_size: MemoryLimit, number: int
+) -> dict[str, list[Record]]:
     """The records of every table of a shard; samples that turn out to be unusable are left out of it."""
     numbers = plan.shards[number]
     encoded, batch, unusable = _encode_shard(plan, loaded_model, numbers)
@@ -157,7 +161,7 @@ def _check_fit(plan: Plan, loaded_model: LoadedModel, first: Sequence[Unusable])
 
 
 def _measure(
-    plan: Plan, loaded_model: LoadedModel, batch_size: BatchSize, batch: SampleBatch, numbers: Sequence[int]
+    plan: Plan, loaded_model: LoadedModel, batch_size: MemoryLimit, batch: SampleBatch, numbers: Sequence[int]
 ) -> dict[str, list[Record]]:
     """The records of a batch of samples, which have these numbers."""
     suite = plan.suite
@@ -179,3 +183,9 @@ def _left_out_records(shard: Shard, numbers: Sequence[int]) -> list[Record]:
         {"sample": numbers[0], "protocol": NOTE, "method": method, "measure": "left out", "text": reason}
         for method, reason in shard.cache.left_out.items()
     ]
+
+
+def is_machine_error(error: Exception) -> bool:
+    """Whether the accelerator or PyTorch's memory failed, and not the sample that was worked on."""
+    of_accelerator = getattr(torch, "AcceleratorError", ())  # which PyTorch has from 2.8 on
+    return isinstance(error, RuntimeError) and (isinstance(error, of_accelerator) or is_out_of_memory(error))

@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from whyformer.plugins import has_plugins, load_plugins
-from whyformer.tracing.reads import OF_SOURCES, OF_SUBSETS, Reads
+from whyformer.tracing.reads import Reads
 
 if TYPE_CHECKING:
-    from whyformer.methods.registry import Method, SourceMethod
+    from whyformer.methods.registry import Method
 
 METHODS_FOLDER = Path(str(files("whyformer"))) / "methods"
 
@@ -25,45 +25,41 @@ def method_documents(plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
     """
     if not has_plugins(plugins):
         return [document for file in sorted(METHODS_FOLDER.glob("*.py")) for document in _methods_in(file)]
-    from whyformer.methods.registry import ABLATION_METHODS, METHODS, PICTURE_METHODS, SOURCE_METHODS
+    from whyformer.methods.registry import METHODS
 
     load_plugins(plugins)
-    # Those of plugins are the last of METHODS.
-    kinds = (SOURCE_METHODS, ABLATION_METHODS, PICTURE_METHODS, METHODS)
-    return [method_document(method) for methods in kinds for method in methods.values()]
+    return [method_document(method) for method in METHODS.values()]
 
 
-def method_document(method: Method | SourceMethod) -> dict[str, Any]:
+def method_document(method: Method) -> dict[str, Any]:
     """A registered method as `whyformer methods` lists it."""
     options = {name: parameter.default for name, parameter in method.options.items()}
-    return {"name": method.name, "summary": method.summary, "reads": str(method.reads), "options": options}
+    return _document(method.name, method.summary, method.reads, method.kinds, options)
+
+
+def _document(name: str, summary: str, reads: Reads, kinds: Sequence[str], options: dict[str, Any]) -> dict[str, Any]:
+    return {"name": name, "summary": summary, "reads": str(reads), "kinds": list(kinds), "options": options}
 
 
 def _methods_in(file: Path) -> Iterator[dict[str, Any]]:
-    """The functions that `@method("name", reads=…)` decorates, or one of its kind: `@picture_method` and others."""
+    """The functions that `@method("name", reads=…)` decorates."""
     for function in ast.parse(file.read_text(encoding="utf-8")).body:
-        if not isinstance(function, ast.FunctionDef):
-            continue
-        for decorator in function.decorator_list:
-            match decorator:
-                case ast.Call(func=ast.Name("method" | "picture_method"), args=[ast.Constant(name)], keywords=keywords):
-                    reads = _reads(next(keyword.value for keyword in keywords if keyword.arg == "reads"))
-                case ast.Call(func=ast.Name("source_method"), args=[ast.Constant(name)]):
-                    reads = OF_SOURCES
-                case ast.Call(func=ast.Name("ablation_method"), args=[ast.Constant(name)]):
-                    reads = OF_SUBSETS
-                case _:
-                    continue
-            summary = (ast.get_docstring(function) or "").partition("\n")[0]
-            yield {"name": name, "summary": summary, "reads": reads, "options": _options(function.args)}
+        for decorator in function.decorator_list if isinstance(function, ast.FunctionDef) else ():
+            match decorator, function:
+                case ast.Call(func=ast.Name("method"), args=[ast.Constant(name)], keywords=given), ast.FunctionDef():
+                    said = {str(keyword.arg): keyword.value for keyword in given}
+                    reads = _reads(said["reads"])
+                    kinds = _value(said["kinds"]) if "kinds" in said else reads.kinds
+                    summary = (ast.get_docstring(function) or "").partition("\n")[0]
+                    yield _document(str(name), summary, reads, kinds, _options(function.args))
 
 
-def _reads(expression: ast.expr) -> str:
-    """What a method reads, in words: `Reads(maps="all")` is "maps"."""
+def _reads(expression: ast.expr) -> Reads:
+    """What a method reads, from the source of `Reads(…)`."""
     match expression:
         case ast.Call(func=ast.Name("Reads"), args=[], keywords=keywords):
-            return str(Reads(**{str(keyword.arg): _value(keyword.value) for keyword in keywords}))
-    return ast.unparse(expression)
+            return Reads(**{str(keyword.arg): _value(keyword.value) for keyword in keywords})
+    raise ValueError(f"{ast.unparse(expression)} is not Reads(…)")
 
 
 def _options(arguments: ast.arguments) -> dict[str, Any]:

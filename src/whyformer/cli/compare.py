@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from whyformer.api.progress import track
 from whyformer.cli import options
 from whyformer.cli.inputs import example_of, read_inputs
 from whyformer.cli.options import METHOD, OUTPUT, QUESTION
@@ -29,6 +28,7 @@ from whyformer.cli.questions import (
 from whyformer.cli.screen import announce, safe
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.plugins import load_plugins
+from whyformer.progress import track
 
 if TYPE_CHECKING:
     from whyformer.models.loading import LoadedModel
@@ -130,9 +130,9 @@ def method_calls(names: Sequence[str], texts: Sequence[str], backward: str | Non
     The default stays what `explain` gives without a method, whatever the options of the others.
     """
     from whyformer.api.attribution import choose_method
-    from whyformer.methods.registry import METHODS
+    from whyformer.methods.registry import trace_methods
 
-    methods = [choose_method(name)[0] for name in names or METHODS if name != DEFAULT_NAME]
+    methods = [choose_method(name)[0] for name in names or trace_methods() if name != DEFAULT_NAME]
     for name in dict.fromkeys(split_option(text)[0] for text in texts):
         if not any(name in method.all_options for method in methods):
             compared = ", ".join(method.name for method in methods) or DEFAULT_NAME
@@ -146,7 +146,7 @@ def method_calls(names: Sequence[str], texts: Sequence[str], backward: str | Non
     if backward is not None and all(call.backward is None for call in calls.values()):
         choose_method(methods[0].name if methods else None, backward)  # says why it has nothing to do
         raise WhyformerError(f"--backward {backward!r} changes nothing: the {DEFAULT_NAME} stays as it is.")
-    return [calls[name] for name in dict.fromkeys(names or [DEFAULT_NAME, *METHODS])]
+    return [calls[name] for name in dict.fromkeys(names or [DEFAULT_NAME, *trace_methods()])]
 
 
 def _backward_of(name: str, backward: str | None) -> str | None:

@@ -10,13 +10,13 @@ from rich.console import Console
 
 from whyformer.api.continuation import continuation
 from whyformer.api.explain import explain
-from whyformer.api.progress import track
 from whyformer.cli.questions import ABOUT_METHODS, DEFAULT_NAME
 from whyformer.errors import UnsupportedModel
 from whyformer.files import whole_file
-from whyformer.methods.registry import METHODS
+from whyformer.methods.registry import trace_methods
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.zoo import ZOO
+from whyformer.progress import track
 from whyformer.render import html
 from whyformer.results.explanation import Explanation
 from whyformer.scenes import example
@@ -56,7 +56,7 @@ def write_demo(folder: Path, *, quiet: bool = False) -> list[Path]:
     """
     folder.mkdir(parents=True, exist_ok=True)
     is_terminal = Console(stderr=True).is_terminal
-    columns: dict[str, str | None] = {DEFAULT_NAME: None, **{name: name for name in METHODS}}
+    columns: dict[str, str | None] = {DEFAULT_NAME: None, **{name: name for name in trace_methods()}}
     rows: list[list[Explanation | None]] = []
     titles: list[str] = []
     examples = list(demo_examples())

@@ -16,7 +16,7 @@ from whyformer.cli.screen import safe, spinner
 from whyformer.errors import WhyformerError
 
 if TYPE_CHECKING:
-    from whyformer.methods.registry import Method, SourceMethod
+    from whyformer.methods.registry import Method
     from whyformer.models.loading import LoadedModel
     from whyformer.targets.scores import Target
 
@@ -61,7 +61,7 @@ def response_method_call(name: str | None, options: Sequence[str], backward: str
     return MethodCall(name or DEFAULT_NAME, name, parse_options(method, options), backward)
 
 
-def parse_options(method: Method | SourceMethod, texts: Sequence[str]) -> dict[str, Any]:
+def parse_options(method: Method, texts: Sequence[str]) -> dict[str, Any]:
     """NAME=VALUE strings as the method takes them."""
     from whyformer.methods.options import check_options
 
@@ -80,7 +80,7 @@ def split_option(text: str) -> tuple[str, str]:
     return name, value
 
 
-def _value(method: Method | SourceMethod, name: str, text: str) -> Any:
+def _value(method: Method, name: str, text: str) -> Any:
     """A number, a switch or nothing where the option takes one; check_options says what is wrong with the rest."""
     hint = get_type_hints(method.formula).get(name) or getattr(method, "shared_options", {}).get(name)
     default = method.options[name].default if name in method.options else None

@@ -7,33 +7,36 @@ import numpy as np
 from whyformer.axes import SourceMasks, SourceScores, SubsetScores
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
-from whyformer.methods.registry import SourceAblation, source_method
+from whyformer.methods.registry import method
+from whyformer.removal.units import Ablation
+from whyformer.tracing.reads import Reads
 
 KEPT = 0.5  # the probability that a source is in a random subset
 PENALTY = 0.01  # LASSO's alpha
 
 
-@source_method("context_ablation")
-def context_ablation(ablation: SourceAblation, *, subsets: int = 64, seed: int = 0) -> SourceScores:
+@method("context_ablation", reads=Reads(subsets=True), kinds=("response",))
+def context_ablation(ablation: Ablation, *, subsets: int = 64, seed: int = 0) -> SourceScores:
     """LASSO from random subsets of the sources to the logit of the response (ContextCite, NeurIPS 2024).
 
     The logit is taken per token of the response, and the coefficients are scaled back to the whole of it.
     """
     lasso = extra("sklearn.linear_model").Lasso(alpha=PENALTY, max_iter=100_000)
     scaler = extra("sklearn.preprocessing").StandardScaler()
-    masks = random_subsets(ablation.sources, subsets, seed=seed)
+    sources = ablation.examples[0].count
+    masks = random_subsets(sources, subsets, seed=seed)
     tokens = np.array(ablation.tokens)
-    logits = sequence_logits(ablation.log_probabilities(masks)) / tokens
+    logits = sequence_logits(ablation.scores_of(masks)) / tokens
     lasso.fit(scaler.fit_transform(masks.astype(np.float64)), logits)
-    coefficients = np.reshape(lasso.coef_, (len(tokens), ablation.sources)) / scaler.scale_
+    coefficients = np.reshape(lasso.coef_, (len(tokens), sources)) / scaler.scale_
     scores: SourceScores = coefficients * tokens[:, None]
     return scores
 
 
-@source_method("leave_one_out")
-def leave_one_out(ablation: SourceAblation) -> SourceScores:
+@method("leave_one_out", reads=Reads(subsets=True), kinds=("response",))
+def leave_one_out(ablation: Ablation) -> SourceScores:
     """Drop of the response's log-probability when one source alone is left out."""
-    whole, *rest = ablation.log_probabilities(all_and_all_but_one(ablation.sources))
+    whole, *rest = ablation.scores_of(all_and_all_but_one(ablation.examples[0].count))
     scores: SourceScores = (whole - np.stack(rest)).T
     return scores
 

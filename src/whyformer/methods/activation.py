@@ -8,7 +8,7 @@ from torch.nn import functional as F
 
 from whyformer.axes import StreamScores
 from whyformer.errors import UnsupportedModel
-from whyformer.methods.registry import picture_method
+from whyformer.methods.registry import method
 from whyformer.models.bridges import Bridge
 from whyformer.targets.scores import all_logits
 from whyformer.tracing.reads import Reads
@@ -17,7 +17,7 @@ from whyformer.tracing.trace import Trace
 WINDOW = 3  # patches on a side, of the rank filter
 
 
-@picture_method("tam", reads=Reads(maps="last", logits=True))
+@method("tam", reads=Reads(maps="last", logits=True), kinds=("image prompt",))
 def tam(trace: Trace) -> StreamScores:
     """The answer's token as it would be said at each picture position, less what earlier words explain (TAM, 2025).
 

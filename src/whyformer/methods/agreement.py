@@ -6,7 +6,7 @@ import torch
 
 from whyformer.axes import StreamScores, TokenScores
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.methods.registry import METHODS, method, method_named
+from whyformer.methods.registry import method, method_named, trace_methods
 from whyformer.methods.states import share
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace
@@ -47,7 +47,7 @@ def _member_scores(trace: Trace, name: str) -> StreamScores:
 
 
 def _members() -> str:
-    return ", ".join(name for name in METHODS if name != "consensus")
+    return ", ".join(name for name in trace_methods() if name != "consensus")
 
 
 def _shares_pass(reads: Reads) -> bool:

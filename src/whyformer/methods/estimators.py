@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 from whyformer.axes import SubsetValues, UnitMasks, UnitPairs, UnitScores
 from whyformer.errors import WhyformerError
-from whyformer.inputs.units import Ablation, Units
+from whyformer.removal.units import Ablation, Units
 
 KEPT = 0.5  # the probability that a unit is in a random subset
 ROUND = 64  # subsets, after each of which the ranking is looked at

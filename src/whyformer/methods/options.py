@@ -9,12 +9,12 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from torch import Tensor
 
 from whyformer.errors import WhyformerError, check_choice
-from whyformer.methods.registry import NOISE_OPTIONS, NOISE_SAMPLES, Method, SourceMethod
+from whyformer.methods.registry import NOISE_OPTIONS, NOISE_SAMPLES, Method
 
 
-def check_options(method: Method | SourceMethod, options: Mapping[str, Any]) -> None:
+def check_options(method: Method, options: Mapping[str, Any]) -> None:
     """Refuse options the method does not take, and values an option does not take."""
-    shared = method.shared_options if isinstance(method, Method) else {}
+    shared = method.shared_options
     _check_noise(method, options)
     for name in (name for name in shared.keys() & options.keys() if isinstance(options[name], str)):
         check_choice(f"{method.name}: {name}", options[name], shared[name])
@@ -29,13 +29,13 @@ def check_options(method: Method | SourceMethod, options: Mapping[str, Any]) -> 
             _check_value(method, name, value, _members(hints[name]))
 
 
-def _check_noise(method: Method | SourceMethod, options: Mapping[str, Any]) -> None:
+def _check_noise(method: Method, options: Mapping[str, Any]) -> None:
     """Refuse noise that is none, and noise where no gradient is taken."""
     own = {name: options[name] for name in NOISE_OPTIONS if options.get(name) is not None}
     if not own:
         return
     name, value = next(iter(own.items()))
-    if not isinstance(method, Method) or not method.reads.takes_gradients:
+    if not method.reads.takes_gradients:
         raise WhyformerError(f"{method.name} reads no gradient: {name}={value!r} has nothing to do there.")
     noise, samples = own.get("noise"), own.get("noise_samples", NOISE_SAMPLES)
     if noise is None:
@@ -50,7 +50,7 @@ def _check_noise(method: Method | SourceMethod, options: Mapping[str, Any]) -> N
         raise WhyformerError(f"{method.name}: noise_samples={samples!r}. It is a number of draws, 1 or more.")
 
 
-def _check_value(method: Method | SourceMethod, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
+def _check_value(method: Method, name: str, value: Any, kinds: tuple[Any, ...]) -> None:
     choices = [choice for kind in kinds if get_origin(kind) is Literal for choice in get_args(kind)]
     if isinstance(value, str) and choices and value not in choices:
         raise WhyformerError(f"{method.name}: {name}={value!r}. Choose from: {', '.join(map(str, choices))}.")

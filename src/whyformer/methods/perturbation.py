@@ -8,7 +8,6 @@ import numpy as np
 
 from whyformer.axes import UnitScores
 from whyformer.errors import WhyformerError
-from whyformer.inputs.units import Ablation
 from whyformer.methods.estimators import (
     estimate,
     local_ridge,
@@ -19,10 +18,12 @@ from whyformer.methods.estimators import (
     smooth_ridge,
     weighted_mean,
 )
-from whyformer.methods.registry import ablation_method
+from whyformer.methods.registry import method
+from whyformer.removal.units import Ablation
+from whyformer.tracing.reads import Reads
 
 
-@ablation_method("occlusion")
+@method("occlusion", reads=Reads(subsets=True))
 def occlusion(ablation: Ablation) -> list[UnitScores]:
     """Drop of the score when one unit alone is removed, s(x) − s(x without u) (Zeiler & Fergus 2014)."""
     answers = ablation.scores([~np.eye(units.count, dtype=bool) for units in ablation.examples])
@@ -32,7 +33,7 @@ def occlusion(ablation: Ablation) -> list[UnitScores]:
     ]
 
 
-@ablation_method("rise")
+@method("rise", reads=Reads(subsets=True))
 def rise(
     ablation: Ablation, *, forwards: int = 512, cells: int = 7, seed: int = 0, stable: float | None = None
 ) -> list[UnitScores]:
@@ -48,7 +49,7 @@ def rise(
     return [units.mean_of(pixels.at_places(scores)) for units, pixels, scores in examples]
 
 
-@ablation_method("kernel_shap")
+@method("kernel_shap", reads=Reads(subsets=True))
 def kernel_shap(
     ablation: Ablation, *, forwards: int = 512, seed: int = 0, stable: float | None = None
 ) -> list[UnitScores]:
@@ -59,13 +60,13 @@ def kernel_shap(
     return estimate(ablation, shapley_masks, shapley_values, forwards=forwards, seed=seed, stable=stable)
 
 
-@ablation_method("lime")
+@method("lime", reads=Reads(subsets=True))
 def lime(ablation: Ablation, *, forwards: int = 512, seed: int = 0, stable: float | None = None) -> list[UnitScores]:
     """Ridge regression on random subsets, those near the whole input counting most (LIME, KDD 2016)."""
     return estimate(ablation, random_masks, local_ridge, forwards=forwards, seed=seed, stable=stable)
 
 
-@ablation_method("mask_regression")
+@method("mask_regression", reads=Reads(subsets=True))
 def mask_regression(
     ablation: Ablation, *, forwards: int = 512, seed: int = 0, stable: float | None = None
 ) -> list[UnitScores]:

@@ -3,33 +3,25 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
-from functools import partial, wraps
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from whyformer.axes import (
-    SourceMasks,
-    SourceScores,
-    StreamScores,
-    SubsetExampleScores,
-    SubsetScores,
-    UnitMasks,
-    at_least_float32,
-)
+from whyformer.axes import SourceScores, StreamScores, at_least_float32
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
-from whyformer.inputs.fills import Erasure, Fill
-from whyformer.inputs.units import Ablation, SubsetCount, Units
 from whyformer.models.bridges import AT_QUERIES
 from whyformer.models.modalities import INPUT_STREAMS
 from whyformer.propagation.mode import Backward
-from whyformer.tracing.ablation import UnitKind, ablation_of
+from whyformer.removal.fills import Erasure, Fill
+from whyformer.removal.trace_inputs import UnitKind, ablation_of
+from whyformer.removal.units import Ablation, SubsetCount
 from whyformer.tracing.attribution import Attribution, mean_of
 from whyformer.tracing.noise import Noise
-from whyformer.tracing.reads import OF_SOURCES, Reads
+from whyformer.tracing.reads import Kind, Reads
 from whyformer.tracing.trace import Trace
 
 # On models with pictures among their words, whether scores go on into the image tower, or stop where features of
@@ -44,34 +36,6 @@ Formula = Callable[..., Any]  # gives StreamScores or an Attribution; of an abla
 
 
 @dataclass(frozen=True)
-class SourceAblation:
-    """A model's response as a function of which sources its prompt keeps.
-
-    Attributes:
-        sources: How many sources there are.
-        tokens: How many tokens each row of the response has.
-        log_probabilities: What gives each row's log-probability [subset, row] for subsets of the sources, True where a
-            source is kept.
-    """
-
-    sources: int
-    tokens: tuple[int, ...]
-    log_probabilities: Callable[[SourceMasks], SubsetScores]
-
-    @property
-    def by_rows(self) -> Ablation:
-        """The same as methods that remove units take it: rows are examples, whose units are the sources."""
-        units = Units(np.arange(self.sources), ((self.sources,),))
-
-        def ask(_: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
-            # Rows have the same units, hence the same subsets, and one prompt answers for all of them.
-            return np.asarray(self.log_probabilities(masks[0] > 0), dtype=np.float64)
-
-        (whole,) = self.log_probabilities(np.ones((1, self.sources), dtype=bool))
-        return Ablation((units,) * len(self.tokens), np.asarray(whole, dtype=np.float64), ask)
-
-
-@dataclass(frozen=True)
 class Method:
     """A named formula, and what it reads of a trace.
 
@@ -81,6 +45,7 @@ class Method:
         reads: What it reads of a trace.
         reads_if: What it reads instead if an option has some value.
         backward: How its gradients are taken unless that is said: as its paper takes them.
+        kinds: What it explains: an "example", a "response", a "function" (`predict=`), or an "image prompt" alone.
 
     Example:
         >>> list(whyformer.METHODS["rollout"].options)
@@ -92,6 +57,7 @@ class Method:
     reads: Reads
     reads_if: Mapping[tuple[str, Any], Reads] = field(default_factory=dict)
     backward: Backward = "gradient"
+    kinds: tuple[Kind, ...] = ("example", "response")
 
     def reads_with(self, options: Mapping[str, Any]) -> Reads:
         """What it reads of a trace when it is given these options."""
@@ -134,6 +100,16 @@ class Method:
         remarks = (*attribution.remarks, AT_QUERIES) if _ends_at_queries(trace, scores) else attribution.remarks
         return Attribution(scores, attribution.completeness, remarks)
 
+    def of_sources(self, ablation: Ablation, **options: Any) -> SourceScores:
+        """A score for each row of a response and each of its sources, of a method that asks again without some."""
+        scores: SourceScores = np.asarray(self.formula(ablation, **options))
+        expected = (len(ablation.examples), ablation.examples[0].count)
+        if scores.shape != expected:
+            raise WhyformerError(
+                f"{self.name} gave scores of shape {scores.shape}: one per row and source, {expected}."
+            )
+        return scores
+
     def _result(self, trace: Trace, options: Mapping[str, Any]) -> Any:
         """What the formula gives of a trace, or of the answers to its inputs without some of their units."""
         if not self.reads.subsets:
@@ -164,7 +140,11 @@ class Method:
     @property
     def options(self) -> Mapping[str, inspect.Parameter]:
         """The keyword options the formula takes."""
-        return _options_of(self.formula)
+        return {
+            name: parameter
+            for name, parameter in inspect.signature(self.formula).parameters.items()
+            if parameter.kind == parameter.KEYWORD_ONLY
+        }
 
     @property
     def shared_options(self) -> Mapping[str, Any]:
@@ -182,57 +162,36 @@ class Method:
     @property
     def summary(self) -> str:
         """The first line of its description."""
-        return _summary_of(self.formula)
-
-
-@dataclass(frozen=True)
-class SourceMethod:
-    """A named formula over an ablation: what a model says when parts of its prompt, the sources, are left out."""
-
-    name: str
-    formula: Callable[..., SourceScores]
-    reads: str = OF_SOURCES
-
-    def __call__(self, ablation: SourceAblation, **options: Any) -> SourceScores:
-        """A score for each row and source."""
-        scores = self.formula(ablation, **options)
-        expected = (len(ablation.tokens), ablation.sources)
-        if scores.shape != expected:
-            raise WhyformerError(
-                f"{self.name} gave scores of shape {scores.shape}: one per row and source, {expected}."
-            )
-        return scores
-
-    @property
-    def options(self) -> Mapping[str, inspect.Parameter]:
-        """The keyword options the formula takes."""
-        return _options_of(self.formula)
-
-    @property
-    def summary(self) -> str:
-        """The first line of its description."""
-        return _summary_of(self.formula)
+        return (inspect.getdoc(self.formula) or "").partition("\n")[0]
 
 
 METHODS: dict[str, Method] = {}
-SOURCE_METHODS: dict[str, SourceMethod] = {}
-ABLATION_METHODS: dict[str, Method] = {}  # that cost as many forward passes as there are units, or as they are allowed
-PICTURE_METHODS: dict[str, Method] = {}  # of models with pictures among their words alone
+
+
+def methods_of(kind: Kind) -> dict[str, Method]:
+    """The methods that explain this kind, by name."""
+    return {name: method for name, method in METHODS.items() if kind in method.kinds}
+
+
+def removal_methods() -> dict[str, Method]:
+    """The methods that ask any function about an example without some of its units."""
+    return methods_of("function")
+
+
+def source_methods() -> dict[str, Method]:
+    """The methods of responses alone, which ask the model without some of the sources."""
+    return {name: method for name, method in METHODS.items() if method.kinds == ("response",)}
+
+
+def trace_methods() -> dict[str, Method]:
+    """The methods that read a trace of any model: the others ask it many times, or need pictures among the words."""
+    return {name: method for name, method in methods_of("example").items() if not method.reads.subsets}
 
 
 def _ends_at_queries(trace: Trace, scores: StreamScores) -> bool:
     """Whether scores of a picture get no further than the queries of a Q-Former."""
     bridge = trace.question.bridge
     return bridge is not None and bridge.is_queried and not ("image" in scores and bool(scores["image"].any()))
-
-
-def _options_of(formula: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    parameters = inspect.signature(formula).parameters
-    return {name: parameter for name, parameter in parameters.items() if parameter.kind == parameter.KEYWORD_ONLY}
-
-
-def _summary_of(formula: Callable[..., Any]) -> str:
-    return (inspect.getdoc(formula) or "").partition("\n")[0]
 
 
 def method(
@@ -242,11 +201,14 @@ def method(
     reads_if: Mapping[tuple[str, Any], Reads] | None = None,
     replace: bool = False,
     backward: Backward = "gradient",
+    kinds: tuple[Kind, ...] | None = None,
 ) -> Callable[[Formula], Formula]:
     """Register a function (trace, *, options) as a method.
 
     The function gives a score per token for each stream, {stream: [example, token]}, or an Attribution where it has
-    more to tell. It is then a method like any other: in `explain`, on the command line, in evaluations.
+    more to tell. With reads=Reads(subsets=True) it is given an Ablation instead, the model's score as a function of
+    which units are kept, and gives for each example an array of its units' scores. It is then a method like any other:
+    in `explain`, on the command line, in evaluations.
 
     Args:
         name: The name of the method.
@@ -254,6 +216,8 @@ def method(
         reads_if: What it reads instead if an option has some value: {(option, value): Reads(…)}.
         replace: Take the place of a method that has this name already.
         backward: How its gradients are taken unless the caller says: "gradient", "libra" or "attn_lrp".
+        kinds: What it explains: "example", "response", "function" (`predict=`), "image prompt"; examples and responses
+            unless given, and functions where it reads subsets.
 
     Returns:
         A decorator that gives the function back as it is.
@@ -276,57 +240,13 @@ def method(
         if not isinstance(value, Reads):
             raise WhyformerError(f'{name}: reads={value!r} is no Reads, such as whyformer.Reads(maps="all").')
     check_choice(f"{name}: backward", backward, Backward)
+    for kind in kinds or ():
+        check_choice(f"{name}: kinds", kind, Kind)
     if name in METHODS and not replace:
         raise WhyformerError(f"There is a method named {name!r} already: choose another name, or say replace=True.")
 
     def register(function: Formula) -> Formula:
-        METHODS[name] = Method(name, function, reads, reads_if or {}, backward)
-        return function
-
-    return register
-
-
-def source_method(name: str) -> Callable[[Callable[..., SourceScores]], Callable[..., SourceScores]]:
-    """Register a function (ablation, *, options) that gives an array [row, source] as a method of responses."""
-
-    def register(function: Callable[..., SourceScores]) -> Callable[..., SourceScores]:
-        SOURCE_METHODS[name] = SourceMethod(name, function)
-        return function
-
-    return register
-
-
-def ablation_method(name: str) -> Callable[[Formula], Formula]:
-    """Register a function (ablation, *, options) that gives a score for each unit of each example.
-
-    It is a method like any other, but for lists of all methods: it asks the model hundreds of times.
-    """
-
-    def register(function: Formula) -> Formula:
-        ABLATION_METHODS[name] = Method(name, function, Reads(subsets=True))
-        return function
-
-    return register
-
-
-def source_method_named(name: str | None) -> SourceMethod | None:
-    """The method of sources under a name, if there is one; those that remove units take the sources for units."""
-    removal = ABLATION_METHODS.get(name or "")
-    if removal is None:
-        return SOURCE_METHODS.get(name or "")
-
-    @wraps(removal.formula)
-    def formula(ablation: SourceAblation, **options: Any) -> SourceScores:
-        return np.stack(removal.formula(ablation.by_rows, **options))
-
-    return SourceMethod(removal.name, formula)
-
-
-def picture_method(name: str, *, reads: Reads) -> Callable[[Formula], Formula]:
-    """Register a function (trace, *, options) as a method of models with pictures among their words, and no others."""
-
-    def register(function: Formula) -> Formula:
-        PICTURE_METHODS[name] = Method(name, function, reads)
+        METHODS[name] = Method(name, function, reads, reads_if or {}, backward, kinds or reads.kinds)
         return function
 
     return register
@@ -338,9 +258,14 @@ def method_named(name: str) -> Method:
         raise WhyformerError(
             f"A method is given by its name, not as {name!r:.40}. Known: {', '.join(sorted(METHODS))}."
         )
-    if name in SOURCE_METHODS:
+    if name not in METHODS:
+        raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS))}")
+    return METHODS[name]
+
+
+def example_method_named(name: str) -> Method:
+    """The method registered under a name, which must explain examples."""
+    method = method_named(name)
+    if name in source_methods():
         raise WhyformerError(f"{name} asks a model what it would respond to less of a prompt: use explain_response.")
-    methods = METHODS | ABLATION_METHODS | PICTURE_METHODS
-    if name not in methods:
-        raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS | ABLATION_METHODS))}")
-    return methods[name]
+    return method

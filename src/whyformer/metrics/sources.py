@@ -12,7 +12,7 @@ from whyformer.axes import SourceMasks, SourceScores, SourceTruth, SourceValues,
 from whyformer.extras import extra
 from whyformer.inputs.words import word_spans
 from whyformer.methods.ablation import random_subsets
-from whyformer.methods.registry import SourceAblation
+from whyformer.removal.units import Ablation
 
 TOP = (1, 3, 5)
 HELD_OUT = 2**32  # added to a seed: subsets that no method has been shown
@@ -40,11 +40,11 @@ def average_precision(scores: SourceValues, truth: SourceTruth) -> float:
     return float(extra("sklearn.metrics").average_precision_score(truth, scores))
 
 
-def top_k_drop(ablation: SourceAblation, scores: SourceScores, counts: Sequence[int] = TOP) -> SubsetScores:
+def top_k_drop(ablation: Ablation, scores: SourceScores, counts: Sequence[int] = TOP) -> SubsetScores:
     """log p(row) less what it is without the k sources of highest score, [row, k]."""
-    whole = np.ones((1, ablation.sources), dtype=bool)
+    whole = np.ones((1, scores.shape[1]), dtype=bool)
     masks = np.concatenate([whole, *(without_the_highest(row, counts) for row in scores)])
-    before, *after = ablation.log_probabilities(masks)
+    before, *after = ablation.scores_of(masks)
     by_row = np.reshape(after, (len(scores), len(counts), len(scores)))
     drops: SubsetScores = before[:, None] - np.stack([by_row[row, :, row] for row in range(len(scores))])
     return drops
@@ -60,14 +60,14 @@ def without_the_highest(scores: SourceValues, counts: Sequence[int], *, seed: in
 
 
 def linear_datamodelling_score(
-    ablation: SourceAblation, scores: SourceScores, *, subsets: int = 32, seed: int = 0
+    ablation: Ablation, scores: SourceScores, *, subsets: int = 32, seed: int = 0
 ) -> SpanFigures:
     """LDS: Spearman between what the scores of the kept sources sum to and the real log-probability (Park et al. 2023).
 
     The subsets are held out: no method with this seed has been shown them.
     """
-    masks = random_subsets(ablation.sources, subsets, seed=seed + HELD_OUT)
-    return rank_agreement(masks @ scores.T, ablation.log_probabilities(masks))
+    masks = random_subsets(scores.shape[1], subsets, seed=seed + HELD_OUT)
+    return rank_agreement(masks @ scores.T, ablation.scores_of(masks))
 
 
 def rank_agreement(predicted: SubsetScores, real: SubsetScores) -> SpanFigures:

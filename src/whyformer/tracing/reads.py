@@ -10,8 +10,8 @@ from whyformer.errors import WhyformerError, check_choice
 Extent = Literal["none", "last", "all"]
 InputReading = Literal["none", "gradients", "relevances"]
 StateReading = bool | Literal["of others"]
-OF_SUBSETS = "answers"  # what a method that removes units reads: what the model answers to the rest
-OF_SOURCES = "responses"  # what a method of sources reads: no trace, but what the model says to less of a prompt
+# What a method explains: an example, a response, any function (`predict=`), or a prompt with pictures in it alone.
+Kind = Literal["example", "response", "function", "image prompt"]
 
 
 @dataclass(frozen=True)
@@ -90,9 +90,14 @@ class Reads:
         """Whether what is taken back can go block by block: relevance of positions goes as a whole."""
         return self.has_graph and not self.is_last and not self.positions
 
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """What a method with these reads explains, unless it says otherwise."""
+        return ("example", "response", "function") if self.subsets else ("example", "response")
+
     def __str__(self) -> str:
         if self.subsets:
-            return OF_SUBSETS
+            return "answers"
         if self.logits:
             return "logits"
         if self.inputs != "none":

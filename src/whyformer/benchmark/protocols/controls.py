@@ -18,12 +18,12 @@ from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, requi
 from whyformer.benchmark.protocols.perturbation import remove_pixels, remove_words
 from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.tokens import word_tokens
-from whyformer.inputs.fills import Erasure, Fill
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.perturbation import Explained, curves
 from whyformer.metrics.removal import groups
 from whyformer.metrics.sanity import GROUPS, Other, other_class, randomised, rank_correlation
 from whyformer.metrics.sanity import saco as saco_of
+from whyformer.removal.fills import Erasure, Fill
 
 
 @protocol("class_sensitivity", {"1 − rank correlation": Figure("sensitivity", is_share=False)})

@@ -18,8 +18,6 @@ from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, requi
 from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.tokens import class_tokens, readout_tokens, word_tokens
 from whyformer.errors import WhyformerError
-from whyformer.inputs.fills import Erasure, Fill, blanked, deleted, erased, fill_colour, filler_id
-from whyformer.inputs.road import imputed
 from whyformer.metrics.answers import answer_table
 from whyformer.metrics.perturbation import (
     DOMAINS,
@@ -33,6 +31,8 @@ from whyformer.metrics.perturbation import (
 )
 from whyformer.metrics.removal import Removable, Unit, class_token_least, removed, removed_pixels
 from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
+from whyformer.removal.fills import Erasure, Fill, blanked, deleted, erased, fill_colour, filler_id
+from whyformer.removal.road_imputation import imputed
 
 ORDERS = {"positive": True, "negative": False}  # the most relevant first, or last
 MEASURES = ("accuracy", "probability", "logit")

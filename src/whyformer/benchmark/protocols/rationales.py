@@ -13,7 +13,6 @@ from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, requi
 from whyformer.benchmark.protocols.perturbation import remove_words
 from whyformer.benchmark.shard import Shard, explained_labels
 from whyformer.benchmark.tokens import word_tokens
-from whyformer.inputs.fills import Erasure
 from whyformer.metrics.perturbation import Explained
 from whyformer.metrics.rationale import (
     BINS,
@@ -26,6 +25,7 @@ from whyformer.metrics.rationale import (
     without_rationale,
     word_scores,
 )
+from whyformer.removal.fills import Erasure
 
 
 @protocol(

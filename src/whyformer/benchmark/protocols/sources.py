@@ -23,7 +23,7 @@ from whyformer.inputs.opening import opening_of
 from whyformer.inputs.sources import Source, sources_of
 from whyformer.inputs.spans import spans_of
 from whyformer.methods.ablation import random_subsets
-from whyformer.methods.registry import SOURCE_METHODS, SourceAblation
+from whyformer.methods.registry import source_methods
 from whyformer.metrics.sources import (
     HELD_OUT,
     TOP,
@@ -35,6 +35,7 @@ from whyformer.metrics.sources import (
     without_the_highest,
 )
 from whyformer.models.loading import LoadedModel
+from whyformer.removal.units import Ablation
 
 THIRDS = ("first", "middle", "last")
 Scores = dict[str, list[SourceValues]]  # of each method, for each sample
@@ -48,7 +49,7 @@ class Case:
     prompt: Any
     reply: Reply
     sources: tuple[Source, ...]
-    ablation: SourceAblation
+    ablation: Ablation
 
     @property
     def true_sources(self) -> list[np.ndarray]:
@@ -89,7 +90,7 @@ def sources(shard: Shard, *, subsets: int = 64, held_out: int = 32) -> Columns:
     cases = [_case(shard.loaded_model, truth, shard.batch_size.size) for truth in truths]
     scores, forwards = _scores(shard, cases, subsets)
     masks = [random_subsets(len(case.sources), held_out, seed=shard.seed + HELD_OUT) for case in cases]
-    real = [case.ablation.log_probabilities(each) for case, each in zip(cases, masks, strict=True)]
+    real = [case.ablation.scores_of(each) for case, each in zip(cases, masks, strict=True)]
     drops = [_drops(case, {name: scores[name][row] for name in scores}) for row, case in enumerate(cases)]
     columns: Columns = {}
     for name, by_sample in scores.items():
@@ -127,11 +128,11 @@ def _scores(shard: Shard, cases: Sequence[Case], subsets: int) -> tuple[Scores, 
             shard.cache.left_out[name] = str(reason)
             continue
         forwards[name] = count[0] / len(cases)
-    for name, method in SOURCE_METHODS.items():
+    for name, method in source_methods().items():
         options = {"subsets": subsets} if "subsets" in method.options else {}
         options |= {"seed": shard.seed} if "seed" in method.options else {}
         with _counted(shard) as count:
-            scores[name] = [method(case.ablation, **options)[0] for case in cases]
+            scores[name] = [method.of_sources(case.ablation, **options)[0] for case in cases]
         forwards[name] = count[0] / len(cases)
     scores["recency"] = [recency(len(case.sources)) for case in cases]
     scores["lexical_overlap"] = [
@@ -202,7 +203,7 @@ def _drops(case: Case, scores: Mapping[str, SourceValues]) -> dict[str, np.ndarr
     """The drop of the response's log-probability without each method's top sources, all asked at once."""
     masks = [without_the_highest(values, TOP) for values in scores.values()]
     whole = np.ones((1, len(case.sources)), dtype=bool)
-    before, *after = case.ablation.log_probabilities(np.concatenate([whole, *masks]))[:, 0]
+    before, *after = case.ablation.scores_of(np.concatenate([whole, *masks]))[:, 0]
     drops = before - np.reshape(after, (len(scores), len(TOP)))
     return dict(zip(scores, drops, strict=True))
 

@@ -22,13 +22,13 @@ from whyformer.axes import (
 )
 from whyformer.errors import UnsupportedModel, WhyformerError, check_choice
 from whyformer.extras import extra
-from whyformer.inputs.fills import Erasure, Fill, blanked, deleted, erased
 from whyformer.inputs.parts import PartPlace, part_places, real_grid
-from whyformer.inputs.road import imputed
-from whyformer.inputs.units import Ablation, Units
 from whyformer.models.family import JOINT
 from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
 from whyformer.models.structure import config_of
+from whyformer.removal.fills import Erasure, Fill, blanked, deleted, erased
+from whyformer.removal.road_imputation import imputed
+from whyformer.removal.units import Ablation, Units
 from whyformer.tracing.copies import repeat_inputs, split_output
 from whyformer.tracing.scaling import padding_token
 from whyformer.tracing.trace import Trace

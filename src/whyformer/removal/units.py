@@ -85,27 +85,41 @@ class Ablation:
 
     Attributes:
         examples: The units of each example.
-        whole: The score of each example as it is.
+        known: The score of each example as it is; None where it is asked for once it is read.
         ask: What gives the scores [subset, example], for the units of each example and masks of them [subset, unit], 1
             where a unit is kept. Where an example has fewer masks than another, what is given beyond them means
             nothing.
+        tokens: How many tokens each example is about, where the examples are rows of a response.
 
     Example:
         >>> import numpy as np
-        >>> from whyformer.inputs.units import Ablation, Units
+        >>> from whyformer.removal.units import Ablation, Units
         >>> units = Units(np.arange(3), ((3,),))
         >>> ablation = Ablation((units,), np.array([6.0]), lambda _, masks: masks[0] @ np.array([[1.0], [2.0], [3.0]]))
-        >>> float(whyformer.ABLATION_METHODS["kernel_shap"].formula(ablation)[0].sum())
+        >>> float(whyformer.METHODS["kernel_shap"].formula(ablation)[0].sum())
         6.0
     """
 
     examples: tuple[Units, ...]
-    whole: ExampleValues
+    known: ExampleValues | None
     ask: Callable[[Sequence[Units], Sequence[UnitMasks]], SubsetExampleScores]
+    tokens: tuple[int, ...] | None = None
+
+    @cached_property
+    def whole(self) -> ExampleValues:
+        """The score of each example as it is."""
+        if self.known is not None:
+            return self.known
+        every: SubsetExampleScores = self.scores([np.ones((1, units.count), dtype=bool) for units in self.examples])
+        return np.asarray(every[0])
 
     def scores(self, masks: Sequence[UnitMasks]) -> SubsetExampleScores:
-        """The scores [subset, example] where these units are kept."""
+        """The scores [subset, example] where these units of each example are kept."""
         return self.ask(self.examples, masks)
+
+    def scores_of(self, masks: UnitMasks) -> SubsetExampleScores:
+        """The scores [subset, example] where the same units of every example are kept."""
+        return self.scores([masks] * len(self.examples))
 
     @property
     def by_pixel(self) -> Ablation:

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
-from whyformer.api.batches import check_batch_size, consecutive, in_batches
-from whyformer.axes import SourceMasks, SubsetScores
-from whyformer.methods.registry import SourceAblation
+from whyformer.axes import SubsetExampleScores, UnitMasks
+from whyformer.batching import check_batch_size, consecutive, in_batches
 from whyformer.models.structure import device_of
+from whyformer.removal.units import Ablation, Units
 
 Ids = Sequence[int]
 # Prompts at once, unless they do not fit: a CPU gains nothing by more, in measurements of a Llama of six blocks.
@@ -56,23 +56,25 @@ def ablation_of(
     *,
     batch_size: int | None = None,
     progress: bool = False,
-) -> SourceAblation:
-    """The log-probabilities of a response's rows as a function of which sources its prompt keeps.
+) -> Ablation:
+    """The log-probabilities of a response's rows as a function of which sources, the units, its prompt keeps.
 
     `prompt_without` gives the tokens of the prompt that keeps the sources of a mask; a row is the numbers of its tokens
     in the response.
     """
     whole = tuple(prompt_without(np.ones(sources, dtype=bool)))
 
-    def log_probabilities(masks: SourceMasks) -> SubsetScores:
-        prompts = [tuple(prompt_without(mask)) for mask in masks]
+    def ask(_: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
+        # Rows have the same units, hence the same subsets, and one prompt answers for all of them.
+        prompts = [tuple(prompt_without(mask > 0)) for mask in masks[0]]
         by_prompt = response_log_probabilities(
             writer, [*dict.fromkeys(prompts)], like=whole, batch_size=batch_size, progress=progress
         )
         of_tokens = np.stack([by_prompt[prompt] for prompt in prompts])
         return np.stack([of_tokens[:, list(row)].sum(axis=1) for row in rows], axis=1)
 
-    return SourceAblation(sources, tuple(len(row) for row in rows), log_probabilities)
+    units = Units(np.arange(sources), ((sources,),))
+    return Ablation((units,) * len(rows), None, ask, tuple(len(row) for row in rows))
 
 
 def response_log_probabilities(

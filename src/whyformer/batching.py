@@ -1,0 +1,122 @@
+"""Work done in batches: as many items at once as fit, fewer where memory runs out, and then block by block."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
+
+import torch
+
+from whyformer.errors import UnsupportedModel, WhyformerError, check_count
+from whyformer.progress import track
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+# What PyTorch says where it has no class for it, on a CPU above all.
+OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether memory ran out: PyTorch has a class for it on accelerators, and only words on the CPU."""
+    if not isinstance(error, RuntimeError):
+        return isinstance(error, MemoryError)
+    return isinstance(error, torch.OutOfMemoryError) or any(words in str(error).lower() for words in OUT_OF_MEMORY)
+
+
+def check_batch_size(batch_size: int | None) -> int | None:
+    """Validate the batch size and return it."""
+    if batch_size is not None:
+        check_count("batch_size", batch_size)
+    return batch_size
+
+
+@dataclass
+class MemoryLimit:
+    """How many items fit at once. It shrinks during a run: what did not fit is not tried again."""
+
+    size: int
+    can_go_by_blocks: bool = False
+    checkpoint: bool | None = None  # None leaves it to the trace
+
+    def map_batches(
+        self, items: Sequence[Item], function: Callable[[Sequence[Item], bool | None], Sequence[Result]], task: str
+    ) -> list[Result]:
+        """Return the function's results on all items in their order; `task` names the work in errors."""
+        results: list[Result] = []
+        while len(results) < len(items):
+            batch = items[len(results) : len(results) + self.size]
+            try:
+                results += function(batch, self.checkpoint)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+            except UnsupportedModel:
+                if not self.checkpoint:
+                    raise
+                raise _nothing_fits(task, "") from None
+            else:
+                continue
+            self._lower(len(batch), task)  # outside, where no traceback holds what the attempt has made
+        return results
+
+    def map_slices(self, count: int, function: Callable[[slice], Result], *, unit: int = 1) -> list[Result]:
+        """Return the function's results on `count` inputs, slice by slice; a slice holds whole units or part of one."""
+        results: list[Result] = []
+        start = 0
+        while start < count:
+            fitting = self.size - self.size % unit if self.size >= unit else min(self.size, unit - start % unit)
+            part = slice(start, min(count, start + fitting))
+            try:
+                results.append(function(part))
+            except (RuntimeError, MemoryError) as error:
+                if self.size == 1 or not is_out_of_memory(error):
+                    raise
+                self.size = max(1, min(self.size, count) // 2)
+            else:
+                start = part.stop
+        return results
+
+    def _lower(self, tried: int, task: str) -> None:
+        if tried > 1:
+            self.size = max(1, tried // 2)
+        elif self.can_go_by_blocks and self.checkpoint is None:
+            self.checkpoint = True
+        else:
+            raise _nothing_fits(task, " and block by block" if self.checkpoint else "")
+        gc.collect()
+        if torch.cuda.is_available():
+            torch.cuda.empty_cache()
+
+
+def _nothing_fits(task: str, way: str) -> WhyformerError:
+    return WhyformerError(
+        f"Out of memory: {task} does not fit even one example at a time{way}. What would help: a shorter input, a "
+        "method that keeps less (raw_attention, rollout), dtype='bfloat16' in whyformer.load, or a larger device; "
+        "`whyformer doctor MODEL --tokens N` says what each method takes."
+    )
+
+
+def consecutive(count: int, size: int) -> list[list[int]]:
+    """Items in batches as they stand, by their numbers."""
+    return [list(range(start, min(start + size, count))) for start in range(0, count, size)]
+
+
+def in_batches(
+    items: Sequence[Item],
+    function: Callable[[Sequence[Item], bool | None], Sequence[Result]],
+    batches: Sequence[Sequence[int]],
+    task: str,
+    *,
+    progress: bool,
+    can_go_by_blocks: bool = False,
+) -> list[Result]:
+    """Return the function's results on all items in their order, batch by batch, or as many at once as fit."""
+    limit = MemoryLimit(max(map(len, batches), default=1), can_go_by_blocks)
+    results: dict[int, Result] = {}
+    for batch in track(batches, task, progress=progress):
+        of_batch = limit.map_batches([items[number] for number in batch], function, task)
+        results |= zip(batch, of_batch, strict=True)
+    return [results[number] for number in range(len(items))]
