@@ -7,7 +7,6 @@ from conftest import tokenizer
 from tiny_models import STREAM_FAMILIES
 from whyformer import WhyformerError, explain, explain_batch, load
 from whyformer.batching import MemoryLimit, is_out_of_memory
-from whyformer.benchmark import batch_size
 from whyformer.tracing import build
 from whyformer.tracing.blocks import NoStack
 
@@ -153,4 +152,3 @@ def test_a_model_of_several_streams_is_not_said_to_have_gone_block_by_block(monk
 )
 def test_running_out_of_memory_is_told_from_other_errors_in_one_place(error, expected):
     assert is_out_of_memory(error) is expected
-    assert batch_size.is_out_of_memory is is_out_of_memory

@@ -14,6 +14,7 @@ from tiny_models import FAMILIES, IMAGE_FAMILIES, READER, TOWER, built, text_inp
 from whyformer import METHODS, UnsupportedModel, WhyformerError, attribute, load
 from whyformer.api.doctor import checkup, doctor
 from whyformer.cli import app
+from whyformer.methods.registry import trace_methods
 from whyformer.models.loading import LoadedModel
 
 doctor_module = importlib.import_module("whyformer.api.doctor")
@@ -35,7 +36,7 @@ def test_a_vit_is_described_and_healthy(vit):
     assert (found.stream, found.tokens, found.grid) == ("image", 17, (4, 4))
     assert (found.special_tokens, found.register_tokens, found.readout) == (("class",), 0, "first")
     assert found.logit_difference < 1e-5 < found.largest_logit
-    assert found.methods == dict.fromkeys(METHODS)
+    assert found.methods == dict.fromkeys(trace_methods())
     assert found.facts["not tried"] == (
         "occlusion, rise, kernel_shap, lime, mask_regression: each asks the model many times over"
     )
@@ -276,7 +277,7 @@ def test_what_fails_without_a_word_does_not_apply(vit, monkeypatch):
         "partial_lrp": "gives scores that are not finite.",
     }
     assert repr(result).endswith(
-        f"{len(METHODS) - 2} of {len(METHODS)} methods apply; not healthy: "
+        f"{len(trace_methods()) - 2} of {len(trace_methods())} methods apply; not healthy: "
         "bi_head fails: StopIteration, without a message; partial_lrp gives scores that are not finite.>"
     )
 
@@ -293,8 +294,8 @@ def test_methods_that_fail_for_one_reason_are_said_together(vit, monkeypatch):
 def test_a_checkup_in_a_notebook_is_a_table(vit):
     result = replace(doctor(vit), labels=("<b>cat</b>", "dog"), notes=("a & b",))
     page = result._repr_html_()
-    assert page.count("<tr>") == len(result.facts) + len(METHODS)
+    assert page.count("<tr>") == len(result.facts) + len(trace_methods())
     assert "&lt;b&gt;cat&lt;/b&gt;, dog" in page
     assert "<p>note: a &amp; b</p><p>healthy</p>" in page
-    count, name = len(METHODS), "tiny-vit (ViTForImageClassification)"
+    count, name = len(trace_methods()), "tiny-vit (ViTForImageClassification)"
     assert repr(result) == f"<Checkup of {name}; {count} of {count} methods apply; healthy>"

@@ -1,10 +1,22 @@
 """Methods of one's own: registered, checked, refused."""
 
+import numpy as np
 import pytest
 import torch
 
+import whyformer
 from tiny_models import FAMILIES, text_inputs
-from whyformer import METHODS, Attribution, Reads, WhyformerError, attribute, head_mean, method
+from whyformer import (
+    METHODS,
+    Attribution,
+    Reads,
+    WhyformerError,
+    attribute,
+    explain,
+    explain_response,
+    head_mean,
+    method,
+)
 
 
 @pytest.fixture
@@ -111,7 +123,47 @@ def test_the_words_for_what_methods_read():
         "grad_eclip": "last gradient, states",
         "gradient_shap": "inputs",
         "consensus": "gradients",
+        "tam": "logits",
+        **dict.fromkeys(["occlusion", "rise", "kernel_shap", "lime", "mask_regression"], "answers"),
+        **dict.fromkeys(["context_ablation", "leave_one_out"], "answers"),
     }
+
+
+def test_every_method_says_what_it_explains():
+    others = {name: each.kinds for name, each in METHODS.items() if each.kinds != ("example", "response")}
+    assert others == {
+        "tam": ("image prompt",),
+        **dict.fromkeys(["context_ablation", "leave_one_out"], ("response",)),
+        **dict.fromkeys(
+            ["occlusion", "rise", "kernel_shap", "lime", "mask_regression"], ("example", "response", "function")
+        ),
+    }
+
+
+@pytest.mark.usefixtures("own")
+def test_a_method_of_ones_own_that_removes_units_explains_examples_responses_and_functions():
+    @method("alone", reads=Reads(subsets=True))
+    def alone(ablation):
+        """The score of each unit by itself, less that of nothing."""
+        masks = [np.concatenate([np.zeros((1, units.count)), np.eye(units.count)]) > 0 for units in ablation.examples]
+        nothing, *each = ablation.scores(masks)
+        return [np.stack(each)[: units.count, n] - nothing[n] for n, units in enumerate(ablation.examples)]
+
+    lengths = explain("a bb ccc", predict=lambda texts: [[float(len(text))] for text in texts], method="alone")
+    np.testing.assert_allclose(lengths.scores, [1, 2, 3])
+    assert explain("A wonderful film.", "mini-bert", method="alone").method == "alone"
+    assert explain_response("The film was", " great", method="alone").method == "alone"
+
+
+@pytest.mark.parametrize(("former", "name"), [("ABLATION_METHODS", "rise"), ("SOURCE_METHODS", "leave_one_out")])
+def test_former_names_work_and_say_what_to_use(former, name):
+    with pytest.warns(DeprecationWarning, match=rf"whyformer.{former} goes with version 0.4: use whyformer.METHODS"):
+        assert name in getattr(whyformer, former)
+
+
+def test_a_kind_that_does_not_exist_is_refused():
+    with pytest.raises(WhyformerError, match=r"odd: kinds='video'\. Choose from: example, response, function, image"):
+        method("odd", reads=Reads(maps="all"), kinds=("video",))
 
 
 @pytest.mark.usefixtures("own")

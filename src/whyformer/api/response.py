@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -235,6 +236,8 @@ def _checked_options(
     """The method's options, with the seed where it draws; refused where there is no such method, way back or option."""
     method = choose_response_method(name, backward)
     with_seed = options | ({"seed": seed} if seed is not None and "seed" in method.options else {})
+    if method.reads.subsets:  # what is removed of a response are its sources, whose units and fill are theirs
+        method = replace(method, kinds=("response",))
     check_options(method, with_seed)
     return with_seed
 

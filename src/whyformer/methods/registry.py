@@ -149,6 +149,8 @@ class Method:
     @property
     def shared_options(self) -> Mapping[str, Any]:
         """What all methods take that follow tokens from block to block, take gradients, or remove units."""
+        if self.kinds == ("response",):
+            return {}
         if self.reads.subsets:
             return {"units": UnitKind, "fill": Fill, "erasure": Erasure}
         follows = self.reads.maps == "all" or self.reads.state_gradients
