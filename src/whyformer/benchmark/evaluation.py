@@ -171,7 +171,7 @@ def evaluate(
         raise WhyformerError("No protocol is named: name one at least, as ['text_perturbation'].")
     folder = Path(tempfile.mkdtemp(prefix="whyformer-") if out is None else out)
     try:
-        plan = make_plan(suite, place, source, with_digests=out is not None)
+        plan = make_plan(suite, place, source, plugins=plugin_files, with_digests=out is not None)
         run_plan(plan, folder, place, engine=engine, plugins=plugin_files, quiet=not progress, watch=watch)
         results = json.loads(json.dumps(make_figures(read_run(folder))))
     except BaseException:
