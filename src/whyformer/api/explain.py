@@ -17,14 +17,12 @@ from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, default_for, first_that_applies
 from whyformer.api.audit import origin_of
 from whyformer.api.batches import (
-    PICTURES,
+    BATCH_SIZE,
     MemoryLimit,
     check_batch_size,
     consecutive,
+    example_batches,
     in_batches,
-    like_lengths,
-    padding_that_pays,
-    texts_at_once,
 )
 from whyformer.api.options import processed_options
 from whyformer.api.predictions import Predict, explain_predictions, refuse_beside_predict
@@ -33,8 +31,8 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
+from whyformer.inputs.read import strings_are_texts, texts_in_file
 from whyformer.methods.options import check_options
-from whyformer.models.answering import keeps_its_answer
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of
 from whyformer.propagation.mode import Backward
@@ -54,9 +52,6 @@ from whyformer.targets.scores import (
 )
 from whyformer.targets.vocabulary import token_of
 from whyformer.tracing import build
-from whyformer.tracing.reads import Reads
-
-BATCH_SIZE = {"cpu": 8, "cuda": 64}
 
 
 def explain(
@@ -134,7 +129,7 @@ def explain(
 
 
 def explain_batch(
-    examples: Iterable[Any],
+    examples: Iterable[Any] | str | Path,
     model: str | Path | nn.Module | LoadedModel = "mini-vit",
     target: Target = "predicted",
     method: str | None = None,
@@ -147,12 +142,14 @@ def explain_batch(
     backward: Backward | None = None,
     predict: Predict | None = None,
     labels: Sequence[str] | None = None,
+    column: str | None = None,
     **options: Any,
 ) -> list[Explanation]:
     """Why a model answered as it did on each of many examples, computed in batches.
 
     Args:
-        examples: A list of examples, each as `explain` takes it.
+        examples: A list of examples, each as `explain` takes it; or a .csv, .tsv, .jsonl or .parquet file with a text
+            in each row.
         model: As in `explain`.
         target: One for all examples, or a list with one for each.
         method: As in `explain`.
@@ -165,6 +162,8 @@ def explain_batch(
         backward: As in `explain`.
         predict: As in `explain`; `batch_size` says how many examples it is given at once, 32 unless given.
         labels: As in `explain`.
+        column: The column of a file that has the texts; if None, the only one, or the one with a usual name (text,
+            sentence, review, content, question and the like).
         **options: The options of the method.
 
     Returns:
@@ -180,7 +179,13 @@ def explain_batch(
         ['positive', 'negative']
     """
     if isinstance(examples, (str, Path)):
-        raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
+        settings = {"processor": processor, "readout": readout, "truncate": truncate, "batch_size": batch_size}
+        settings |= {"progress": progress, "backward": backward, "predict": predict, "labels": labels, **options}
+        texts = texts_in_file(examples, column)
+        with strings_are_texts():
+            return explain_batch(texts, model, target, method, **settings)
+    if column is not None:
+        raise WhyformerError(f"column={column!r} is that of a file, and these examples are a list: leave it out.")
     if predict is not None:
         refuse_beside_predict(model=model, processor=processor, readout=readout, truncate=truncate, backward=backward)
         answering: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
@@ -237,7 +242,11 @@ def explain_encoded(
     def run(choice: Choice) -> list[Explanation]:
         by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
         reads = choice.method.reads_with(choice.options)
-        batches = consecutive(len(encoded), size) if keeps_order else _batches(loaded_model, encoded, batch_size, reads)
+        batches = (
+            consecutive(len(encoded), size)
+            if keeps_order
+            else example_batches(loaded_model, encoded, batch_size, reads)
+        )
         doing = f"{choice.method.name} on {loaded_model.name}"
 
         def answer(batch: Sequence[tuple[EncodedExample, Any]], checkpoint: bool | None) -> list[Answer]:
@@ -329,22 +338,3 @@ def _as_tokens(target: Any, loaded_model: LoadedModel) -> Any:
     if not isinstance(target, Contrast):
         return target
     return Contrast(token_of(target.label, loaded_model), token_of(target.other, loaded_model))
-
-
-def _batches(
-    loaded_model: LoadedModel, encoded: Sequence[EncodedExample], batch_size: int | None, reads: Reads
-) -> list[list[int]]:
-    """Which examples run together, by their numbers: those whose texts are of like length."""
-    device = device_of(loaded_model.model).type
-    lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
-    is_text = not any(one.picture or one.regions or one.hearing for one in encoded)
-    # Of equal length, where padding is read: some models hear that of a shorter sound, BLIP answers that of a question.
-    if any(one.hearing for one in encoded) or keeps_its_answer(loaded_model.model):
-        sounds = [len(one.hearing.sound.samples) for one in encoded if one.hearing]
-        lengths = sounds or lengths
-        most = batch_size or (PICTURES if device == "cpu" else BATCH_SIZE.get(device, PICTURES))
-        return like_lengths(lengths, lambda _: most, padding=0)
-    if batch_size is None and device == "cpu":
-        return like_lengths(lengths, texts_at_once if is_text else lambda _: PICTURES, padding_that_pays(reads))
-    size = batch_size or BATCH_SIZE.get(device, BATCH_SIZE["cpu"])
-    return like_lengths(lengths, lambda _: size)
