@@ -219,6 +219,7 @@ def test_above_the_stated_size_data_is_told_by_sizes_and_times_and_the_run_says_
     monkeypatch.setattr(digests, "MOST_DATA_BYTES", 50)
     shutil.rmtree(place / "out")
     first = run_again(place)
+    assert "table: 5 examples read, 5 used." in first.stderr
     assert "a change of it is told by the sizes and times of its files alone." in first.stderr
     swap_two_labels(place / "films.csv")
     assert run_again(place).exit_code == 0

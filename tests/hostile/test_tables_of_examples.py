@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import csv
 import json
+import random
+import re
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +22,14 @@ QUOTES = [("the film was great", "good"), ('"tis a bad film', "bad"), ("a great 
 
 def rows_of(path, **options):
     return [(document.text, document.label) for document in table(path, **options)]
+
+
+def rows_or_refusal(path, **options):
+    """The rows of a table, or the line by which it is refused."""
+    try:
+        return rows_of(path, **options)
+    except WhyformerError as error:
+        return str(error)
 
 
 def write(path, content, encoding="utf-8"):
@@ -45,6 +56,48 @@ def test_line_breaks_and_commas_between_quotation_marks_stay_in_their_field(tmp_
 def test_quotation_marks_within_a_field_without_them_are_text(tmp_path):
     path = write(tmp_path / "a.csv", 'text,label\nhe said "no",bad\n5" wide,good\n')
     assert rows_of(path) == [('he said "no"', "bad"), ('5" wide', "good")]
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv"])
+def test_a_quotation_mark_typed_anywhere_costs_its_own_field_or_is_refused(tmp_path, suffix):
+    rows = [("the film was great", "good"), ("a bad film", "bad"), ("it is dull", "bad")]
+    mark = "," if suffix == ".csv" else "\t"
+    header, content = f"text{mark}label\n", "".join(f"{text}{mark}{label}\n" for text, label in rows)
+    refused = 0
+    for place in range(len(content)):
+        path = write(tmp_path / f"a{suffix}", header + content[:place] + '"' + content[place:])
+        found = rows_or_refusal(path)
+        if isinstance(found, str):
+            refused += 1
+            assert found.startswith(f"Line {2 + content[:place].count(chr(10))} of ")
+            continue
+        assert [(text.replace('"', ""), label.replace('"', "")) for text, label in found] == rows
+    assert refused == (6 if suffix == ".csv" else 0)  # at the beginning of each field
+
+
+def test_any_text_survives_a_csv_and_a_tsv_file(tmp_path):
+    """Texts of odd characters, as Python's own writer puts them down."""
+    draw = random.Random(0)
+    texts = ["x" + "".join(draw.choices("a ,;'\"\n\r\u2028\x1c\x85é", k=12)) for _ in range(300)]
+    for suffix, mark in ((".csv", ","), (".tsv", "\t")):
+        expected = [(text if suffix == ".csv" else re.sub("[\r\n]", " ", text), str(n)) for n, text in enumerate(texts)]
+        with (tmp_path / f"a{suffix}").open("w", encoding="utf-8", newline="") as file:
+            csv.writer(file, delimiter=mark).writerows([("text", "label"), *expected])
+        assert rows_of(tmp_path / f"a{suffix}") == expected
+
+
+@pytest.mark.parametrize("suffix", [".csv", ".tsv", ".jsonl", ".json", ".parquet"])
+def test_a_table_with_bytes_changed_at_random_is_read_or_refused_in_one_line(tmp_path, suffix):
+    draw, path = random.Random(1), tmp_path / f"a{suffix}"
+    whole = write_table(tmp_path / f"whole{suffix}").read_bytes()
+    for _ in range(100):
+        content = bytearray(whole)
+        for _ in range(draw.randint(1, 4)):
+            place = draw.randrange(len(content))
+            content[place : place + draw.randint(0, 2)] = draw.randbytes(draw.randint(0, 2))
+        path.write_bytes(content)
+        found = rows_or_refusal(path, text="review", label=None)
+        assert isinstance(found, list) or "\n" not in found
 
 
 REFUSED = {
@@ -121,6 +174,8 @@ def write_table(path):
         mark = "," if path.suffix == ".csv" else "\t"
         rows = [mark.join((str(row["id"]), f'"{row["review"]}"', row["label"])) for row in ROWS]
         return write(path, "\n".join([mark.join(ROWS[0]), *rows]))
+    if path.suffix == ".json":
+        return write(path, json.dumps(ROWS))
     if path.suffix == ".jsonl":
         return write(path, "\n".join(map(json.dumps, ROWS)))
     pq.write_table(pa.Table.from_pylist(ROWS), path)

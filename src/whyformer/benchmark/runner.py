@@ -105,7 +105,8 @@ def run_plan(
     """Do the shards of a plan that are not done yet; `watch` is told how many are done, and how many there are."""
     claim_folder(folder, plan)
     finished, damage = finished_shards(folder, len(plan.shards))
-    _announce([*plan.remarks, *damage], quiet=quiet)
+    read = f"{plan.suite.data.name}: {len(plan.examples):,} examples read, {plan.count:,} used."
+    _announce([read, *plan.remarks, *damage], quiet=quiet)
     todo = [number for number in range(len(plan.shards)) if number not in finished]
     with _progress(plan, len(todo), quiet=quiet) as note_shard:
         shards = ENGINES[engine](plan, data, todo, plugins) if todo else ()
