@@ -246,7 +246,14 @@ def test_the_lines_of_a_file_are_texts_where_that_is_asked_for(bert, tmp_path):
     piped = invoke("explain", "-", "--model", bert, "--lines", "--json", input="a great film\na bad film\n")
     assert [json.loads(line)["input"][-6:] for line in piped.stdout.splitlines()] == ["line 1", "line 2"]
     whole = invoke("explain", path, "--model", bert, "--json")
+    assert whole.stderr == ""
     assert json.loads(whole.stdout)["parts"]["text"]["tokens"] == ["a", "great", "film", "a", "bad", "film"]
+
+
+def test_a_file_that_may_hold_a_text_in_each_line_is_said_to_be_read_as_one(bert, tmp_path):
+    path = write(tmp_path / "films.txt", "a great film\na bad film\na film\n")
+    result = invoke("explain", path, "--model", bert, "--json")
+    assert result.stderr == f"{path} is read as one text; with --lines each line of it is one.\n"
 
 
 def test_what_cannot_be_taken_row_by_row_is_said(vit, bert, tmp_path, monkeypatch):

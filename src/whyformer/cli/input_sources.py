@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 MOST_FILES = 256  # of a folder: the pictures and their explanations are in memory together
 MOST_ROWS = 10_000  # of a table, or lines of a text, for the same reason; a text takes less than a picture
+FEWEST_LINES = 3  # of a file that may hold a text in each line
 
 
 def open_inputs(
@@ -46,7 +47,20 @@ def open_inputs(
             )
         announce(safe(summary), quiet=quiet or not summary, err=True)
         parts += own
+    if len(parts) == 1 and not lines and _may_be_a_list(parts[0], model):
+        hint = f"{parts[0].title} is read as one text; with --lines each line of it is one."
+        announce(hint, quiet=quiet, err=True)
     return parts
+
+
+def _may_be_a_list(source: Input, model: LoadedModel) -> bool:
+    """Whether a text file may hold a text in each line: several lines, and none of them blank."""
+    if source.content is not None or source.text is not None or not os.path.isfile(source.argument):
+        return False
+    if model.task.sees is not None or model.task.hears:
+        return False
+    lines = decoded_text(Path(source.argument)).strip().splitlines()
+    return len(lines) >= FEWEST_LINES and all(line.strip() for line in lines)
 
 
 def has_several(inputs: Sequence[Input]) -> bool:
