@@ -99,6 +99,8 @@ def readers_folder(tmp_path, monkeypatch):
     """
     texts = {
         "review.txt": "A slow story, but the music is great.",
+        "reviews.txt": "A wonderful film.\nA dull film.\n",
+        "reviews.csv": 'review,label\n"A wonderful film, really.",positive\nA dull film.,negative\n',
         "weather.txt": "It rained all day.",
         "chat.json": json.dumps([{"role": "user", "content": "Where is the key? Anna has the key."}]),
         "log.jsonl": json.dumps({"prompt": "The film was", "response": " dull"}) + "\n",

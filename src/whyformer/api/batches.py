@@ -126,25 +126,6 @@ def like_lengths(lengths: Sequence[int], most: Callable[[int], int], padding: fl
     return batches
 
 
-def alike_batches(
-    loaded_model: LoadedModel, encoded: Sequence[EncodedExample], batch_size: int | None, reads: Reads
-) -> list[list[int]]:
-    """Which examples run together, by their numbers: those whose texts are of like length."""
-    device = device_of(loaded_model.model).type
-    lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
-    is_text = not any(one.picture or one.regions or one.hearing for one in encoded)
-    # Of equal length, where padding is read: some models hear that of a shorter sound, BLIP answers that of a question.
-    if any(one.hearing for one in encoded) or keeps_its_answer(loaded_model.model):
-        sounds = [len(one.hearing.sound.samples) for one in encoded if one.hearing]
-        lengths = sounds or lengths
-        most = batch_size or (PICTURES if device == "cpu" else BATCH_SIZE.get(device, PICTURES))
-        return like_lengths(lengths, lambda _: most, padding=0)
-    if batch_size is None and device == "cpu":
-        return like_lengths(lengths, texts_at_once if is_text else lambda _: PICTURES, padding_that_pays(reads))
-    size = batch_size or BATCH_SIZE.get(device, BATCH_SIZE["cpu"])
-    return like_lengths(lengths, lambda _: size)
-
-
 def in_batches(
     items: Sequence[Item],
     function: Callable[[Sequence[Item], bool | None], Sequence[Result]],
@@ -161,3 +142,22 @@ def in_batches(
         of_batch = limit.map_batches([items[number] for number in batch], function, task)
         results |= zip(batch, of_batch, strict=True)
     return [results[number] for number in range(len(items))]
+
+
+def example_batches(
+    loaded_model: LoadedModel, encoded: Sequence[EncodedExample], batch_size: int | None, reads: Reads
+) -> list[list[int]]:
+    """Which examples run together, by their numbers: those whose texts are of like length."""
+    device = device_of(loaded_model.model).type
+    lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
+    is_text = not any(one.picture or one.regions or one.hearing for one in encoded)
+    # Of equal length, where padding is read: some models hear that of a shorter sound, BLIP answers that of a question.
+    if any(one.hearing for one in encoded) or keeps_its_answer(loaded_model.model):
+        sounds = [len(one.hearing.sound.samples) for one in encoded if one.hearing]
+        lengths = sounds or lengths
+        most = batch_size or (PICTURES if device == "cpu" else BATCH_SIZE.get(device, PICTURES))
+        return like_lengths(lengths, lambda _: most, padding=0)
+    if batch_size is None and device == "cpu":
+        return like_lengths(lengths, texts_at_once if is_text else lambda _: PICTURES, padding_that_pays(reads))
+    size = batch_size or BATCH_SIZE.get(device, BATCH_SIZE["cpu"])
+    return like_lengths(lengths, lambda _: size)

@@ -19,9 +19,9 @@ from whyformer.api.audit import origin_of
 from whyformer.api.batches import (
     BATCH_SIZE,
     MemoryLimit,
-    alike_batches,
     check_batch_size,
     consecutive,
+    example_batches,
     in_batches,
 )
 from whyformer.api.options import processed_options
@@ -31,6 +31,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
+from whyformer.inputs.read import strings_are_texts, texts_in_file
 from whyformer.methods.options import check_options
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of, needs_padding_token
@@ -128,7 +129,7 @@ def explain(
 
 
 def explain_batch(
-    examples: Iterable[Any],
+    examples: Iterable[Any] | str | Path,
     model: str | Path | nn.Module | LoadedModel = "mini-vit",
     target: Target = "predicted",
     method: str | None = None,
@@ -141,12 +142,14 @@ def explain_batch(
     backward: Backward | None = None,
     predict: Predict | None = None,
     labels: Sequence[str] | None = None,
+    column: str | None = None,
     **options: Any,
 ) -> list[Explanation]:
     """Why a model answered as it did on each of many examples, computed in batches.
 
     Args:
-        examples: A list of examples, each as `explain` takes it.
+        examples: A list of examples, each as `explain` takes it; or a .csv, .tsv, .jsonl or .parquet file with a text
+            in each row.
         model: As in `explain`.
         target: One for all examples, or a list with one for each.
         method: As in `explain`.
@@ -159,6 +162,8 @@ def explain_batch(
         backward: As in `explain`.
         predict: As in `explain`; `batch_size` says how many examples it is given at once, 32 unless given.
         labels: As in `explain`.
+        column: The column of a file that has the texts; if None, the only one, or the one with a usual name (text,
+            sentence, review, content, question and the like).
         **options: The options of the method.
 
     Returns:
@@ -174,7 +179,13 @@ def explain_batch(
         ['positive', 'negative']
     """
     if isinstance(examples, (str, Path)):
-        raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
+        settings = {"processor": processor, "readout": readout, "truncate": truncate, "batch_size": batch_size}
+        settings |= {"progress": progress, "backward": backward, "predict": predict, "labels": labels, **options}
+        texts = texts_in_file(examples, column)
+        with strings_are_texts():
+            return explain_batch(texts, model, target, method, **settings)
+    if column is not None:
+        raise WhyformerError(f"column={column!r} is that of a file, and these examples are a list: leave it out.")
     if predict is not None:
         refuse_beside_predict(model=model, processor=processor, readout=readout, truncate=truncate, backward=backward)
         answering: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
@@ -233,7 +244,9 @@ def explain_encoded(
         by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
         reads = choice.method.reads_with(choice.options)
         batches = (
-            consecutive(len(encoded), size) if keeps_order else alike_batches(loaded_model, encoded, batch_size, reads)
+            consecutive(len(encoded), size)
+            if keeps_order
+            else example_batches(loaded_model, encoded, batch_size, reads)
         )
         doing = f"{choice.method.name} on {loaded_model.name}"
 

@@ -82,7 +82,7 @@ def read_suite(path: str | Path) -> Suite:
         return make_suite(tomllib.loads(text))
     except OSError as error:
         raise WhyformerError(f"The suite {str(path)!r} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise WhyformerError(f"The suite {str(path)!r} is no TOML: {error}.") from error
     except WhyformerError as error:
         raise WhyformerError(f"{str(path)!r}: {error}") from error

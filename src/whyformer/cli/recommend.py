@@ -17,7 +17,7 @@ from whyformer.errors import WhyformerError
 
 DATA = (
     "A folder with a folder of pictures for each class, or a table of texts (.csv, .tsv, .jsonl, .json, .parquet; "
-    "columns text and label); with --reader what that reads."
+    "the column text or the like, and label); with --reader what that reads."
 )
 
 

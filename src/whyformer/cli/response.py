@@ -110,7 +110,7 @@ BatchFile = Annotated[
     typer.Option(
         metavar="FILE.jsonl",
         help='Many instead of one: a line each, {"prompt", "messages" or "sound", "images", "response", "context", '
-        '"contrast", "id"}. '
+        '"contrast", "id"}, or a table with such columns (.csv, .tsv, .parquet). '
         "--out is the folder of the results; stopped at any moment, it goes on where it was.",
         rich_help_panel=OUTPUT,
     ),

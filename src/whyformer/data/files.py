@@ -41,7 +41,7 @@ def text_in(path: Path, encoding: str = "utf-8") -> str:
     try:
         return path.read_text(encoding=encoding)
     except (OSError, UnicodeDecodeError) as error:
-        raise WhyformerError(f"The file {str(path)!r} cannot be read: {error}") from error
+        raise WhyformerError(f"The file {str(path)!r} cannot be read: {error}.") from error
 
 
 def bytes_in(path: Path) -> bytes:
@@ -54,8 +54,8 @@ def bytes_in(path: Path) -> bytes:
 def json_in(path: Path) -> Any:
     try:
         return json.loads(text_in(path))
-    except json.JSONDecodeError as error:
-        raise WhyformerError(f"The file {str(path)!r} is no JSON: {error}") from error
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise WhyformerError(f"The file {str(path)!r} is no JSON: {error}.") from error
 
 
 def member(archive: Path, name: str) -> bytes:

@@ -19,6 +19,7 @@ from PIL import Image, ImageOps, UnidentifiedImageError
 from whyformer.arrays import open_npz
 from whyformer.errors import WhyformerError, with_article
 from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
+from whyformer.inputs.table_files import TABLE_SUFFIXES, table_texts
 
 Text = str | tuple[str, str]
 CHANNELS = (1, 3, 4)  # of a picture's array: grey, RGB, RGBA
@@ -195,6 +196,15 @@ def text_of(example: Any) -> Text:
     return example
 
 
+def texts_in_file(file: str | Path, column: str | None) -> list[str]:
+    """The texts in the rows of a table that is given in the place of a list of examples."""
+    if Path(file).suffix.lower() not in TABLE_SUFFIXES:
+        raise WhyformerError(f"explain_batch takes a list of examples, not {str(file)[:40]!r} alone: use explain.")
+    if not names_file(file):
+        raise WhyformerError(f"No file {str(file)!r:.200}.")
+    return table_texts(Path(file), column)
+
+
 def _other_kind(file: str) -> str:
     """What a file is that was given as a text, and the way out."""
     suffix = os.path.splitext(file)[1].lower()
@@ -249,6 +259,11 @@ def open_image(
 
 def _read_text(path: Path) -> str:
     check_file(path)
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        raise WhyformerError(
+            f"{str(path)!r} is a table, not one text: explain_batch and `whyformer explain` explain its rows, "
+            "`whyformer response --batch` its prompts."
+        )
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:

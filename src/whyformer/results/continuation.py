@@ -82,8 +82,7 @@ class Continuation:
         """For each token written, the words before it with their scores, in the order of the text.
 
         Args:
-            aggregate: "sum" adds up the scores of a word's tokens, its punctuation included; "max" takes the one
-                furthest from 0, with its sign.
+            aggregate: "sum" of the scores of a word's tokens, punctuation included, or "max", the one furthest from 0.
             part: The stream, where there are two: "source" or "target". If None, the first.
 
         Returns:

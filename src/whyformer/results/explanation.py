@@ -107,8 +107,7 @@ class Explanation:
         Words are what stands between spaces; scripts without spaces are cut at Unicode's word boundaries.
 
         Args:
-            aggregate: "sum" adds up the scores of a word's tokens, its punctuation included; "max" takes the one
-                furthest from 0, with its sign.
+            aggregate: "sum" of the scores of a word's tokens, punctuation included, or "max", the one furthest from 0.
 
         Returns:
             A `Word` (text, segment, start, end, score) for each word that has a token.

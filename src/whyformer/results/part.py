@@ -111,8 +111,7 @@ class Part:
         reaches over two words counts for both; a word without tokens is left out.
 
         Args:
-            aggregate: "sum" adds up the scores of a word's tokens, its punctuation included; "max" takes the one
-                furthest from 0, with its sign.
+            aggregate: "sum" of the scores of a word's tokens, punctuation included, or "max", the one furthest from 0.
 
         Returns:
             A `Word` for each word.
