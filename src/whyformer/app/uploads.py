@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from gradio.utils import get_upload_folder
 from PIL import Image, UnidentifiedImageError
 
+from whyformer.app.examples import CAT, scene_files
 from whyformer.app.limits import Limits
 from whyformer.errors import WhyformerError
 from whyformer.inputs.read import image_of
+
+
+def is_sent_file(path: Any) -> bool:
+    """Whether a path is that of an upload, a download or an example, links followed.
+
+    Each upload and download has a folder of its own, whose name only its visitor is told.
+    """
+    if not isinstance(path, str) or "\0" in path:
+        return False
+    file, folder = Path(os.path.realpath(path)), Path(os.path.realpath(get_upload_folder()))
+    examples = [Path(os.path.realpath(example)) for example in (CAT, *scene_files())]
+    return file in examples or file.parent.parent == folder
 
 
 def picture_of(path: str | None, limits: Limits) -> Image.Image:

@@ -82,7 +82,8 @@ def build_page(setup: Setup) -> gr.Blocks:
                 _evaluate_tab(setup)
         first(page.load)
         page.unload(leave)
-    page.queue(max_size=setup.limits.waiting, default_concurrency_limit=setup.limits.at_once)
+    # Not open: whoever asked a function by itself would pass the line.
+    page.queue(api_open=False, max_size=setup.limits.waiting, default_concurrency_limit=setup.limits.at_once)
     return page
 
 

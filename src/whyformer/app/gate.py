@@ -1,0 +1,166 @@
+"""The gate in front of the page: every request passes it before Gradio sees it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gradio.utils import get_upload_folder
+from starlette.datastructures import Headers
+from starlette.requests import ClientDisconnect
+from starlette.responses import JSONResponse
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from whyformer.app.hosts import Hosts
+from whyformer.app.limits import Limits
+from whyformer.app.quota import BLOCK, UploadQuota, delete_abandoned
+from whyformer.app.uploads import is_sent_file
+from whyformer.errors import WhyformerError
+
+API = "/gradio_api/"
+FILE, UPLOAD = f"{API}file=", f"{API}upload"
+# All that the page asks for. Gradio also has routes that fetch URLs, write links, and take files in other ways.
+READ_PATHS = (
+    *("/", "/config", "/theme.css", "/favicon.ico", "/robots.txt", "/manifest.json"),
+    *(f"{API}{name}" for name in ("info", "app_id", "startup-events", "queue/data", "upload_progress", "theme.css")),
+)
+READ_FOLDERS = ("/static/", "/assets/", "/svelte/", f"{API}heartbeat/")
+QUESTION_PATHS = tuple(f"{API}{name}" for name in ("queue/join", "run/predict", "cancel", "reset"))
+FILE_HEADER = b"filename"  # begins each file of an upload
+FOREIGN_FILE = "The page reads only files that were sent to it: send the file again."
+NOTHING_THERE = "The page has nothing there."
+
+
+class Refusal(Exception):
+    """A request that is answered with this status and one line."""
+
+    def __init__(self, status: int, reason: str) -> None:
+        super().__init__(reason)
+        self.status = status
+
+
+@dataclass(frozen=True)
+class Gate:
+    """The page as an ASGI application, for requests that it knows, from visitors that came here themselves."""
+
+    app: ASGIApp
+    hosts: Hosts
+    limits: Limits
+    quota: UploadQuota
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":  # the start and the end of the server: there are no websockets
+            await self.app(scope, receive, send)
+            return
+        try:
+            await self._answer(scope, receive, send)
+        except Refusal as refusal:
+            await JSONResponse({"detail": str(refusal)}, refusal.status)(scope, receive, send)
+
+    async def _answer(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers, path = Headers(scope=scope), scope["path"]
+        self._check_sender(headers)
+        if scope["method"] in ("GET", "HEAD"):
+            _check_read(path)
+        elif scope["method"] == "POST" and path in QUESTION_PATHS:
+            receive = await self._checked_question(headers, receive)
+        elif scope["method"] == "POST" and path == UPLOAD:
+            await self._take_upload(scope, receive, send)
+            return
+        else:
+            raise Refusal(404, NOTHING_THERE)
+        await self.app(scope, receive, send)
+
+    def _check_sender(self, headers: Headers) -> None:
+        """Refuse what another site makes a browser ask."""
+        host, origin = headers.get("host"), headers.get("origin")
+        if not self.hosts.accept(host):
+            raise Refusal(
+                400, f"The page does not answer to the host {host!r:.80}: start it with --allow-host to add a name."
+            )
+        if origin is not None and not self.hosts.accept_origin(origin, host):
+            raise Refusal(403, f"The page takes no requests from {origin!r:.80}.")
+
+    async def _checked_question(self, headers: Headers, receive: Receive) -> Receive:
+        """What was asked, read and checked: Gradio gets exactly what was looked at."""
+        content = bytearray()
+        announced, is_complete = headers.get("content-length", "")[:20], False  # Python reads no number of any length
+        fits = not announced.isdecimal() or int(announced) <= self.limits.body_bytes
+        while fits and not is_complete:
+            message = await receive()
+            content += message.get("body", b"")
+            fits, is_complete = len(content) <= self.limits.body_bytes, not message.get("more_body")
+        if not fits:
+            raise Refusal(413, f"A question may have {self.limits.body_bytes >> 10:,} kB: send less.")
+        try:
+            question = json.loads(content)
+        except (ValueError, RecursionError) as error:
+            raise Refusal(400, "The question is not valid JSON.") from error
+        if not all(map(is_sent_file, file_paths(question))):
+            raise Refusal(403, FOREIGN_FILE)
+        return _replay({"type": "http.request", "body": json.dumps(question).encode()}, receive)
+
+    async def _take_upload(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Hand an upload on as it arrives; it ends where the visitor, or all of them, sent too much."""
+        delete_abandoned(Path(get_upload_folder()), self.limits.kept_seconds)
+        visitor = str((scope.get("client") or ("",))[0])
+        try:
+            transfer = self.quota.begin(visitor)
+        except WhyformerError as error:
+            raise Refusal(413, str(error)) from error
+        reasons: list[str] = []
+        end = b""
+
+        async def counted() -> Message:
+            nonlocal end
+            message = await receive()
+            content = message.get("body", b"")
+            files = (end + content).lower().count(FILE_HEADER)
+            end = (end + content)[1 - len(FILE_HEADER) :]
+            try:
+                self.quota.charge(transfer, len(content) + BLOCK * files)
+            except WhyformerError as error:
+                reasons.append(str(error))
+                return {"type": "http.disconnect"}
+            return message
+
+        try:
+            await self.app(scope, counted, send)
+        except ClientDisconnect as error:
+            if reasons:
+                raise Refusal(413, reasons[0]) from error
+
+
+def _check_read(path: str) -> None:
+    """Refuse to read what is not the page's: any other file, and URLs that the server would have to fetch."""
+    if path.startswith(FILE):
+        if not is_sent_file(path.removeprefix(FILE)):
+            raise Refusal(403, FOREIGN_FILE)
+    elif path not in READ_PATHS and not path.startswith(READ_FOLDERS):
+        raise Refusal(404, NOTHING_THERE)
+
+
+def file_paths(question: Any) -> Iterator[Any]:
+    """The path of every file that a question refers to, however deep; None for one that has only a URL."""
+    rest = [question]
+    while rest:
+        value = rest.pop()
+        if isinstance(value, dict):
+            if "path" in value or "url" in value:
+                yield value.get("path")
+            rest += value.values()
+        elif isinstance(value, list):
+            rest += value
+
+
+def _replay(message: Message, receive: Receive) -> Receive:
+    """A `receive` that gives this message first."""
+    messages = [message]
+
+    async def replayed() -> Message:
+        return messages.pop() if messages else await receive()
+
+    return replayed
