@@ -1,5 +1,7 @@
 """The gate of the web page in front of an application that says what it was given."""
 
+import json
+
 from starlette.applications import Starlette
 from starlette.middleware import Middleware
 from starlette.responses import JSONResponse
@@ -14,6 +16,11 @@ from whyformer.app.quota import UploadQuota
 LOCAL = {"host": "127.0.0.1:7860"}
 
 
+def question(text=""):
+    """A question of the right form."""
+    return json.dumps({"data": [text], "fn_index": 9, "session_hash": "we"}).encode()
+
+
 async def echo(request):
     return JSONResponse({"body": (await request.body()).decode("latin-1")})
 
@@ -21,6 +28,7 @@ async def echo(request):
 def gated(hosts=None, limits=None):
     """A client of the gate."""
     limits = limits or Limits()
-    gate = Middleware(Gate, hosts=hosts or page_hosts("127.0.0.1"), limits=limits, quota=UploadQuota(limits))
+    hosts, quota = hosts or page_hosts("127.0.0.1"), UploadQuota(limits)
+    gate = Middleware(Gate, hosts=hosts, limits=limits, quota=quota, input_counts={9: 1})
     routes = [Route("/{path:path}", echo, methods=["GET", "POST"])]
     return TestClient(Starlette(routes=routes, middleware=[gate]))

@@ -68,8 +68,7 @@ def _free_port():
 def ask(client, function, data):
     """Join the queue as a new visitor, and read what comes back until it ends."""
     session = uuid.uuid4().hex
-    body = {"data": data, "fn_index": function, "session_hash": session}
-    joined = client.post("gradio_api/queue/join", json=body)
+    joined = post(client, "queue/join", {"data": data, "fn_index": function, "session_hash": session})
     if joined.status_code != 200:
         return Visit(joined.status_code, joined.text)
     messages = []
@@ -80,6 +79,12 @@ def ask(client, function, data):
                 if messages[-1]["msg"] in ("process_completed", "close_stream"):
                     break
     return Visit(200, joined.text, messages)
+
+
+def post(client, path, body):
+    """Send any JSON, with numbers and characters that others would not send."""
+    headers = {"content-type": "application/json"}
+    return client.post(f"gradio_api/{path}", content=json.dumps(body), headers=headers)
 
 
 def upload(client, name, content):

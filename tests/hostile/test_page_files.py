@@ -172,7 +172,10 @@ def test_what_the_page_does_not_use_is_not_there(client, method, path):
 
 
 def test_the_line_cannot_be_passed(client):
-    answer = client.post("gradio_api/run/predict", json={"data": ["a", None, None, None, None], "fn_index": 25})
+    answer = client.post(
+        "gradio_api/run/predict",
+        json={"data": ["a", None, None, None, None], "fn_index": 25, "session_hash": "stranger"},
+    )
     assert answer.status_code == 404
 
 

@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from gate_client import gated
+from gate_client import gated, question
 from whyformer.app.hosts import page_hosts
 
 
@@ -62,7 +62,7 @@ def test_a_foreign_host_gets_the_same_line_everywhere(path):
 @pytest.mark.parametrize("path", ["queue/join", "run/predict", "upload", "cancel", "reset"])
 def test_a_foreign_origin_changes_nothing(path, origin, status):
     headers = {"host": "127.0.0.1:7860", **({} if origin is None else {"origin": origin})}
-    answer = gated(page_hosts("127.0.0.1")).post(f"/gradio_api/{path}", headers=headers, content=b"{}")
+    answer = gated(page_hosts("127.0.0.1")).post(f"/gradio_api/{path}", headers=headers, content=question())
     assert answer.status_code == status
 
 

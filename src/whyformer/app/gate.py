@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,9 +28,11 @@ READ_PATHS = (
     *(f"{API}{name}" for name in ("info", "app_id", "startup-events", "queue/data", "upload_progress", "theme.css")),
 )
 READ_FOLDERS = ("/static/", "/assets/", "/svelte/", f"{API}heartbeat/")
-QUESTION_PATHS = tuple(f"{API}{name}" for name in ("queue/join", "run/predict", "cancel", "reset"))
+QUESTION_PATHS = (f"{API}queue/join", f"{API}run/predict")
+END_PATHS = (f"{API}cancel", f"{API}reset")
 FILE_HEADER = b"filename"  # begins each file of an upload
 FOREIGN_FILE = "The page reads only files that were sent to it: send the file again."
+WRONG_FORM = "The page has no function that takes these inputs: load it again."
 NOTHING_THERE = "The page has nothing there."
 
 
@@ -50,6 +52,7 @@ class Gate:
     hosts: Hosts
     limits: Limits
     quota: UploadQuota
+    input_counts: Mapping[int, int]  # of each function that can be asked
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # the start and the end of the server: there are no websockets
@@ -65,8 +68,11 @@ class Gate:
         self._check_sender(headers)
         if scope["method"] in ("GET", "HEAD"):
             _check_read(path)
-        elif scope["method"] == "POST" and path in QUESTION_PATHS:
-            receive = await self._checked_question(headers, receive)
+        elif scope["method"] == "POST" and path in (*QUESTION_PATHS, *END_PATHS):
+            question = await self._read_json(headers, receive)
+            if path in QUESTION_PATHS:
+                self._check_question(question)
+            receive = _replay({"type": "http.request", "body": json.dumps(question).encode()}, receive)
         elif scope["method"] == "POST" and path == UPLOAD:
             await self._take_upload(scope, receive, send)
             return
@@ -84,8 +90,8 @@ class Gate:
         if origin is not None and not self.hosts.accept_origin(origin, host):
             raise Refusal(403, f"The page takes no requests from {origin!r:.80}.")
 
-    async def _checked_question(self, headers: Headers, receive: Receive) -> Receive:
-        """What was asked, read and checked: Gradio gets exactly what was looked at."""
+    async def _read_json(self, headers: Headers, receive: Receive) -> Any:
+        """What was sent, if it is not too large; Gradio is given exactly what was read here."""
         content = bytearray()
         announced, is_complete = headers.get("content-length", "")[:20], False  # Python reads no number of any length
         fits = not announced.isdecimal() or int(announced) <= self.limits.body_bytes
@@ -96,12 +102,19 @@ class Gate:
         if not fits:
             raise Refusal(413, f"A question may have {self.limits.body_bytes >> 10:,} kB: send less.")
         try:
-            question = json.loads(content)
+            return json.loads(content)
         except (ValueError, RecursionError) as error:
             raise Refusal(400, "The question is not valid JSON.") from error
+
+    def _check_question(self, question: Any) -> None:
+        """Refuse what is not a question to one of the functions, or refers to a file that was not sent."""
+        given = question if isinstance(question, dict) else {}
+        function, data, visitor = (given.get(name) for name in ("fn_index", "data", "session_hash"))
+        known = self.input_counts.get(function) if isinstance(function, int) else None
+        if known is None or not isinstance(data, list) or len(data) != known or not isinstance(visitor, str):
+            raise Refusal(400, WRONG_FORM)
         if not all(map(is_sent_file, file_paths(question))):
             raise Refusal(403, FOREIGN_FILE)
-        return _replay({"type": "http.request", "body": json.dumps(question).encode()}, receive)
 
     async def _take_upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand an upload on as it arrives; it ends where the visitor, or all of them, sent too much."""

@@ -51,8 +51,13 @@ def launch(
     os.environ.setdefault("GRADIO_TEMP_DIR", str(own_folder() / "visitors"))
     share_memory_pools()
     page = build_page(setup)
-    hosts = page_hosts(host, allow_hosts, share=share)
-    gate = Middleware(Gate, hosts=hosts, limits=setup.limits, quota=UploadQuota(setup.limits))
+    gate = Middleware(
+        Gate,
+        hosts=page_hosts(host, allow_hosts, share=share),
+        limits=setup.limits,
+        quota=UploadQuota(setup.limits),
+        input_counts={number: len(function.inputs) for number, function in page.fns.items()},
+    )
     # What early releases of Gradio 6 do not have.
     later: dict[str, Any] = {"run_history": False} if "run_history" in inspect.signature(page.launch).parameters else {}
     page.launch(
