@@ -5,11 +5,11 @@ import re
 
 import pytest
 
-from page_client import META, ask, post, served_page, upload
+from page_client import META, Visit, ask, post, served_page, upload
 from whyformer.app.examples import CAT
 from whyformer.app.gate import WRONG_FORM
 
-SEED, ROUNDS = 25, 2
+SEED, ROUNDS = 25, 1
 VALUES = [
     *(None, True, -1, 0, 2**70, 1e308, 0.5, "", "x", "default", "mini-vit", "a" * 30_000, "\0", "\ud800", "\u202e<b>"),
     *([], {}, [[]], [None], ["default"] * 50, {"a": {"b": [1]}}, [[[[]]]], "../../etc/passwd", "mini-vit\n", "$(id)"),
@@ -29,16 +29,35 @@ SCRIPT = "<script>alert(1)</script>"
 def page(tmp_path_factory):
     with served_page(tmp_path_factory.mktemp("page")) as page:
         yield page
+    assert page.log.read_text() == ""  # strangers do not fill it
 
 
 @pytest.fixture(scope="module")
 def functions(page):
-    return page.client.get("config").json()["dependencies"]
+    """The functions that take something, each with what an honest visitor could send: one for each set of inputs."""
+    config = page.client.get("config").json()
+    components = {one["id"]: one for one in config["components"]}
+    distinct = {(*one["inputs"], one["queue"]): one for one in config["dependencies"] if one["inputs"]}
+    return [(one, [honest(components[number]) for number in one["inputs"]]) for one in distinct.values()]
 
 
-def unlike(generator, count, files):
-    """So many inputs, each of any kind."""
-    return [generator.choice([*VALUES, SCRIPT, *files]) for _ in range(count)]
+@pytest.fixture(scope="module")
+def odd_values(page):
+    content = {"a.png": b"no picture", "a.npz": b"PK\x03\x04", "a.txt": b"\xff\xfe", "cat.jpg": CAT.read_bytes()[:3000]}
+    files = [{"path": upload(page.client, name, sent), **META} for name, sent in content.items()]
+    return [*VALUES, SCRIPT, *files, *([file] for file in files)]
+
+
+def honest(component):
+    kinds = {"image": {"path": str(CAT), **META}, "textbox": "A wonderful film.", "slider": 2}
+    return kinds.get(component["type"], component["props"].get("value"))
+
+
+def send(client, function, data):
+    if function["queue"]:
+        return ask(client, function["id"], data)
+    answer = post(client, "run/predict", {"data": data, "fn_index": function["id"], "session_hash": "fuzz"})
+    return Visit(200 if answer.status_code == 500 else answer.status_code, answer.text)  # as a failure in the queue is
 
 
 def check(visit):
@@ -49,24 +68,18 @@ def check(visit):
     assert SCRIPT not in visit.text
 
 
-def test_whatever_is_sent_to_a_function_it_answers_in_a_line_and_the_page_goes_on(page, functions):
-    generator, client = random.Random(SEED), page.client
-    content = {"a.png": b"no picture", "a.npz": b"PK\x03\x04", "a.txt": b"\xff\xfe", "cat.jpg": CAT.read_bytes()[:3000]}
-    files = [{"path": upload(client, name, sent), **META} for name, sent in content.items()]
-    files += [[file] for file in files]
-    for function in functions:
-        is_stream = function["targets"] and function["targets"][0][1] in ("load", "unload")
-        if not function["inputs"] or is_stream:
-            continue
-        for _ in range(ROUNDS):
-            data = unlike(generator, len(function["inputs"]), files)
-            if function["queue"]:
-                check(ask(client, function["id"], data))
-            else:
-                body = {"data": data, "fn_index": function["id"], "session_hash": "fuzz"}
-                answer = post(client, "run/predict", body)
-                assert answer.status_code in (200, 500)
-                assert "Traceback" not in answer.text
+def test_one_odd_value_among_honest_ones_is_answered_or_refused_in_a_line(page, functions, odd_values):
+    generator = random.Random(SEED)
+    for function, data in functions:
+        for place in range(len(data)):
+            for value in generator.sample(odd_values, ROUNDS):
+                check(send(page.client, function, [*data[:place], value, *data[place + 1 :]]))
+
+
+def test_odd_values_alone_are_answered_or_refused_in_a_line(page, functions, odd_values):
+    generator = random.Random(SEED)
+    for function, data in functions:
+        check(send(page.client, function, generator.choices(odd_values, k=len(data))))
 
 
 @pytest.mark.parametrize(
@@ -95,6 +108,6 @@ def test_a_file_named_beside_the_inputs_is_refused(page):
     assert post(page.client, "queue/join", body).status_code == 403
 
 
-def test_an_honest_question_is_still_answered(page, functions):
+def test_an_honest_question_is_still_answered(page):
     review = ask(page.client, 25, ["A wonderful film.", "mini-bert", None, None, ["default"]])
     assert "positive (0.9" in review.text

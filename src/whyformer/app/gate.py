@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gradio.utils import get_upload_folder
+from pydantic import ValidationError
 from starlette.datastructures import Headers
 from starlette.requests import ClientDisconnect
 from starlette.responses import JSONResponse
@@ -52,7 +53,7 @@ class Gate:
     hosts: Hosts
     limits: Limits
     quota: UploadQuota
-    input_counts: Mapping[int, int]  # of each function that can be asked
+    inputs: Mapping[int, Sequence[Any]]  # the components that each function takes
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":  # the start and the end of the server: there are no websockets
@@ -110,11 +111,13 @@ class Gate:
         """Refuse what is not a question to one of the functions, or refers to a file that was not sent."""
         given = question if isinstance(question, dict) else {}
         function, data, visitor = (given.get(name) for name in ("fn_index", "data", "session_hash"))
-        known = self.input_counts.get(function) if isinstance(function, int) else None
-        if known is None or not isinstance(data, list) or len(data) != known or not isinstance(visitor, str):
+        inputs = self.inputs.get(function) if isinstance(function, int) else None
+        if inputs is None or not isinstance(data, list) or len(data) != len(inputs) or not isinstance(visitor, str):
             raise Refusal(400, WRONG_FORM)
         if not all(map(is_sent_file, file_paths(question))):
             raise Refusal(403, FOREIGN_FILE)
+        if not all(map(_has_form, inputs, data)):
+            raise Refusal(400, WRONG_FORM)
 
     async def _take_upload(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Hand an upload on as it arrives; it ends where the visitor, or all of them, sent too much."""
@@ -145,6 +148,15 @@ class Gate:
         except ClientDisconnect as error:
             if reasons:
                 raise Refusal(413, reasons[0]) from error
+
+
+def _has_form(component: Any, value: Any) -> bool:
+    """Whether a component can take a value: Gradio would write a traceback to the log where it cannot."""
+    form = getattr(component, "data_model", None)
+    try:
+        return form is None or value is None or bool(form.model_validate(value, context={"validate_meta": True}))
+    except ValidationError:
+        return False
 
 
 def _check_read(path: str) -> None:

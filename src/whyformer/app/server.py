@@ -56,7 +56,7 @@ def launch(
         hosts=page_hosts(host, allow_hosts, share=share),
         limits=setup.limits,
         quota=UploadQuota(setup.limits),
-        input_counts={number: len(function.inputs) for number, function in page.fns.items()},
+        inputs={number: function.inputs for number, function in page.fns.items()},
     )
     # What early releases of Gradio 6 do not have.
     later: dict[str, Any] = {"run_history": False} if "run_history" in inspect.signature(page.launch).parameters else {}
