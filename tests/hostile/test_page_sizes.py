@@ -9,6 +9,7 @@ import pytest
 
 from gate_client import LOCAL, gated, question
 from whyformer.app import quota as module
+from whyformer.app.examples import CAT
 from whyformer.app.limits import Limits
 from whyformer.app.quota import BLOCK, delete_abandoned
 
@@ -40,6 +41,19 @@ def test_an_announced_size_that_is_false_does_not_help():
 def test_what_is_not_json_is_one_line(body):
     answer = gated().post(JOIN, headers=LOCAL, content=body)
     assert (answer.status_code, answer.json()) == (400, {"detail": "The question is not valid JSON."})
+
+
+@pytest.mark.parametrize("path", [JOIN, "/gradio_api/run/predict", "/gradio_api/cancel", "/gradio_api/reset"])
+@pytest.mark.parametrize(("depth", "status"), [(5, 200), (20, 400), (900, 400)])
+def test_what_is_nested_too_deep_is_refused(path, depth, status):
+    body = question("x").replace(b'"x"', b"[" * depth + b"]" * depth)
+    assert gated().post(path, headers=LOCAL, content=body).status_code == status
+
+
+@pytest.mark.parametrize(("count", "status"), [(100, 200), (101, 400)])
+def test_a_question_refers_to_so_many_files(count, status):
+    body = question("x").replace(b'"x"', json.dumps([{"path": str(CAT)}] * count).encode())
+    assert gated().post(JOIN, headers=LOCAL, content=body).status_code == status
 
 
 def test_gradio_is_given_exactly_what_was_checked():

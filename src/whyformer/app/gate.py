@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ READ_FOLDERS = ("/static/", "/assets/", "/svelte/", f"{API}heartbeat/")
 QUESTION_PATHS = (f"{API}queue/join", f"{API}run/predict")
 END_PATHS = (f"{API}cancel", f"{API}reset")
 FILE_HEADER = b"filename"  # begins each file of an upload
+MOST_FILES, MOST_DEPTH = 100, 16
 FOREIGN_FILE = "The page reads only files that were sent to it: send the file again."
 WRONG_FORM = "The page has no function that takes these inputs: load it again."
 NOTHING_THERE = "The page has nothing there."
@@ -103,9 +105,12 @@ class Gate:
         if not fits:
             raise Refusal(413, f"A question may have {self.limits.body_bytes >> 10:,} kB: send less.")
         try:
-            return json.loads(content)
+            question = json.loads(content)
         except (ValueError, RecursionError) as error:
             raise Refusal(400, "The question is not valid JSON.") from error
+        if not _is_shallow(question):
+            raise Refusal(400, WRONG_FORM)
+        return question
 
     def _check_question(self, question: Any) -> None:
         """Refuse what is not a question to one of the functions, or refers to a file that was not sent."""
@@ -114,7 +119,10 @@ class Gate:
         inputs = self.inputs.get(function) if isinstance(function, int) else None
         if inputs is None or not isinstance(data, list) or len(data) != len(inputs) or not isinstance(visitor, str):
             raise Refusal(400, WRONG_FORM)
-        if not all(map(is_sent_file, file_paths(question))):
+        paths = list(islice(file_paths(question), MOST_FILES + 1))
+        if len(paths) > MOST_FILES:
+            raise Refusal(400, f"A question may refer to {MOST_FILES} files: send fewer.")
+        if not all(map(is_sent_file, paths)):
             raise Refusal(403, FOREIGN_FILE)
         if not all(map(_has_form, inputs, data)):
             raise Refusal(400, WRONG_FORM)
@@ -154,9 +162,11 @@ def _has_form(component: Any, value: Any) -> bool:
     """Whether a component can take a value: Gradio would write a traceback to the log where it cannot."""
     form = getattr(component, "data_model", None)
     try:
-        return form is None or value is None or bool(form.model_validate(value, context={"validate_meta": True}))
+        if form is not None and value is not None:
+            form.model_validate(value, context={"validate_meta": True})
     except ValidationError:
         return False
+    return True
 
 
 def _check_read(path: str) -> None:
@@ -179,6 +189,15 @@ def file_paths(question: Any) -> Iterator[Any]:
             rest += value.values()
         elif isinstance(value, list):
             rest += value
+
+
+def _is_shallow(value: Any) -> bool:
+    """Whether lists and dictionaries are nested at most as deep as in any honest question: Gradio walks them down."""
+    level = [value]
+    for _ in range(MOST_DEPTH):
+        nested = [one for one in level if isinstance(one, (dict, list))]
+        level = [part for one in nested for part in (one.values() if isinstance(one, dict) else one)]
+    return not level
 
 
 def _replay(message: Message, receive: Receive) -> Receive:
