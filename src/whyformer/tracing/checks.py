@@ -104,6 +104,11 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
             f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: the others have no "
             f"attention map (linear attention, state spaces), or run in kernels that cannot be recorded. {ways_out}"
         )
+    if (mixer := next(filter(_is_sequence_mixer, model.modules()), None)) is not None:
+        raise NoMaps(
+            f"{name} mixes its tokens in {type(mixer).__name__} as well (a state space, a short convolution), beside "
+            f"attention: its maps are half of what a token reads. {ways_out}"
+        )
     if any(tap.is_folded and (tap.heads_in_order is None or not bool(tap.heads_in_order)) for tap in recorder.taps):
         raise UnsupportedModel(
             f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
@@ -119,6 +124,19 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
         raise UnsupportedModel(
             f"The last map of {name} has {rows} rows for {batch} examples: its windows are no single stream."
         )
+
+
+def _is_sequence_mixer(module: nn.Module) -> bool:
+    """Whether a module mixes tokens without a map: a state space by its decay, others by their short convolution."""
+    return hasattr(module, "A_log") or any(_is_short_convolution(child) for child in module.children())
+
+
+def _is_short_convolution(module: nn.Module) -> bool:
+    """Whether it is a causal convolution of each channel by itself, as state spaces and linear attention have."""
+    if not isinstance(module, nn.Conv1d):
+        return False
+    (width,), padding = module.kernel_size, module.padding
+    return 1 < module.groups == module.in_channels and width > 1 and padding == (width - 1,)
 
 
 def has_records(model: nn.Module, recorder: Recorder, batch: int, family: Family, words: int = 0) -> bool:
