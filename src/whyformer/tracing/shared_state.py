@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Iterator
 
 from torch import Tensor
 from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
@@ -11,21 +12,25 @@ from torch.autograd.graph import GradientEdge, Node, get_gradient_edge
 COPIES = ("CloneBackward0", "ToCopyBackward0", "AliasBackward0", "BackwardHookFunctionBackward")
 
 
-def shared_edge(state: Tensor, output: Tensor) -> GradientEdge | None:
+def shared_edge(state: Tensor, output: Tensor) -> GradientEdge:
     """The place in the graph of a state that an output is computed from and added to, or of what it is a copy of.
 
-    The gradient of a copy that only the sum reads lacks what goes through the attention. None where the output depends
-    on neither.
+    The gradient of a copy that only the sum reads lacks what goes through the attention. A state that is made of others
+    for the sum alone, as where patches are merged, has its own place.
     """
-    edge = get_gradient_edge(state)
-    while not _depends(output, edge):
-        if edge.node.name() not in COPIES:
-            return None
+    own = get_gradient_edge(state)
+    return next((edge for edge in _originals(own) if _depends(output, edge)), own)
+
+
+def _originals(edge: GradientEdge) -> Iterator[GradientEdge]:
+    """A place in the graph, what it is a copy of, and so on."""
+    yield edge
+    while edge.node.name() in COPIES:
         node, number = edge.node.next_functions[edge.output_nr]
         if node is None:
-            return None
+            return
         edge = GradientEdge(node, number)
-    return edge
+        yield edge
 
 
 def _depends(output: Tensor, edge: GradientEdge) -> bool:

@@ -79,10 +79,8 @@ class Tap:
         """Note the state that the output is added to, and its place in the graph; whether it is the residual state."""
         is_residual, place = self.is_residual(addend), addend.place
         if is_residual or (self.state_before is None and may_be_state(addend.tag)):
-            edge = shared_edge(place, output) if place.requires_grad else None
-            is_shared = edge is not None or not place.requires_grad
-            self.state_before, self.state_edge = (addend.state, edge) if is_shared else (None, None)
-            self.state_is_swapped = written.is_swapped
+            self.state_before, self.state_is_swapped = addend.state, written.is_swapped
+            self.state_edge = shared_edge(place, output) if place.requires_grad else None
         if is_residual:
             self.query_state, self.query_original = addend.state, addend.original
         return is_residual
