@@ -291,7 +291,7 @@ def _row_scores(rows: Sequence[Row], attribution: Attribution, trace: Trace) -> 
             beginning=before if exchange.beginning is not None else before[:0],
             response=response,
             completeness=None if attribution.completeness is None else float(attribution.completeness[number]),
-            remarks=attribution.remarks,
+            remarks=attribution.remarks_on(number),
             parts=dict([*_pictures(number, row, attribution, trace), *_sounds(number, row, attribution, trace)]),
         )
 
