@@ -9,7 +9,8 @@ import torch
 
 from tiny_models import FAMILIES, inputs_of, text_inputs
 from whyformer import attribute
-from whyformer.tracing import calls, checkpointing
+from whyformer.models import calls
+from whyformer.tracing import checkpointing
 from whyformer.tracing.blocks import find_blocks
 
 THREADS = 8

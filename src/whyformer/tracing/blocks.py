@@ -18,10 +18,10 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.axes import AttentionMap, TokenScores
 from whyformer.errors import UnsupportedModel
+from whyformer.models.calls import Call, reroute_calls
 from whyformer.models.structure import config_of, dtype_of, layers_of
 from whyformer.propagation.mode import PropagationMode
 from whyformer.tracing.biases import BiasTerms
-from whyformer.tracing.calls import Call, reroute_calls
 from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.question import Question

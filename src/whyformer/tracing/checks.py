@@ -11,7 +11,7 @@ from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.families import FAMILIES, ROW_TO_WRITE
 from whyformer.models.family import Family
-from whyformer.models.structure import config_of, is_detector, layers_of
+from whyformer.models.structure import config_of, is_detector, layers_of, main_input
 from whyformer.models.weights import hidden_layer, passes_gradients, quantised_layers
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -54,9 +54,22 @@ def check_model(model: object, reads: Reads) -> None:
             f"{name} reads its image at a few points of its own choosing (deformable attention), whose map is none of "
             "its tensors and has no relevance: generic_attention follows it, lrp goes on to the pixels."
         )
+    tensors = [*model.parameters(), *model.buffers()] if reads.has_graph or reads.path else []
+    if any(tensor.is_inference() for tensor in tensors):
+        raise WhyformerError(
+            f"{name} was made under torch.inference_mode, whose tensors have no gradients: load it outside, or explain "
+            "copy.deepcopy(model), made outside."
+        )
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):
         raise UnsupportedModel(f"{kernel} attention cannot be seen: load the model with attn_implementation='sdpa'.")
+
+
+def check_size(inputs: Inputs) -> None:
+    """Refuse an input without a single value."""
+    name, example = main_input(inputs)
+    if not example.numel():
+        raise WhyformerError(f"{name} has the shape {tuple(example.shape)}: there is nothing to explain.")
 
 
 def check_texts(model: nn.Module, inputs: Inputs) -> None:

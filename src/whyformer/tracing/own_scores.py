@@ -10,11 +10,11 @@ from torch import Tensor, nn
 
 from whyformer.axes import AttentionMap, TokenMask
 from whyformer.errors import UnsupportedModel
+from whyformer.models.calls import Call, reroute_calls
 from whyformer.models.family import Family
 from whyformer.models.structure import config_of
 from whyformer.propagation.mode import backward_mode, using_backward
 from whyformer.tracing.blocks import find_blocks
-from whyformer.tracing.calls import Call, reroute_calls
 from whyformer.tracing.gradients import gradients
 from whyformer.tracing.question import Question
 from whyformer.tracing.recorder import Recorder

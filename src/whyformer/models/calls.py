@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from torch import nn
@@ -22,20 +22,31 @@ _THREAD = threading.local()
 def reroute_calls(modules: Sequence[nn.Module], make: Callable[[nn.Module, Call], Call]) -> Iterator[None]:
     """While inside, and in this thread, calling a module calls what `make` makes of it and of its own call.
 
-    Its own call includes its hooks. Passes of other threads through the same modules are not affected.
+    Its own call includes its hooks, but no wrapper that would run it again for its gradient. What is rerouted already
+    stays so. Passes of other threads through the same modules are not affected.
     """
-    user, before = object(), getattr(_THREAD, "calls", {})
+    user, before = object(), _calls()
     try:
         with _LOCK:
             for module in modules:
                 _add_user(module, user)
-        _THREAD.calls = before | {module: make(module, _own_call(module)) for module in modules}
+        _THREAD.calls = {module: make(module, _wrapped(module) or _own_call(module)) for module in modules} | before
         yield
     finally:
         _THREAD.calls = before
         with _LOCK:
             for module in modules:
                 _remove_user(module, user)
+
+
+def reroute_checkpoints(model: nn.Module) -> AbstractContextManager[None]:
+    """While inside, and in this thread, modules run without PyTorch's checkpoint wrappers, which hide their graph."""
+    return reroute_calls([module for module in model.modules() if _wrapped(module)], lambda _, own_call: own_call)
+
+
+def _wrapped(module: nn.Module) -> nn.Module | None:
+    """What is inside a wrapper of torch.distributed.algorithms._checkpoint; None for any other module."""
+    return module._modules.get("_checkpoint_wrapped_module")
 
 
 def _add_user(module: nn.Module, user: object) -> None:
