@@ -104,11 +104,11 @@ class Recorder(TorchFunctionMode):
                 value = value.detach()
                 self._set(value, Transposed.of(args[0], value))
             return value
-        handler = HANDLERS.get(name)
-        if handler is not None:
+        if (handler := HANDLERS.get(name)) is not None:
             return handler(self, func, args, kwargs)
         constants = plain(args)
         tag = self._tag(args[0]) if args else None
+        original = self._original(args[0]) if self._states and args and name in COPYING else None
         result = gradient_in_order(name, func(*constants, **plain_values(kwargs)))
         if name in KEEPING:
             self._carry(tag, result)
@@ -121,8 +121,8 @@ class Recorder(TorchFunctionMode):
         else:
             tag = sampled(name, args, self._tag) if name in SAMPLING else None
             self._set(result, Scores() if name == "baddbmm" else tag or self._scores(args))
-        if self._states and args and name in COPYING and result is not args[0]:
-            self._originals[result] = self._original(args[0])
+        if original is not None and original is not result:
+            self._originals[result] = original
         return result
 
     def _tag(self, x: Any) -> Tag | None:
