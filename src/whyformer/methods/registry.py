@@ -132,7 +132,7 @@ class Method:
         scores = attribution if is_on_inputs else trace.on_inputs(dict(attribution))
         scores = {stream: at_least_float32(values.detach()) for stream, values in scores.items()}
         remarks = (*attribution.remarks, AT_QUERIES) if _ends_at_queries(trace, scores) else attribution.remarks
-        return Attribution(scores, attribution.completeness, remarks)
+        return replace(attribution, scores=scores, remarks=remarks)
 
     def _result(self, trace: Trace, options: Mapping[str, Any]) -> Any:
         """What the formula gives of a trace, or of the answers to its inputs without some of their units."""

@@ -23,11 +23,12 @@ def config_of(model: nn.Module) -> Any:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside torch.compile's wrapper, which hides every operation, or PEFT's, which hides what it takes.
+    """The model inside a wrapper: torch.compile's hides every operation, PEFT's what it takes, others run it in parts.
 
     A prompt that was learned is put before the input by PEFT's wrapper itself, so that one stays.
     """
     model = getattr(model, "_orig_mod", model)
+    model = model.module if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)) else model
     inside: Any = getattr(model, "get_base_model", None) if hasattr(model, "peft_config") else None
     learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
     return model if inside is None or learned_prompt else cast(nn.Module, inside())
