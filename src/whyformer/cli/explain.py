@@ -42,6 +42,7 @@ def explain(
     plugin: options.Plugins = None,
     out: options.OutPlace = None,
     format: options.FormatName = None,
+    sign: options.Sign = None,
     units: options.UnitName = "word",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -58,12 +59,12 @@ def explain(
     if each and (target, rather_than, query, place) != ("predicted", None, None, None):
         raise WhyformerError("--each explains every answer of the model: leave the target out.")
     if not any(map(os.path.isdir, inputs)):
-        destination_of(out, format, len(inputs) + each)  # refused before any work is done for it
+        destination_of(out, format, len(inputs) + each, sign)  # refused before any work is done for it
     sources = read_inputs(inputs)
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
     is_several = each or len(sources) > 1 or has_folder(sources)
     sources = open_folders(sources, loaded_model, quiet=quiet)
-    destination = destination_of(out, format, max(len(sources), 1 + is_several))
+    destination = destination_of(out, format, max(len(sources), 1 + is_several), sign)
     examples = [example_of(source, pair, text or [], loaded_model, template) for source in sources]
     if each:
         sources, explanations = explain_every_answer(sources, examples, loaded_model, truncate, call, quiet=quiet)
