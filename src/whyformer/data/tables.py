@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -17,6 +16,7 @@ from whyformer.data.files import existing, json_in, text_in
 from whyformer.data.registry import reader
 from whyformer.errors import WhyformerError, nearest
 from whyformer.extras import extra
+from whyformer.files import parse_json
 from whyformer.inputs.read import image_of
 
 Row = Mapping[str, Any]
@@ -173,8 +173,8 @@ def _json_lines(path: Path) -> list[Row]:
         if not line.strip():
             continue
         try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
+            row = parse_json(line)
+        except ValueError as error:
             raise WhyformerError(f"Line {number} of {str(path)!r} is no JSON: {error}") from error
         rows.append(_checked_row(row, f"Line {number} of {str(path)!r}"))
     return rows

@@ -7,6 +7,8 @@ from typing import Any
 
 from torch import nn
 
+from whyformer.errors import misfits_in_one_line
+
 # The part whose output is the answer, of models whose own output has no logits.
 ANSWERING = {"BlipForQuestionAnswering": "text_decoder"}
 
@@ -17,7 +19,12 @@ def keeps_its_answer(model: nn.Module) -> bool:
 
 
 def run_model(model: nn.Module, *args: Any, **inputs: Any) -> Any:
-    """The model's output, or that of the part within it which answers."""
+    """The model's output, or that of the part within it which answers; what it raises of its own is one line."""
+    with misfits_in_one_line(type(model).__name__):
+        return _run(model, *args, **inputs)
+
+
+def _run(model: nn.Module, *args: Any, **inputs: Any) -> Any:
     if not keeps_its_answer(model):
         return model(*args, **inputs)
     outputs: list[Any] = []

@@ -94,7 +94,9 @@ def _read_settings(path: Path, name: str) -> dict[str, Any]:
     except (ValueError, OSError) as error:
         part = "configuration" if path.name == "config.json" else path.name
         reason = f"its {part} cannot be used: mend it, or fetch the model again"
-        raise WhyformerError(f"Cannot load {name!r}: {reason} ({path.name} is not a valid JSON: {error})") from error
+        raise WhyformerError(
+            f"Cannot load {name!r}: {reason} ({path.name} is not a valid JSON file: {error})"
+        ) from error
     if not isinstance(document, dict):
         raise WhyformerError(f"Cannot load {name!r}: its {path.name} is {document!r:.40}, not an object.")
     return document

@@ -19,6 +19,7 @@ from whyformer.models.checkpoint import check_folder
 from whyformer.models.zoo import bundled, bundled_folder
 
 LONGEST_NAME = 80  # characters of a name that a message repeats
+LONGEST_REASON = 300  # characters of a library's message
 HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute
 
 
@@ -115,4 +116,4 @@ def bundled_names(name: str) -> str:
 def _first_line(error: Exception) -> str:
     """The first line of a library's message, which is the part meant for people, with what it announces."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]
+    return (" ".join(lines[:2]) if lines[0].endswith(":") else lines[0])[:LONGEST_REASON]
