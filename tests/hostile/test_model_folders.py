@@ -17,6 +17,7 @@ from safetensors.torch import load_file, save_file
 import whyformer
 from conftest import change_config
 from whyformer import WhyformerError, load
+from whyformer.inputs.prompt import render_messages
 from whyformer.models.digests import setting_digests, weight_digests
 from whyformer.models.zoo import ZOO
 
@@ -255,3 +256,27 @@ def test_every_file_that_python_opens_is_in_the_audit(name):
     digests = weight_digests(loaded_model.model, name) | setting_digests(loaded_model.model, name)
     names = {path.relative_to(ZOO / name).as_posix() for path in paths}
     assert {"config.json"} < names <= digests.keys()
+
+
+LOOP = "{% for a in range(99999) %}{% for b in range(99999) %}x{% endfor %}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        "{% for a in range(1000000000) %}x{% endfor %}",
+        LOOP,
+        LOOP.replace("x", "{% set y = a %}"),
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
+        "{{ 'x' * 10000001 }}",
+    ],
+)
+def test_a_chat_template_that_asks_for_too_much_is_stopped(template, monkeypatch):
+    monkeypatch.setattr("whyformer.inputs.chat_template.LINES", 50_000)
+    loaded_model = load("mini-llm", device="cpu")
+    monkeypatch.setattr(loaded_model.tokenizer, "chat_template", template)
+    before = sys.gettrace()
+    with pytest.raises(WhyformerError, match=r"The chat template (asks for too much|makes 1)") as refusal:
+        render_messages(loaded_model, [{"role": "user", "content": "hi"}])
+    assert "\n" not in str(refusal.value)
+    assert sys.gettrace() is before
