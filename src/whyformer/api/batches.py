@@ -11,7 +11,7 @@ from typing import TypeVar
 import torch
 
 from whyformer.api.progress import track
-from whyformer.errors import WhyformerError, check_count
+from whyformer.errors import WhyformerError, check_count, reason_of
 from whyformer.inputs.encode import EncodedExample
 from whyformer.models.answering import keeps_its_answer
 from whyformer.models.loading import LoadedModel
@@ -67,7 +67,7 @@ class MemoryLimit:
                 results += function(batch, self.checkpoint)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
-                    raise
+                    raise WhyformerError(f"{task} fails in PyTorch: {reason_of(error):.300}") from error
             except NoStack:
                 raise _nothing_fits(task, "") from None
             else:

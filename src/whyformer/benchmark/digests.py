@@ -25,13 +25,13 @@ from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.manifest import content_digest
 from whyformer.benchmark.options import path_arguments
 from whyformer.data.registry import reader_named
-from whyformer.models.digests import WEIGHTS, module_digest
+from whyformer.models.checkpoint import setting_files, weight_files
+from whyformer.models.digests import module_digest
 from whyformer.models.loading import LoadedModel, load
 from whyformer.models.zoo import bundled, bundled_folder
 
 Digests = dict[str, str]  # by what they are of
 VERSION, PLUGINS = "whyformer", "plugins"
-SETTINGS = (".json", ".txt", ".model", ".jinja")  # configuration, tokenizer, processor
 SUITE_FILE = "suite.json"  # in the folder of a run
 CHUNK = 2**22  # bytes read at once
 MOST_DATA_BYTES = 2**30  # of data whose content is digested; of more, the sizes and times of the files
@@ -46,11 +46,7 @@ def model_digests(model: str | LoadedModel) -> Digests:
     folder = Path(bundled_folder(model) if model in bundled() else os.path.expanduser(model))
     if not folder.is_dir():
         return _hub_digests(model)
-    files = sorted(path for path in folder.iterdir() if path.is_file())
-    weights = [path for path in files if path.suffix == WEIGHTS]
-    # A model card may be rewritten at any time; an index of weights is none of the settings either.
-    settings = [path for path in files if path.suffix in SETTINGS and not path.name.endswith(".index.json")]
-    return {"weights": _file_digest(weights), "processor": _file_digest(settings)}
+    return {"weights": _file_digest(weight_files(folder, model)), "processor": _file_digest(setting_files(folder))}
 
 
 def data_digest(choice: Choice) -> str:

@@ -44,6 +44,7 @@ def explain(
     plugin: options.Plugins = None,
     out: options.OutPlace = None,
     format: options.FormatName = None,
+    sign: options.Sign = None,
     units: options.UnitName = "word",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -62,10 +63,10 @@ def explain(
         raise WhyformerError("--each explains every answer of the model: leave the target out.")
     sources = read_inputs(inputs)
     is_several = each or lines or len(sources) > 1 or has_several(sources)
-    destination_of(out, format, 1 + is_several)  # refused before any work is done for it
+    destination_of(out, format, 1 + is_several, sign)  # refused before any work is done for it
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
     sources = open_inputs(sources, loaded_model, column=column, lines=lines, quiet=quiet)
-    destination = destination_of(out, format, max(len(sources), 1 + is_several))
+    destination = destination_of(out, format, max(len(sources), 1 + is_several), sign)
     examples = [example_of(source, pair, text or [], loaded_model, template) for source in sources]
     with strings_are_texts():  # files are paths by now; the text of a row may be the name of one
         if each:

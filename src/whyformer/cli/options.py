@@ -159,6 +159,12 @@ OutPlace = Annotated[
 FormatName = Annotated[
     ExplanationFormat | None, typer.Option(help="Of the files in a folder; html if not given.", rich_help_panel=OUTPUT)
 ]
+Sign = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="KEY", help="Sign audit files with this private key (`whyformer keygen`).", rich_help_panel=OUTPUT
+    ),
+]
 Quiet = Annotated[
     bool,
     typer.Option("--quiet", "-q", metavar=FLAG, help="Print nothing but errors and --json.", rich_help_panel=OUTPUT),

@@ -15,6 +15,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from whyformer.errors import WhyformerError, nearest
+from whyformer.files import parse_json
 from whyformer.inputs.table_files import TABLE_SUFFIXES, TableFile, read_table
 from whyformer.results.response import Response
 
@@ -33,11 +34,11 @@ class Line:
     def case(self) -> dict[str, Any]:
         """The prompt and what belongs to it, checked."""
         try:
-            case = json.loads(self.text)
+            case = parse_json(self.text)
         except json.JSONDecodeError as error:
             raise WhyformerError(f"not JSON ({error.msg}, column {error.colno}).") from error
-        except RecursionError as error:
-            raise WhyformerError("not JSON (nested too deeply).") from error
+        except ValueError as error:
+            raise WhyformerError(f"not readable ({error}).") from error
         if not isinstance(case, dict):
             raise WhyformerError(f"an object with a prompt is needed, not {self.text[:40]!r}.")
         unknown = next((name for name in case if name not in FIELDS), None)
@@ -161,7 +162,7 @@ def _read_index(path: Path) -> dict[int, dict[str, Any]]:
     records = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
-            record = json.loads(text)
+            record = parse_json(text)
             records[record["line"]] = record
         except (ValueError, TypeError, KeyError):
             continue

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -312,6 +313,9 @@ def _read_text(path: Path) -> str:
 
 def check_file(path: Path) -> None:
     """Refuse a path that is no file, or an empty one."""
+    url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)", str(path))  # of whose slashes a Path keeps one
+    if url is not None and not os.path.exists(path):
+        raise WhyformerError(f"'{url[1]}://{url[2]:.60}' is a URL, and URLs are not fetched: download it first.")
     if os.path.isdir(path):
         raise WhyformerError(f"{str(path)!r} is a folder, not a file: name the files in it.")
     if not os.path.isfile(path):  # unlike Path.is_file, False for a name too long to be one
