@@ -238,3 +238,12 @@ def test_the_commands_make_keys_sign_and_verify(own_bert, tmp_path):
     refused = refusal("explain", FILM, "--model", own_bert, "--out", tmp_path / "film.json", "--sign", key)
     assert "signs audit files: add --out NAME.audit.json" in refused
     assert "No private key" in refusal("explain", FILM, "--out", audit, "--sign", tmp_path / "nothing")
+
+
+def test_scores_that_rounding_changes_are_said_not_to_be_checked(tmp_path):
+    cat = Path(whyformer.__file__).parent / "zoo" / "cat.jpg"
+    whyformer.explain(str(cat), "mini-vit", "cat", "lrp").save(tmp_path / "cat.audit.json")
+    verification = whyformer.verify(tmp_path / "cat.audit.json")
+    assert verification.agrees
+    assert "explanation.scores, which are unstable in float32" in verification.not_checked
+    assert "scores" not in {check.name for check in verification.checks}

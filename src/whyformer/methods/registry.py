@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from typing import Any, Literal
@@ -25,6 +25,7 @@ from whyformer.inputs.fills import Erasure, Fill
 from whyformer.inputs.units import Ablation, SubsetCount, Units
 from whyformer.models.bridges import AT_QUERIES
 from whyformer.models.modalities import INPUT_STREAMS
+from whyformer.models.structure import convolution_in_blocks
 from whyformer.propagation.mode import Backward
 from whyformer.tracing.ablation import UnitKind, ablation_of
 from whyformer.tracing.attribution import Attribution, mean_of
@@ -131,8 +132,16 @@ class Method:
         is_on_inputs = self.reads.inputs != "none" or self.reads.subsets
         scores = attribution if is_on_inputs else trace.on_inputs(dict(attribution))
         scores = {stream: at_least_float32(values.detach()) for stream, values in scores.items()}
-        remarks = (*attribution.remarks, AT_QUERIES) if _ends_at_queries(trace, scores) else attribution.remarks
+        remarks = (*attribution.remarks, *self._model_remarks(trace, scores))
         return replace(attribution, scores=scores, remarks=remarks)
+
+    def _model_remarks(self, trace: Trace, scores: StreamScores) -> Iterator[str]:
+        """What the model does that these scores do not show."""
+        if _ends_at_queries(trace, scores):
+            yield AT_QUERIES
+        convolution = convolution_in_blocks(trace.question.model) if self.reads.maps == "all" else None
+        if convolution is not None:
+            yield f"The blocks also mix neighbouring tokens by convolutions ({convolution}), which no map shows."
 
     def _result(self, trace: Trace, options: Mapping[str, Any]) -> Any:
         """What the formula gives of a trace, or of the answers to its inputs without some of their units."""

@@ -114,6 +114,24 @@ def layers_of(model: nn.Module) -> int | None:
     return layers if isinstance(layers, int) else None
 
 
+def convolution_in_blocks(model: nn.Module) -> str | None:
+    """The class of a module that mixes neighbouring tokens by a convolution inside the blocks; None without one."""
+    blocks = (block for stack in model.modules() if isinstance(stack, nn.ModuleList) for block in stack)
+    for block in blocks:
+        for module in block.modules():
+            if any(_mixes_neighbours(child) for child in module.children()):
+                return type(module).__name__
+    return None
+
+
+def _mixes_neighbours(module: nn.Module) -> bool:
+    """Whether it is a depth-wise convolution over several tokens that keeps their number."""
+    if not isinstance(module, (nn.Conv1d, nn.Conv2d)):
+        return False
+    keeps_tokens = set(module.stride) == {1} and max(module.kernel_size) > 1
+    return keeps_tokens and 1 < module.groups == module.in_channels
+
+
 def turns_by_position(model: nn.Module) -> bool:
     """Whether positions turn queries and keys (RoPE)."""
     names = {type(module).__name__.lower() for module in model.modules()}
