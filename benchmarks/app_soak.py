@@ -2,12 +2,14 @@
 
     python benchmarks/app_soak.py --out benchmarks/results/app_soak.json
 
-Visitors talk to the page as a browser does: they send a file, join the queue, and read what comes back.
+Visitors talk to the page as a browser does: they send a file, join the queue, and read what comes back. Every tenth
+request is hostile, and must be refused: a file of the server, a foreign host or origin, a bomb, a body without end.
 """
 
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import re
@@ -26,7 +28,9 @@ from statistics import median
 from typing import Any
 
 import httpx
+import numpy as np
 import psutil
+from PIL import Image
 
 from whyformer.app.examples import CAT, DOCUMENTS, QUESTION, REVIEW
 from whyformer.app.labelled import DEFAULT
@@ -34,6 +38,7 @@ from whyformer.app.labelled import DEFAULT
 REQUESTS, CLIENTS, WARM_UP, MOST_GROWTH = 500, 8, 200, 0.05
 SECONDS = 300.0  # that a visitor waits at most
 NEAR = 25  # requests whose memory is taken together
+HOSTILE, EVERY = "Hostile", 10  # the tab that hostile requests are counted under; every so many is one
 
 
 @dataclass(frozen=True)
@@ -84,9 +89,7 @@ def questions(client: httpx.Client) -> list[Question]:
         )
         for button in buttons[:3]
     ]
-    with CAT.open("rb") as file:
-        (path,) = client.post("gradio_api/upload", files={"files": (CAT.name, file)}).json()
-    picture = {"path": path, "orig_name": CAT.name, "meta": {"_type": "gradio.FileData"}}
+    picture = upload(client, CAT.name, CAT.read_bytes())
     response = [QUESTION, DOCUMENTS, None, "", "", "mini-llm", DEFAULT]
     return [
         Question("Picture", functions[0], [picture, "mini-vit", None, None, [DEFAULT]], "cat (0.9"),
@@ -95,12 +98,18 @@ def questions(client: httpx.Client) -> list[Question]:
     ]
 
 
-def ask(client: httpx.Client, question: Question) -> bool:
-    """Ask as a new visitor; whether the answer has what it must, and the downloads came."""
+def upload(client: httpx.Client, name: str, content: bytes) -> dict[str, Any]:
+    """A file that was sent, as the page's inputs take it."""
+    (path,) = client.post("gradio_api/upload", files={"files": (name, content)}).json()
+    return {"path": path, "orig_name": name, "meta": {"_type": "gradio.FileData"}}
+
+
+def answer(client: httpx.Client, function: int, inputs: Sequence[Any]) -> str:
+    """All that a new visitor is shown; empty where the page did not complete it."""
     session = uuid.uuid4().hex
-    body = {"data": list(question.inputs), "fn_index": question.function, "session_hash": session}
+    body = {"data": list(inputs), "fn_index": function, "session_hash": session}
     client.post("gradio_api/queue/join", json=body).raise_for_status()
-    content, is_complete = "", False
+    content = ""
     with client.stream("GET", "gradio_api/queue/data", params={"session_hash": session}) as messages:
         for line in messages.iter_lines():
             if not line.startswith("data: "):
@@ -109,11 +118,56 @@ def ask(client: httpx.Client, question: Question) -> bool:
             if message["msg"] in ("process_generating", "process_completed"):
                 content += json.dumps(message.get("output"))
             if message["msg"] == "process_completed":
-                is_complete = message["success"]
-            if message["msg"] in ("process_completed", "close_stream"):
+                return content if message["success"] else ""
+            if message["msg"] == "close_stream":
                 break
+    return ""
+
+
+def ask(client: httpx.Client, question: Question) -> bool:
+    """Whether the answer to a new visitor has what it must, and the downloads came."""
+    content = answer(client, question.function, question.inputs)
     has_files = all(f"whyformer.{suffix}" in content for suffix in ("html", "png", "json"))
-    return is_complete and has_files and question.answer in content
+    return has_files and question.answer in content
+
+
+def attacks(client: httpx.Client, picture: Question) -> list[Callable[[], bool]]:
+    """Hostile requests; each says whether it was refused."""
+    config = client.get("config").json()
+    components = {one["id"]: one["type"] for one in config["components"]}
+    regions = next(
+        number
+        for number, one in enumerate(config["dependencies"])
+        if [components[given] for given in one["inputs"][:2]] == ["image", "file"] and one["types"]["generator"]
+    )
+
+    def send(status: int, path: str = "/etc/passwd", filler: str = "", **headers: str) -> bool:
+        data = [{"path": path, "url": filler}, *picture.inputs[1:]]
+        body = {"data": data, "fn_index": picture.function, "session_hash": "stranger"}
+        return client.post("gradio_api/queue/join", json=body, headers=headers).status_code == status
+
+    def send_line() -> bool:
+        Image.new("L", (40_000_000, 1)).save(file := io.BytesIO(), "PNG")
+        sent = upload(client, "line.png", file.getvalue())
+        return "times the other" in answer(client, picture.function, [sent, *picture.inputs[1:]])
+
+    def send_regions() -> bool:
+        shapes = {"image": (8, 8, 3), "boxes": (20_000, 4), "features": (20_000, 8)}
+        np.savez_compressed(file := io.BytesIO(), **{name: np.zeros(shape, np.uint8) for name, shape in shapes.items()})
+        sent = upload(client, "bomb.npz", file.getvalue())
+        return "20,000 regions" in answer(client, regions, [None, sent, "why?", "mini-lxmert", None, DEFAULT])
+
+    return [
+        lambda: send(403),
+        lambda: send(403, path="http://127.0.0.1:1/a.png"),
+        lambda: send(400, host="evil.example"),
+        lambda: send(403, origin="http://evil.example"),
+        lambda: send(413, filler="x" * (2 << 20)),
+        lambda: client.get("gradio_api/file=/etc/passwd").status_code == 403,
+        lambda: client.post("gradio_api/queue/join", content="[" * 10**5).status_code == 400,
+        send_line,
+        send_regions,
+    ]
 
 
 def soak(address: str, memory: Callable[[], float], requests: int, clients: int) -> list[Outcome]:
@@ -122,17 +176,19 @@ def soak(address: str, memory: Callable[[], float], requests: int, clients: int)
     lock = threading.Lock()
     with httpx.Client(base_url=address, timeout=SECONDS) as client:
         asked = questions(client)
+        hostile = attacks(client, asked[0])
 
         def visit(number: int) -> None:
-            question = asked[number % len(asked)]
+            question, attack = asked[number % len(asked)], hostile[number // EVERY % len(hostile)]
+            is_hostile = number % EVERY == EVERY - 1
             start = time.perf_counter()
             try:
-                is_right = ask(client, question)
+                is_right = attack() if is_hostile else ask(client, question)
             except (httpx.HTTPError, ValueError, KeyError):
                 is_right = False
             seconds = time.perf_counter() - start
             with lock:
-                outcomes.append(Outcome(question.tab, is_right, seconds, memory()))
+                outcomes.append(Outcome(HOSTILE if is_hostile else question.tab, is_right, seconds, memory()))
 
         with ThreadPoolExecutor(clients) as pool:
             list(pool.map(visit, range(requests)))
@@ -146,14 +202,15 @@ def growth(outcomes: Sequence[Outcome], warm_up: int) -> float:
 
 
 def figures(outcomes: Sequence[Outcome], clients: int, warm_up: int) -> dict[str, Any]:
-    """What is reported of a soak."""
-    seconds = sorted(one.seconds for one in outcomes)
+    """What is reported of a soak; the seconds are those of honest requests."""
+    seconds = sorted(one.seconds for one in outcomes if one.tab != HOSTILE)
 
     def at(share: float) -> float:
         return round(seconds[min(len(seconds) - 1, int(share * len(seconds)))], 2)
 
     return {
         "requests": len(outcomes),
+        "hostile": sum(one.tab == HOSTILE for one in outcomes),
         "clients": clients,
         "cores": len(os.sched_getaffinity(0)),
         "failures": sum(not one.is_right for one in outcomes),

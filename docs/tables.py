@@ -30,6 +30,7 @@ from method_pages import EVERY_METHOD, method_pages
 import whyformer
 from whyformer.app.limits import Limits
 from whyformer.benchmark import read_suite
+from whyformer.inputs.read import MOST_ASPECT
 from whyformer.models.zoo import ZOO
 from whyformer.propagation.kinds import KINDS
 from whyformer.propagation.rules import LIBRA, RULES
@@ -54,7 +55,13 @@ def limits() -> str:
     most = Limits()
     rows = [
         ["a file", f"{most.file_bytes >> 20} MB"],
-        ["a picture", f"{most.pixels // 10**6} million pixels"],
+        [
+            f"all files of a visitor, of all visitors, in {most.kept_seconds // 60} minutes",
+            f"{most.visitor_bytes >> 20} MB, {most.server_bytes >> 30} GB",
+        ],
+        ["any other request", f"{most.body_bytes >> 20} MB"],
+        ["a picture", f"{most.pixels // 10**6} million pixels, one side {MOST_ASPECT:,} times the other"],
+        ["regions of a picture", str(most.regions)],
         ["all texts of a question", f"{most.characters:,} characters"],
         ["documents of a response, texts beside a picture", str(most.documents)],
         ["examples of an evaluation", str(most.examples)],
@@ -75,7 +82,8 @@ def soak() -> str:
     report = result("app_soak")
     seconds, memory = report["seconds"], report["memory_mb"]
     rows = [
-        ["failures", str(report["failures"])],
+        ["hostile among them", str(report["hostile"])],
+        ["failures: honest requests not answered, hostile ones not refused", str(report["failures"])],
         ["half of the answers within", f"{seconds['p50']:.1f} s"],
         ["95 of 100 answers within", f"{seconds['p95']:.1f} s"],
         ["the slowest answer", f"{seconds['most']:.1f} s"],

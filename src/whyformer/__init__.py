@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from whyformer.api.memory import estimate_memory
     from whyformer.api.response import explain_response, explain_responses
     from whyformer.api.several import explain_targets
+    from whyformer.api.signatures import make_keys, sign
     from whyformer.api.verify import Verification, verify
     from whyformer.axes import head_mean
     from whyformer.benchmark.advice.recommend import recommend
@@ -101,10 +102,12 @@ _HOMES = {
     "load": "models.loading",
     "load_plugins": "plugins",
     "logit": "targets.scores",
+    "make_keys": "api.signatures",
     "method": "methods.registry",
     "moment": "targets.scores",
     "reader": "data.registry",
     "recommend": "benchmark.advice.recommend",
+    "sign": "api.signatures",
     "similarity": "targets.scores",
     "trace": "tracing.build",
     "verify": "api.verify",
@@ -163,10 +166,12 @@ __all__ = [
     "load",
     "load_plugins",
     "logit",
+    "make_keys",
     "method",
     "moment",
     "reader",
     "recommend",
+    "sign",
     "similarity",
     "trace",
     "verify",

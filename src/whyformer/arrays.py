@@ -23,19 +23,26 @@ _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0
 def open_npz(source: Path | BinaryIO) -> Iterator[Mapping[str, np.ndarray]]:
     """The arrays of an .npz file by name; one that unpacks to too much, or lies about a size, is refused unread."""
     with zipfile.ZipFile(source) as archive:
-        _check_sizes(archive)
+        _checked_shapes(archive)
     if not isinstance(source, Path):
         source.seek(0)
     with np.load(source, allow_pickle=False) as arrays:
         yield arrays
 
 
-def _check_sizes(archive: zipfile.ZipFile) -> None:
+def npz_shapes(source: Path | BinaryIO) -> dict[str, tuple[int, ...]]:
+    """The shapes of the arrays of an .npz file by name, from headers that were checked as for `open_npz`."""
+    with zipfile.ZipFile(source) as archive:
+        return _checked_shapes(archive)
+
+
+def _checked_shapes(archive: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
     total = sum(member.file_size for member in archive.infolist())
     if total > MOST_BYTES:
         raise WhyformerError(
             f"its arrays unpack to {_megabytes(total)}, and at most {_megabytes(MOST_BYTES)} are safe to read"
         )
+    shapes = {}
     for member in archive.infolist():
         with archive.open(member) as file:
             shape, dtype = _read_header(file)
@@ -43,6 +50,8 @@ def _check_sizes(archive: zipfile.ZipFile) -> None:
         # numpy makes room for what the header says before it reads: a false one would take all memory.
         if not dtype.hasobject and math.prod(shape) * dtype.itemsize != stored:
             raise WhyformerError(f"its array {member.filename!r} has {stored:,} bytes, not those of {dtype} {shape}")
+        shapes[member.filename.removesuffix(".npy")] = shape
+    return shapes
 
 
 def _read_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:

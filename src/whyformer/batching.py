@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import torch
 
-from whyformer.errors import UnsupportedModel, WhyformerError, check_count
+from whyformer.errors import UnsupportedModel, WhyformerError, check_count, reason_of
 from whyformer.progress import track
 
 Item = TypeVar("Item")
@@ -52,7 +52,7 @@ class MemoryLimit:
                 results += function(batch, self.checkpoint)
             except (RuntimeError, MemoryError) as error:
                 if not is_out_of_memory(error):
-                    raise
+                    raise WhyformerError(f"{task} fails in PyTorch: {reason_of(error):.300}") from error
             except UnsupportedModel:
                 if not self.checkpoint:
                     raise

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, get_args
 
 LIKENESS = 0.6  # of two spellings, as difflib counts it, from which one may be a slip for the other
 SHORTEST_PART = 3  # letters of a name that are enough to mean it: `cam` for `grad_cam`
 MOST_NAMES = 40  # that a message lists
+# Errors of values; those of torch and of memory pass as they are, for whoever tries again with less.
+MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
 class WhyformerError(ValueError):
@@ -63,6 +66,18 @@ def reason_of(error: BaseException) -> str:
     """What an error says, or its kind where it says nothing."""
     message = " ".join(str(error).split())
     return message or f"{type(error).__name__}, without a message"
+
+
+@contextmanager
+def misfits_in_one_line(who: str) -> Iterator[None]:
+    """What a model or a processor raises of its own whose settings and input do not fit each other, in one line."""
+    try:
+        yield
+    except WhyformerError:
+        raise
+    except MISFITS as error:
+        reason = f"{type(error).__name__}: {reason_of(error):.300}"
+        raise WhyformerError(f"{who} cannot use what it is given, or its files do not fit: {reason}") from error
 
 
 def _near(word: str, known: Sequence[str]) -> list[str]:

@@ -13,8 +13,8 @@ from pathlib import Path
 from whyformer.errors import WhyformerError, reason_of
 
 GROUP = "whyformer.plugins"
-# Files that were run, with the time of their last change: a second run would register everything twice.
-_FILES: dict[Path, int] = {}
+# Files that were run, with the digest of their content: a second run would register everything twice.
+_FILES: dict[Path, str] = {}
 
 
 def load_plugins(paths: str | Path | Iterable[str | Path] = (), *, entry_points: bool = True) -> tuple[str, ...]:
@@ -42,10 +42,11 @@ def load_plugins(paths: str | Path | Iterable[str | Path] = (), *, entry_points:
     names = []
     for path in [paths] if isinstance(paths, (str, Path)) else paths:
         file = _plugin_file(Path(path))
-        changed = file.stat().st_mtime_ns
-        if _FILES.get(file) != changed:
-            _run_file(file, str(path))
-            _FILES[file] = changed
+        content = file.read_bytes()
+        digest = sha256(content).hexdigest()
+        if _FILES.get(file) != digest:
+            _run_file(file, content, str(path))
+            _FILES[file] = digest
     if entry_points:
         for point in importlib.metadata.entry_points(group=GROUP):
             _run_entry_point(point)
@@ -66,15 +67,15 @@ def _plugin_file(path: Path) -> Path:
     return path.resolve()
 
 
-def _run_file(file: Path, name: str) -> None:
+def _run_file(file: Path, content: bytes, name: str) -> None:
+    """Run the content itself: an import may take older bytecode of a file of the same size and second."""
     module_name = f"whyformer_plugin_{file.stem}_{sha256(str(file).encode()).hexdigest()[:8]}"
     spec = importlib.util.spec_from_file_location(module_name, file)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     sys.modules[module_name] = module  # dataclasses and type hints look their module up there
     try:
-        spec.loader.exec_module(module)
+        exec(compile(content, str(file), "exec"), vars(module))
     except (Exception, SystemExit) as error:
         del sys.modules[module_name]
         raise WhyformerError(f"Plugin {name!r}{_line(error, str(file))}: {_reason(error)}") from error

@@ -94,7 +94,7 @@ def test_another_failure_is_not_taken_for_memory():
     def fails(batch, checkpoint):
         raise RuntimeError("mat1 and mat2 must have the same dtype")
 
-    with pytest.raises(RuntimeError, match="mat1"):
+    with pytest.raises(WhyformerError, match="fails in PyTorch: mat1"):
         MemoryLimit(4).map_batches([1, 2], fails, "this")
 
 

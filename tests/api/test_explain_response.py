@@ -11,6 +11,7 @@ from test_continuation import llama, translator
 
 from tiny_models import STREAM_FAMILIES, built
 from whyformer import Response, continuation, explain, explain_response, explain_responses
+from whyformer.api.rows import NOT_SHARED
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, load
 from whyformer.results.pooling import source_scores
@@ -189,6 +190,20 @@ def test_a_model_that_cannot_be_vectorised_runs_its_rows_as_a_batch(gpt2, count_
         batch = explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")
     assert runs == [1, len(shared.tokens)]
     np.testing.assert_allclose(shared.token_scores, batch.token_scores, rtol=1e-6, atol=1e-10)
+    assert NOT_SHARED in batch.notes
+    assert NOT_SHARED not in shared.notes
+
+
+def test_what_fails_while_rows_go_back_together_is_raised(gpt2, monkeypatch):
+    def fail(*args, is_grads_batched=False, **options):
+        if is_grads_batched:
+            raise RuntimeError("CUDA error: an illegal memory access was encountered")
+        return grad(*args, **options)
+
+    grad = torch.autograd.grad
+    monkeypatch.setattr(torch.autograd, "grad", fail)
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")
 
 
 @pytest.mark.parametrize("room", [1, 2, 5])

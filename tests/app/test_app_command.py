@@ -32,7 +32,10 @@ def test_it_listens_on_this_machine_alone_and_opens_the_browser(launches):
     assert (result.exit_code, result.stderr) == (0, "")
     assert result.stdout == "The page is at http://127.0.0.1:7860/ — Ctrl-C ends it.\n"
     ((setup, settings),) = launches
-    assert settings == {"host": "127.0.0.1", "port": 7860, "share": False, "opens_browser": True, "blocks": False}
+    assert settings == {
+        **{"host": "127.0.0.1", "port": 7860, "share": False, "allow_hosts": ()},
+        **{"opens_browser": True, "blocks": False},
+    }
     assert not setup.models.takes_any
     assert setup.limits == Limits()
 
@@ -83,4 +86,9 @@ def test_a_space_starts_it_with_five_lines(launches, monkeypatch):
 
 def test_a_space_says_where_to_listen(launches):
     server.launch_space()
-    assert launches[0][1] == {"host": None, "port": None}
+    assert launches[0][1] == {"host": None, "port": None, "allow_hosts": ["*"]}
+
+
+def test_names_of_a_proxy_are_handed_on(launches):
+    assert invoke("app", "--allow-host", "why.example.org", "--allow-host", "*.example.net").exit_code == 0
+    assert launches[0][1]["allow_hosts"] == ["why.example.org", "*.example.net"]

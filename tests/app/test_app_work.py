@@ -189,13 +189,13 @@ def test_while_a_new_question_is_worked_on_nothing_is_left_of_the_result_before(
 def test_an_audit_file_is_made_for_who_asks_and_agrees_with_the_picture(uploads):
     visitors = Visitors()
     view = explain_picture(Work(600), Setup(model_choice()), str(CAT), Question(methods=["raw_attention"]))
-    outputs = serve_audit(AREA, visitors)(visitor(), view)
+    outputs = serve_audit(AREA, visitors, 600)(visitor(), view)
     path = Path(outputs["audit_file"]["value"])
     assert path.is_relative_to(uploads)
     assert verify(path, inputs=[CAT]).agrees
     list(serve(lambda work: View("another"), AREA, visitors, 60)(visitor()))
     assert not path.exists()
-    refused = serve_audit(AREA, visitors)(visitor(), None)
+    refused = serve_audit(AREA, visitors, 600)(visitor(), None)
     assert "The result is no longer kept here: explain it again." in refused["html"]
 
 
@@ -261,7 +261,7 @@ def test_a_visitor_who_types_the_name_of_a_file_gets_a_text_explained(ask, tmp_p
     assert typed in kept
     assert "A secret." not in kept
     if view.audit is not None:
-        outputs = serve_audit(AREA, Visitors())(visitor(), view)
+        outputs = serve_audit(AREA, Visitors(), 600)(visitor(), view)
         record = json.loads(Path(outputs["audit_file"]["value"]).read_text())["input"]
         assert file_digest(tmp_path / "secret.txt") not in json.dumps(record)
         assert typed in json.dumps(record)

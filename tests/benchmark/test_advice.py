@@ -1,15 +1,19 @@
 """Advice: the sequential test keeps its error rate, the words say what was measured, and little data is called so."""
 
 import json
+import time
+from functools import partial
 
 import numpy as np
 import pytest
+import torch
 from PIL import Image
 from rich.console import Console
 
 import whyformer
 from whyformer import WhyformerError
 from whyformer.benchmark.advice import competition
+from whyformer.benchmark.advice.costs import explanation_cost
 from whyformer.benchmark.advice.elimination import ERROR_RATE, Correction, Lead, leader, looks, losers
 from whyformer.benchmark.advice.questions import CONTENDERS, Question, contenders, question_of
 from whyformer.benchmark.advice.recommendation import Contender, Recommendation, page, sentences
@@ -89,8 +93,8 @@ def test_the_advice_in_words_says_what_how_surely_at_what_cost_and_where_it_fail
     assert use == "Use evidence: whyformer.explain(example, model='mini-bert', method='evidence')"
     assert "70.0 of 90.0 [60.0, 80.0] on 32 of 100 samples, in 61 s." in decided
     assert "lrp rules=attn_lrp, behind by 1.0 [-2.0, 4.0]: not told apart from it." in second
-    assert "The cheapest of these is lrp rules=attn_lrp, 1.5 forward passes." in second
-    assert cost == "An explanation costs 2.5 forward passes, 0.02 s here."
+    assert "The cheapest of these is lrp rules=attn_lrp, 1.5 times the time of an answer." in second
+    assert cost == "An explanation takes 2.5 times the computing time of a plain answer, 0.02 s here."
     assert controls == "Controls: random (10.0) is surely beaten."
     assert fails == "Where it fails: film 3 (-20.0). Look at these before you trust it."
 
@@ -132,6 +136,20 @@ def test_the_better_of_two_methods_is_recommended_and_what_was_measured_is_what_
         assert result.save(tmp_path / name).stat().st_size > 1000
     with pytest.raises(WhyformerError, match=r"an advice is saved as .html or .json"):
         result.save(tmp_path / "advice.pdf")
+
+
+def test_the_cost_of_an_explanation_is_its_computing_time_whatever_else_the_machine_does():
+    """An explanation computes three times what an answer does; waits, as for other programs, are long and at random."""
+    values, waits = torch.ones(300, 300), iter(np.random.default_rng(0).permutation([0.03] * 6 + [0.0] * 60))
+
+    def work(times):
+        time.sleep(next(waits))
+        for _ in range(20 * times):
+            values @ values
+
+    with torch.no_grad():
+        cost = explanation_cost(partial(work, 1), partial(work, 3), torch.device("cpu"))
+    assert cost.answers == pytest.approx(3, rel=0.35)
 
 
 def test_time_that_is_over_ends_it_after_one_method_on_one_sample():

@@ -15,6 +15,7 @@ from test_protocols import documents  # noqa: F401  (a fixture)
 from test_runner import SETTINGS, pets  # noqa: F401  (a fixture)
 from typer.testing import CliRunner
 
+from made_runs import forget_shard, make_old, record_digests
 from publish import published
 from whyformer import WhyformerError
 from whyformer.benchmark import NoUsableSample, differences, make_suite, report, run_suite
@@ -161,8 +162,7 @@ def test_words_that_people_marked_are_beside_the_maps(bert, documents, tmp_path)
         "shard": 2,
     }
     out = run_suite(make_suite(document), tmp_path / "out", quiet=True)
-    (out / "rows" / "00001.parquet").unlink()
-    (out / "samples" / "00001.parquet").unlink()
+    forget_shard(out, 1)
     report(out)
     page = (out / "report.html").read_text()
     assert '<th scope="col" dir="auto">people</th>' in page
@@ -185,7 +185,7 @@ def test_the_truth_of_a_picture_is_its_mask(shown, pets):  # noqa: F811
 
 
 def test_a_run_of_a_version_that_kept_no_masks_is_still_shown(shown, tmp_path):
-    old = shutil.copytree(shown, tmp_path / "old")
+    old = make_old(shutil.copytree(shown, tmp_path / "old"))
     paths = sorted((old / "samples").iterdir())
     for path in paths[1:]:
         pq.write_table(pq.read_table(path).drop_columns(["mask", "true_regions"]), path)
@@ -315,6 +315,7 @@ def test_samples_of_one_name_are_counted_one_by_one(vit, pets, tmp_path):  # noq
     for path in (out / "samples").iterdir():
         records = pq.read_table(path).to_pylist()
         path.write_bytes(parquet("samples", [r | ({"name": "twin"} if r["error"] else {}) for r in records]))
+    record_digests(out)
     report(out)
     text = (out / "report.md").read_text()
     assert "6 samples, seed 0; the model is right on" in text
@@ -406,6 +407,7 @@ def test_two_runs_are_told_apart_by_their_ranks(shown, tmp_path):
         swapped = {best: worst, worst: best}
         records = [r | {"method": swapped.get(r["method"], r["method"])} for r in records]
         path.write_bytes(parquet("rows", records))
+    record_digests(other)
     done = CliRunner().invoke(app, ["report", str(shown), "--against", str(other)])
     (line,) = (line for line in done.stdout.splitlines() if line.startswith("segmentation, mAP"))
     assert f"{best} 1 → {len(by_method)}" in line
@@ -425,6 +427,7 @@ def test_runs_differ_by_the_figures_of_samples_not_by_their_pixels(shown, tmp_pa
     accuracy = changed["values"][0] / changed["values"][1]
     changed["values"][0] = 0.0
     path.write_bytes(parquet("rows", records))
+    record_digests(other)
     name = next(sample["name"] for sample in read_records(shown, "samples") if sample["sample"] == changed["sample"])
     which = half_of(name)
     lines = dict(line.split(": ", 1) for line in differences(shown, other, half=which))

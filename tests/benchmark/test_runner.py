@@ -21,6 +21,7 @@ import transformers
 from PIL import Image
 
 from conftest import change_weights, save_noise
+from made_runs import forget_shard, make_old
 from whyformer import WhyformerError, attribute, load
 from whyformer.batching import MemoryLimit
 from whyformer.benchmark import NoUsableSample, make_suite, read_suite, run_suite
@@ -143,13 +144,11 @@ def test_a_run_killed_at_any_moment_ends_with_the_same_tables(suite, pets, tmp_p
         "import sys, time, whyformer.benchmark.runner as run\n"
         "from whyformer.benchmark import tables\n"
         "from whyformer.files import write_whole\n"
-        "write = run.write_shard\n"
-        "def slow(folder, number, contents):\n"
-        "    for table in tables.TABLES:\n"
-        "        write_whole(tables.shard_path(folder, table, number), contents[table])\n"
-        "        print(table, flush=True)\n"
-        "        time.sleep(0.05)\n"
-        "run.write_shard = slow\n"
+        "def slow(path, content):\n"
+        "    write_whole(path, content)\n"
+        "    print(path, flush=True)\n"
+        "    time.sleep(0.05)\n"
+        "tables.write_whole = slow\n"
         "import torch; torch.set_num_threads(1)\n"
         "run.run_suite(sys.argv[1], sys.argv[2], quiet=True)\n"
     )
@@ -681,8 +680,7 @@ def test_a_run_does_not_go_on_with_another_model_or_other_data(
     document = {**suite.document, "model": "model", "data": {"reader": "oxford_pets", "folder": "pets"}}
     out = run_suite(make_suite(document), tmp_path / "out", data=tmp_path, quiet=True)
     if not is_finished:
-        for table in TABLES:
-            (out / table / "00002.parquet").unlink()
+        forget_shard(out, 2)
     before = bytes_of(out)
     if change == "weights":
         change_weights(model, scaled)
@@ -704,15 +702,17 @@ def test_a_run_of_a_version_without_digests_is_read_but_not_gone_on_with(suite, 
     from whyformer.benchmark import report
 
     out = run_suite(suite, tmp_path / "out", quiet=True)
-    place = out / "suite.json"
-    document = json.loads(place.read_text())
-    del document["digests"]
-    place.write_text(json.dumps(document))
+    make_old(out)
+    old = json.loads((out / "suite.json").read_text())
+    (out / "suite.json").write_text(json.dumps({key: value for key, value in old.items() if key != "digests"}))
+    assert "is not checked" in report(out).read_text()
+    before = bytes_of(out)
     assert run_suite(suite, out, quiet=True) == out  # there is nothing left to do
-    assert report(out).is_file()
-    place.write_text(json.dumps(document))
+    assert bytes_of(out) == before
+    assert "is not checked" not in report(out).read_text(), "from now on it is"
+    (out / "manifest.sha256").unlink()
     (out / "rows" / "00001.parquet").unlink()
-    with pytest.raises(WhyformerError, match="did not note which weights and data it was begun with"):
+    with pytest.raises(WhyformerError, match="did not note all that it was begun with: choose another folder"):
         run_suite(suite, out, quiet=True)
 
 

@@ -12,6 +12,7 @@ from PIL import Image
 from commands import COMMAND, invoke, refusal, run
 from conftest import save_noise
 from whyformer import Explanation, explain, load
+from whyformer.cli import input_sources
 from whyformer.cli import inputs as cli_inputs
 from whyformer.files import IMAGE_SUFFIXES
 from whyformer.scenes import example
@@ -52,7 +53,7 @@ def test_a_folder_is_its_texts_where_the_model_reads(bert, folder, tmp_path, mon
 
 
 def test_a_folder_with_too_many_files_is_refused(vit, folder, monkeypatch):
-    monkeypatch.setattr(cli_inputs, "MOST_FILES", 2)
+    monkeypatch.setattr(input_sources, "MOST_FILES", 2)
     line = refusal("explain", folder, "--model", vit)
     assert line.startswith(f"The folder '{folder}' has 3 pictures, more than the 2 that are explained at once")
     assert line.endswith(f"name some of them, such as {folder / 'a*'}.")

@@ -99,6 +99,8 @@ def readers_folder(tmp_path, monkeypatch):
     """
     texts = {
         "review.txt": "A slow story, but the music is great.",
+        "reviews.txt": "A wonderful film.\nA dull film.\n",
+        "reviews.csv": 'review,label\n"A wonderful film, really.",positive\nA dull film.,negative\n',
         "weather.txt": "It rained all day.",
         "chat.json": json.dumps([{"role": "user", "content": "Where is the key? Anna has the key."}]),
         "log.jsonl": json.dumps({"prompt": "The film was", "response": " dull"}) + "\n",
@@ -143,7 +145,8 @@ def test_what_is_told_of_the_page_under_load_is_what_was_measured(tmp_path, monk
     (tmp_path / "app_soak.json").write_text(json.dumps(figures(outcomes, clients=8, warm_up=50)))
     table = tables.soak()
     assert table.startswith(f"| 100 requests, 8 visitors at once, {len(os.sched_getaffinity(0))} cores |")
-    assert "| failures | 1 |" in table
+    assert "| hostile among them | 0 |" in table
+    assert "| failures: honest requests not answered, hostile ones not refused | 1 |" in table
     assert "| 95 of 100 answers within | 9.5 s |" in table
     assert "| memory at the end | 999 MB |" in table
     growth = (900 + 87) / (900 + 62) - 1  # the middles of the last 25 and of the first 25 after the warm-up

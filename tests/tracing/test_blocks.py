@@ -270,9 +270,23 @@ def test_what_passed_without_a_rule_is_said_once_the_blocks_have_been_gone_throu
         attribute(model, inputs, 1, "transformer_attribution", checkpoint=True)
 
 
-def test_blocks_with_something_between_them_go_back_as_a_whole(monkeypatch):
+def test_hooks_of_a_block_are_part_of_it_and_run_once_on_the_way_back():
     model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
     find_blocks(model)[1].register_forward_pre_hook(lambda block, args: (args[0] * 1.5, *args[1:]))
+    find_blocks(model)[1].register_forward_hook(lambda block, args, output: output * 0.7)
+    expected = attribute(model, inputs, 1, "generic_attention", checkpoint=False)["text"]
+    torch.testing.assert_close(attribute(model, inputs, 1, "generic_attention", checkpoint=True)["text"], expected)
+
+
+def test_blocks_with_something_between_them_go_back_as_a_whole(monkeypatch):
+    model, inputs = FAMILIES["bert"]().double(), inputs_of("bert")
+    attend = type(model.bert.encoder.layer[1]).__call__
+
+    class ScaledLayer(type(model.bert.encoder.layer[1])):
+        def __call__(self, state, *args, **kwargs):
+            return attend(self, state * 1.5, *args, **kwargs)
+
+    model.bert.encoder.layer[1].__class__ = ScaledLayer
     expected = attribute(model, inputs, 1, "generic_attention", checkpoint=False)["text"]
     monkeypatch.setattr(checkpointing, "KEPT", 0)  # from now on every map is too large
     torch.testing.assert_close(attribute(model, inputs, 1, "generic_attention")["text"], expected)

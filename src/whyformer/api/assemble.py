@@ -72,7 +72,7 @@ def answers(
             logits=None if logits is None else logits[row],
             is_sole=target.is_sole,
             completeness=completeness,
-            remarks=(*target.notes[row : row + 1], *attribution.remarks),
+            remarks=(*target.notes[row : row + 1], *attribution.remarks_on(row)),
         )
 
 

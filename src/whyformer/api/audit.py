@@ -17,10 +17,11 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.api.doctor import checkup
+from whyformer.api.tolerances import tolerance
 from whyformer.errors import WhyformerError, reason_of
 from whyformer.inputs.identity import identity
 from whyformer.methods.registry import method_named
-from whyformer.models.digests import revision_of, weight_digests
+from whyformer.models.digests import file_stamps, revision_of, setting_digests, weight_digests
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, device_of, dtype_of
 from whyformer.results.explanation import Explanation
@@ -30,9 +31,6 @@ from whyformer.targets.documents import target_document
 VERSION = 1
 RUN = ("suite", "data", "samples")  # what is said of a run of controls
 PACKAGES = ("whyformer", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pillow")
-# How far scores may differ when they are computed again, as a share of the largest: rounding, on another machine.
-TOLERANCES = {"float64": 1e-6, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.05}
-RELEVANCE_TOLERANCE = 0.2  # its divisions magnify rounding: float32 was 0.09 off float64 on mini-vit
 
 
 @dataclass(frozen=True)
@@ -46,6 +44,7 @@ class Origin:
     processor: Any
     name: str
     place: str | None
+    stamps: Mapping[str, tuple[int, ...]]
     example: Any
     target: Any
     readout: str | int | Tensor | None
@@ -56,8 +55,8 @@ class Origin:
         module = self.module()
         if module is None:
             raise WhyformerError(f"{self.name} is no longer in memory: save the audit file while it is.")
-        model = LoadedModel(module, self.processor, self.name, self.place)
-        weights = weight_digests(module, self.place)
+        model = LoadedModel(module, self.processor, self.name, self.place, self.stamps)
+        weights, settings = digests_of(model)
         return {
             "format": AUDIT_FORMAT,
             "version": VERSION,
@@ -68,6 +67,7 @@ class Origin:
                 "revision": revision_of(module),
                 "architecture": type(module).__name__,
                 "weights": weights,
+                "files": settings,
             },
             "input": identity(self.example),
             "question": {
@@ -76,7 +76,7 @@ class Origin:
                 "truncate": self.truncate,
             },
             "computation": {**computation(module), "seed": self.seed},
-            "tolerance": _tolerance(module, explanation.method),
+            "tolerance": tolerance(explanation.method, dtype_name(module)),
             "doctor": _findings(model, explanation.method),
             "controls": _controls(weights, explanation),
             "explanation": _plain(explanation),
@@ -90,7 +90,7 @@ class Origin:
 def origin_of(loaded_model: LoadedModel, example: Any, target: Any, readout: Any, truncate: bool) -> Origin:
     """How an explanation is asked for, now."""
     module = weakref.ref(loaded_model.model)
-    about = loaded_model.processor, loaded_model.name, loaded_model.place
+    about = loaded_model.processor, loaded_model.name, loaded_model.place, loaded_model.stamps
     return Origin(module, *about, example, target, readout, truncate, torch.initial_seed())
 
 
@@ -98,18 +98,26 @@ def computation(module: nn.Module) -> dict[str, Any]:
     """What the model computes on and in, and with what."""
     return {
         "device": str(device_of(module)),
-        "dtype": str(dtype_of(module)).removeprefix("torch."),
+        "dtype": dtype_name(module),
         "python": platform.python_version(),
         "platform": f"{platform.system()} {platform.machine()}",
         "versions": {name: _version(name) for name in PACKAGES} | {"torch": str(torch.__version__)},  # with its build
     }
 
 
-def _tolerance(module: nn.Module, method: str) -> float:
-    dtype = str(dtype_of(module)).removeprefix("torch.")
-    allowed = TOLERANCES.get(dtype, TOLERANCES["float32"])
-    is_exact = dtype == "float64" or not method_named(method).reads.has_relevance
-    return allowed if is_exact else max(allowed, RELEVANCE_TOLERANCE)
+def dtype_name(module: nn.Module) -> str:
+    """What a model computes in, without `torch.`."""
+    return str(dtype_of(module)).removeprefix("torch.")
+
+
+def digests_of(model: LoadedModel) -> tuple[dict[str, str], dict[str, str]]:
+    """SHA-256 of the weights and of the other files that a model was loaded from, by name."""
+    now = {} if model.place is None else file_stamps(model.place, revision_of(model.model))
+    changed = [name for name, stamp in model.stamps.items() if now.get(name) != stamp]
+    if changed:
+        raise WhyformerError(f"{changed[0]} of {model.place!r} changed since it was loaded: load it again.")
+    weights = weight_digests(model.model, model.place)
+    return weights, setting_digests(model.model, model.place, model.tokenizer)
 
 
 def _version(package: str) -> str | None:

@@ -46,7 +46,7 @@ def like_lengths(lengths: Sequence[int], most: Callable[[int], int], padding: fl
     return batches
 
 
-def alike_batches(
+def example_batches(
     loaded_model: LoadedModel, encoded: Sequence[EncodedExample], batch_size: int | None, reads: Reads
 ) -> list[list[int]]:
     """Which examples run together, by their numbers: those whose texts are of like length."""

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from whyformer.api.assemble import Answer, answers, explanation_of
 from whyformer.api.attribution import Choice, choose_method, default_for, first_that_applies
 from whyformer.api.audit import origin_of
-from whyformer.api.batches import BATCH_SIZE, alike_batches
+from whyformer.api.batches import BATCH_SIZE, example_batches
 from whyformer.api.options import processed_options
 from whyformer.api.predictions import Predict, explain_predictions, refuse_beside_predict
 from whyformer.batching import MemoryLimit, check_batch_size, consecutive, in_batches
@@ -24,6 +24,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
+from whyformer.inputs.read import strings_are_texts, texts_in_file
 from whyformer.methods.options import check_options
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of, needs_padding_token
@@ -122,7 +123,7 @@ def explain(
 
 
 def explain_batch(
-    examples: Iterable[Any],
+    examples: Iterable[Any] | str | Path,
     model: str | Path | nn.Module | LoadedModel = "mini-vit",
     target: Target = "predicted",
     method: str | None = None,
@@ -135,12 +136,14 @@ def explain_batch(
     backward: Backward | None = None,
     predict: Predict | None = None,
     labels: Sequence[str] | None = None,
+    column: str | None = None,
     **options: Any,
 ) -> list[Explanation]:
     """Why a model answered as it did on each of many examples, computed in batches.
 
     Args:
-        examples: A list of examples, each as `explain` takes it.
+        examples: A list of examples, each as `explain` takes it; or a .csv, .tsv, .jsonl or .parquet file with a text
+            in each row.
         model: As in `explain`.
         target: One for all examples, or a list with one for each.
         method: As in `explain`.
@@ -153,6 +156,8 @@ def explain_batch(
         backward: As in `explain`.
         predict: As in `explain`; `batch_size` says how many examples it is given at once, 32 unless given.
         labels: As in `explain`.
+        column: The column of a file that has the texts; if None, the only one, or the one with a usual name (text,
+            sentence, review, content, question and the like).
         **options: The options of the method.
 
     Returns:
@@ -168,7 +173,13 @@ def explain_batch(
         ['positive', 'negative']
     """
     if isinstance(examples, (str, Path)):
-        raise WhyformerError(f"explain_batch takes a list of examples, not {str(examples)[:40]!r} alone: use explain.")
+        settings = {"processor": processor, "readout": readout, "truncate": truncate, "batch_size": batch_size}
+        settings |= {"progress": progress, "backward": backward, "predict": predict, "labels": labels, **options}
+        texts = texts_in_file(examples, column)
+        with strings_are_texts():
+            return explain_batch(texts, model, target, method, **settings)
+    if column is not None:
+        raise WhyformerError(f"column={column!r} is that of a file, and these examples are a list: leave it out.")
     if predict is not None:
         refuse_beside_predict(model=model, processor=processor, readout=readout, truncate=truncate, backward=backward)
         answering: dict[str, Any] = {"batch_size": batch_size, "progress": progress}
@@ -227,7 +238,9 @@ def explain_encoded(
         by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
         reads = choice.method.reads_with(choice.options)
         batches = (
-            consecutive(len(encoded), size) if keeps_order else alike_batches(loaded_model, encoded, batch_size, reads)
+            consecutive(len(encoded), size)
+            if keeps_order
+            else example_batches(loaded_model, encoded, batch_size, reads)
         )
         doing = f"{choice.method.name} on {loaded_model.name}"
 

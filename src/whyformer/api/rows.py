@@ -20,7 +20,7 @@ from whyformer.api.assemble import picture_parts
 from whyformer.api.attribution import Choice
 from whyformer.api.batches import like_lengths, padding_that_pays, texts_at_once
 from whyformer.axes import Inputs
-from whyformer.batching import check_batch_size, in_batches, is_out_of_memory
+from whyformer.batching import check_batch_size, in_batches
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
 from whyformer.inputs.hearing import sound_layout
@@ -33,12 +33,14 @@ from whyformer.targets.scores import Score
 from whyformer.targets.spans import Prediction, TokenStatistics, log_probability, token_logits, token_statistics
 from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.gradients import NotVectorised
 from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.path import inputs_at_once
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace
 
 LEAST_SHARED = 4  # rows of an exchange that are worth a forward pass of their own, where there are other exchanges
+NOT_SHARED = "Each row ran as an example of its own: an operation of this model has no vectorised gradient."
 MakeScore = Callable[[Sequence[Prediction], int], Score]
 
 
@@ -158,20 +160,23 @@ class Engine:
         self, rows: Sequence[Row], checkpoint: bool | None
     ) -> list[tuple[RowScores, list[TokenStatistics] | None]]:
         """Each row as an example of its own, or where that can be, all of one exchange after one forward pass."""
+        remarks: tuple[str, ...] = ()
         if checkpoint is None and self._can_share(rows):
             try:
                 return self._by_shared_pass(rows)
-            except UnsupportedModel:
+            except NotVectorised:
+                remarks = (NOT_SHARED,)
+            except UnsupportedModel:  # what the rows need as examples may be less; if not, they say so
                 pass
-            except RuntimeError as error:  # an operation that cannot be vectorised, as its author's own
-                if is_out_of_memory(error):
-                    raise
         weights = row_weights(rows, max(row.length for row in rows))
         trace = self._trace(rows, checkpoint, weights if self.readout is None else self.readout)
         attribution = self.choice.method(trace, **self._options(rows, weights.shape[1]))
         logits = token_logits(trace.output)
         return [
-            (scores, _statistics_of(row, logits[number], trace.question.inputs) if row.has_last else None)
+            (
+                replace(scores, remarks=(*scores.remarks, *remarks)),
+                _statistics_of(row, logits[number], trace.question.inputs) if row.has_last else None,
+            )
             for number, (row, scores) in enumerate(zip(rows, _row_scores(rows, attribution, trace), strict=True))
         ]
 
@@ -285,7 +290,7 @@ def _row_scores(rows: Sequence[Row], attribution: Attribution, trace: Trace) -> 
             beginning=before if exchange.beginning is not None else before[:0],
             response=response,
             completeness=None if attribution.completeness is None else float(attribution.completeness[number]),
-            remarks=attribution.remarks,
+            remarks=attribution.remarks_on(number),
             parts=dict([*_pictures(number, row, attribution, trace), *_sounds(number, row, attribution, trace)]),
         )
 

@@ -6,45 +6,45 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import numpy as np
 import torch
 from torch import nn
 
-from whyformer.api.audit import VERSION, computation
+from whyformer.api.audit import VERSION, computation, digests_of, dtype_name
 from whyformer.api.explain import explain
-from whyformer.errors import WhyformerError
+from whyformer.api.record_comparison import (
+    FIELDS,
+    STATED,
+    WORDED,
+    Allowance,
+    Check,
+    compare_probability,
+    compare_scores,
+    compare_section,
+    compare_target,
+    without_scores,
+)
+from whyformer.api.signatures import SIGNATURE, is_signed_by
+from whyformer.api.tolerances import rounding
+from whyformer.api.tolerances import tolerance as library_tolerance
+from whyformer.errors import WhyformerError, reason_of
+from whyformer.files import parse_json
 from whyformer.inputs.identity import find_again
 from whyformer.inputs.read import check_file
-from whyformer.models.digests import MEMORY, weight_digests
+from whyformer.models.digests import MEMORY, module_digest, revision_of
 from whyformer.models.loading import LoadedModel, load, resolve_model
 from whyformer.models.placement import check_device
 from whyformer.render.text import one_line, readable
 from whyformer.results.explanation import Explanation
-from whyformer.results.schema import (
-    read_boolean,
-    read_field,
-    read_integer,
-    read_list_of,
-    read_mapping,
-    read_number,
-    read_text,
-)
+from whyformer.results.schema import read_boolean, read_field, read_integer, read_mapping, read_text
 from whyformer.results.storage import AUDIT_FORMAT
 from whyformer.targets.documents import read_target
+from whyformer.tracing.attribution import UNSTABLE
 
 MOST_BYTES = 1 << 28
 Field = TypeVar("Field")
-
-
-@dataclass(frozen=True)
-class Check:
-    """One thing that was compared: what it is called, whether it is as the audit file has it, and what was found."""
-
-    name: str
-    agrees: bool
-    finding: str
 
 
 @dataclass(frozen=True)
@@ -52,21 +52,26 @@ class Verification:
     """Whether an audit file holds, and what was compared.
 
     Attributes:
-        checks: What was compared, in order: weights, input, target, probability, scores. Where the weights or the
-            input are others, nothing is computed again, and the last three are missing.
+        checks: What was compared, in order: the signature where a key is given, weights, input, target, probability,
+            scores, and the rest of the file: model, explanation, and what the doctor and the controls say. Where the
+            weights or the input are others, nothing is computed again, and those after them are missing.
         notes: What else is different here and may move scores a little: versions, the device.
+        not_checked: Fields of the file that nothing was compared with: read them as a claim.
 
     Example:
         >>> import tempfile, whyformer
         >>> with tempfile.TemporaryDirectory() as folder:
         ...     whyformer.explain("A wonderful film.", "mini-bert").save(f"{folder}/film.audit.json")
         ...     verification = whyformer.verify(f"{folder}/film.audit.json")
-        >>> [check.name for check in verification.checks if check.agrees]
-        ['weights', 'input', 'target', 'probability', 'scores']
+        >>> ", ".join(check.name for check in verification.checks if check.agrees)
+        'weights, input, target, probability, scores, model, explanation, tolerance, doctor, controls'
+        >>> verification.not_checked
+        ('created', 'computation')
     """
 
     checks: tuple[Check, ...]
     notes: tuple[str, ...] = ()
+    not_checked: tuple[str, ...] = ()
 
     @property
     def agrees(self) -> bool:
@@ -75,14 +80,16 @@ class Verification:
 
     def to_dict(self) -> dict[str, Any]:
         """The verification as plain data, for scripts."""
-        return {"agrees": self.agrees, "checks": [vars(check) for check in self.checks], "notes": list(self.notes)}
+        lists = {"notes": list(self.notes), "not_checked": list(self.not_checked)}
+        return {"agrees": self.agrees, "checks": [vars(check) for check in self.checks], **lists}
 
     def __str__(self) -> str:
         width = max(len(check.name) for check in self.checks)
         lines = [f"{check.name:<{width}}  {'yes' if check.agrees else 'NO '}  {check.finding}" for check in self.checks]
         failures = [check.name for check in self.checks if not check.agrees]
         verdict = "verified" if self.agrees else f"not verified: {', '.join(failures)}"
-        return readable("\n".join([*lines, *(f"note: {note}" for note in self.notes), verdict]))
+        claims = [f"not checked: {', '.join(self.not_checked)}"] if self.not_checked else []
+        return readable("\n".join([*lines, *(f"note: {note}" for note in self.notes), *claims, verdict]))
 
 
 def verify(
@@ -92,8 +99,12 @@ def verify(
     model: str | Path | nn.Module | LoadedModel | None = None,
     processor: Any = None,
     tolerance: float | None = None,
+    key: str | Path | None = None,
 ) -> Verification:
     """Compute an explanation again from its audit file, and say whether it is the same.
+
+    Whatever can be computed again is compared with what the file says. How far numbers may be apart is fixed in this
+    package, by the method and the precision; nothing that the file says of it counts.
 
     Args:
         audit: The file, as `explanation.save("NAME.audit.json")` wrote it.
@@ -101,13 +112,14 @@ def verify(
             digests, or they are no longer where they were.
         model: The model, where it is no longer where it was, or was a module of your own.
         processor: The tokenizer or image processor of a module of your own.
-        tolerance: How far scores may be apart, as a share of the largest; unless given, what the audit file states.
+        tolerance: How far scores may be apart, as a share of the largest, if not as the package has it.
+        key: The file of the public key (PEM) that the audit file must be signed with.
 
     Returns:
         The Verification: print it, or read `agrees` and its `checks`.
 
     Raises:
-        WhyformerError: If the file is no audit file, or the model or the input cannot be found.
+        WhyformerError: If the file is no audit file, or the key, the model or the input cannot be found.
 
     Example:
         >>> import tempfile, whyformer
@@ -118,15 +130,22 @@ def verify(
     """
     path = Path(audit)
     document = _read(path)
-    allowed = _field(path, lambda: read_field(document, "tolerance", read_number)) if tolerance is None else tolerance
+    checks = [] if key is None else [_signature(document, key)]
     loaded_model = _model(path, document, model, processor)
-    weights = _weights(path, document, loaded_model)
     example = _field(path, lambda: find_again(document.get("input"), inputs))
     finding = "; ".join(example.differences) or "the same SHA-256"
-    checks = [weights, Check("input", not example.differences, finding)]
-    if all(check.agrees for check in checks):
-        checks += _compare(path, document, _explain_again(path, document, example.example, loaded_model), allowed)
-    return Verification(tuple(checks), tuple(_surroundings(path, document, loaded_model.model)))
+    checks += [_weights(path, document, loaded_model), Check("input", not example.differences, finding)]
+    not_checked = [*(name for name in document if name not in FIELDS), *(STATED if key is None else ())]
+    if key is None and SIGNATURE in document:
+        not_checked.append("signature, for want of a key")
+    if all(check.agrees for check in checks if check.name != SIGNATURE):
+        explanation = _explain_again(path, document, example.example, loaded_model)
+        allowance = _allowance(explanation.method, loaded_model.model, tolerance)
+        compared, skipped = _field(path, lambda: _compare(document, explanation, allowance, is_moved=model is not None))
+        checks += compared
+        not_checked += skipped
+    notes = _field(path, lambda: _surroundings(document, loaded_model.model))
+    return Verification(tuple(checks), tuple(notes), tuple(not_checked))
 
 
 def _read(path: Path) -> dict[str, Any]:
@@ -134,12 +153,12 @@ def _read(path: Path) -> dict[str, Any]:
     if path.stat().st_size > MOST_BYTES:
         raise WhyformerError(f"{str(path)!r} has more than {MOST_BYTES >> 20} MiB: it is no audit file.")
     try:
-        document = json.loads(path.read_bytes())
-    except (ValueError, RecursionError) as error:
+        document = parse_json(path.read_bytes())
+    except ValueError as error:
         raise WhyformerError(f"{str(path)!r} is no audit file: it is not JSON ({one_line(str(error))}).") from error
     if not isinstance(document, dict) or document.get("format") != AUDIT_FORMAT:
         raise WhyformerError(f"{str(path)!r} is no audit file: it does not say that its format is {AUDIT_FORMAT}.")
-    if document.get("version") != VERSION:
+    if type(document.get("version")) is not int or document["version"] != VERSION:
         found = document.get("version")
         raise WhyformerError(f"{str(path)!r} is of version {found!r:.20}, and this Whyformer reads version {VERSION}.")
     return document
@@ -149,9 +168,18 @@ def _field(path: Path, read: Callable[[], Field]) -> Field:
     """What `read` gives, or what is wrong with the file in a line that names it."""
     try:
         return read()
-    except (WhyformerError, KeyError, TypeError, ValueError) as error:
+    except (WhyformerError, KeyError, TypeError, ValueError, OverflowError) as error:
         reason = str(error) if isinstance(error, WhyformerError) else f"{type(error).__name__}: {error}"
         raise WhyformerError(f"{str(path)!r} cannot be verified: {one_line(reason).removesuffix('.')}.") from error
+
+
+def _signature(document: Mapping[str, Any], key: str | Path) -> Check:
+    if is_signed_by(document, key):
+        return Check(SIGNATURE, True, f"of the whole file, by the key in {str(key)!r}")
+    finding = (
+        f"not by the key in {str(key)!r}, or the file was changed" if SIGNATURE in document else "the file has none"
+    )
+    return Check(SIGNATURE, False, finding)
 
 
 def _model(path: Path, document: Mapping[str, Any], model: Any, processor: Any) -> LoadedModel:
@@ -173,9 +201,16 @@ def _model(path: Path, document: Mapping[str, Any], model: Any, processor: Any) 
 
 
 def _weights(path: Path, document: Mapping[str, Any], loaded_model: LoadedModel) -> Check:
-    """The weights by files, or in memory where they were kept so."""
-    kept = _field(path, lambda: read_field(read_field(document, "model", read_mapping), "weights", read_mapping))
-    now = weight_digests(loaded_model.model, None if MEMORY in kept else loaded_model.place)
+    """The weights and all files that were read with them, or the tensors in memory where they were kept so."""
+    about = _field(path, lambda: read_field(document, "model", read_mapping))
+    kept = _field(path, lambda: read_field(about, "weights", read_mapping))
+    is_in_memory = MEMORY in kept
+    if is_in_memory:
+        now = {MEMORY: module_digest(loaded_model.model)}
+    else:
+        now, settings = digests_of(loaded_model)
+        kept = kept | _field(path, lambda: read_mapping(about.get("files", {})))
+        now = now | settings
     names = [name for name in {**kept, **now} if kept.get(name) != now.get(name)]
     if not names:
         return Check("weights", True, f"the same SHA-256 of {', '.join(now)}")
@@ -190,77 +225,107 @@ def _short(digest: Any) -> str:
 
 
 def _explain_again(path: Path, document: Mapping[str, Any], example: Any, loaded_model: LoadedModel) -> Explanation:
-    question = _field(path, lambda: read_field(document, "question", read_mapping))
-    kept = _field(path, lambda: read_field(document, "explanation", read_mapping))
-    method = _field(path, lambda: read_field(kept, "method", read_text))
-    options = _field(path, lambda: read_field(kept, "options", read_mapping))
-    readout = question.get("readout")
-    machine = _field(path, lambda: read_field(document, "computation", read_mapping))
-    with torch.random.fork_rng():
-        torch.manual_seed(_field(path, lambda: read_field(machine, "seed", read_integer)))
-        return explain(
-            example,
-            loaded_model,
-            _field(path, lambda: read_target(question.get("target"))),
-            method,
-            readout=torch.tensor(readout) if isinstance(readout, list) else readout,
-            truncate=_field(path, lambda: read_field(question, "truncate", read_boolean)),
-            **options,
-        )
+    def recompute() -> Explanation:
+        question, kept = (read_field(document, name, read_mapping) for name in ("question", "explanation"))
+        machine = read_field(document, "computation", read_mapping)
+        with torch.random.fork_rng():
+            torch.manual_seed(read_field(machine, "seed", _seed))
+            return explain(
+                example,
+                loaded_model,
+                read_target(question.get("target")),
+                read_field(kept, "method", read_text),
+                readout=_readout(question.get("readout")),
+                truncate=read_field(question, "truncate", read_boolean),
+                **read_field(kept, "options", read_mapping),
+            )
+
+    try:
+        return _field(path, recompute)
+    except WhyformerError:
+        raise
+    except Exception as error:  # What a file asks for can fail anywhere in the model.
+        reason = f"{type(error).__name__}: {reason_of(error)}"
+        raise WhyformerError(f"{str(path)!r} cannot be computed again: {one_line(reason)}.") from error
 
 
-def _compare(path: Path, document: Mapping[str, Any], now: Explanation, tolerance: float) -> list[Check]:
-    kept = read_mapping(document["explanation"])
-    target = _field(path, lambda: read_field(kept, "target", read_text))
-    was = kept.get("probability")
-    return [
-        Check("target", target == now.target, now.target if target == now.target else f"{now.target}, kept {target}"),
-        _probability(was, now.probability, tolerance),
-        _scores(_field(path, lambda: _kept_scores(kept)), now, tolerance),
+def _seed(value: Any) -> int:
+    seed = read_integer(value)
+    if not 0 <= seed < 2**64:
+        raise TypeError(f"{value!r:.60}, not an integer from 0 to 2**64 - 1")
+    return seed
+
+
+def _readout(value: Any) -> str | int | torch.Tensor | None:
+    if value is None or type(value) in (str, int):
+        return cast("str | int | None", value)
+    if not isinstance(value, list):
+        raise WhyformerError(f"its readout is {value!r:.60}, not a name, an integer or a list of numbers")
+    weights = np.array(value)
+    if weights.dtype.kind not in "if":
+        raise WhyformerError(f"its readout is {value!r:.60}, not a list of numbers")
+    return torch.tensor(value)
+
+
+def _allowance(method: str, module: nn.Module, tolerance: float | None) -> Allowance:
+    dtype = dtype_name(module)
+    if tolerance is not None:
+        return Allowance(tolerance, tolerance, dtype)
+    return Allowance(library_tolerance(method, dtype), rounding(dtype), dtype)
+
+
+def _compare(
+    document: Mapping[str, Any], now: Explanation, allowance: Allowance, *, is_moved: bool
+) -> tuple[list[Check], list[str]]:
+    """What the file says beside what was computed, and what could not be compared."""
+    kept = read_field(document, "explanation", read_mapping)
+    assert now.audit is not None
+    record = json.loads(json.dumps(now.audit(now)))
+    names = ["architecture", *([] if is_moved else ["name", "place"])]
+    about = read_field(document, "model", read_mapping)
+    models = [{name: one[name] for name in names if name in one} for one in (about, record["model"])]
+    before, here = without_scores(kept), without_scores(record["explanation"])
+    skipped = ["model.name", "model.place", "explanation.model"] if is_moved else []
+    if is_moved:
+        before["model"] = here["model"]
+    is_unstable = UNSTABLE in now.notes  # close to its threshold the note itself may come and go with rounding
+    before["notes"], here["notes"] = (_without_unstable(one["notes"]) for one in (before, here))
+    skipped += ["explanation.scores, which are unstable in float32"] if is_unstable else []
+    is_same_version = _package_version(document) == _package_version(record)
+    if not is_same_version:
+        skipped += ["explanation.notes", *WORDED]
+        before["notes"] = here["notes"]
+    sections = [
+        compare_section("model", models[0], models[1]),
+        compare_section("explanation", before, here, allowance.others),
+        *(
+            compare_section(name, document.get(name), record[name], allowance.others)
+            for name in WORDED
+            if is_same_version
+        ),
     ]
+    return [
+        compare_target(kept, now),
+        compare_probability(kept.get("probability"), now.probability, allowance),
+        *([] if is_unstable else [compare_scores(kept, now, allowance)]),
+        *sections,
+    ], skipped
 
 
-def _probability(kept: Any, now: float | None, tolerance: float) -> Check:
-    if kept is None or now is None:
-        return Check("probability", kept is now, "none, as kept" if kept is now else f"{now}, kept {kept}")
-    agrees = isinstance(kept, (int, float)) and abs(kept - now) <= tolerance
-    return Check("probability", agrees, f"{now:.6f}, kept {kept!r:.20}")
+def _without_unstable(notes: Any) -> Any:
+    return [note for note in notes if note != UNSTABLE] if isinstance(notes, list) else notes
 
 
-def _kept_scores(kept: Mapping[str, Any]) -> dict[str, tuple[list[str], np.ndarray]]:
-    parts = read_field(kept, "parts", read_mapping)
-    return {
-        name: (
-            read_field(part, "tokens", read_list_of(read_text)),
-            np.array(read_field(part, "scores", read_list_of(read_number)), dtype=np.float64),
-        )
-        for name, part in parts.items()
-    }
+def _package_version(document: Mapping[str, Any]) -> Any:
+    versions = read_field(document, "computation", read_mapping).get("versions") or {}
+    return read_mapping(versions).get("whyformer")
 
 
-def _scores(kept: Mapping[str, tuple[list[str], np.ndarray]], now: Explanation, tolerance: float) -> Check:
-    """Every score, as far from the one that was kept as a share of the largest."""
-    if kept.keys() != now.parts.keys():
-        return Check("scores", False, f"of {', '.join(now.parts)}, kept were {', '.join(kept)}")
-    largest = max((np.abs(scores).max(initial=0.0) for _, scores in kept.values()), default=0.0) or 1.0
-    worst, where = -1.0, ""
-    for name, (tokens, scores) in kept.items():
-        part = now.parts[name]
-        if tuple(tokens) != part.tokens or len(scores) != len(part.scores):
-            return Check("scores", False, f"the tokens of {name} are others")
-        apart = np.abs(scores - part.scores) / largest
-        if len(apart) and not apart.max() <= worst:  # NaN is further than any number
-            place = int(apart.argmax())
-            worst, token = float(apart[place]), one_line(part.tokens[place])
-            where = f"token {place + 1} of {name}, {token!r}: {part.scores[place]:.6g}, kept {scores[place]:.6g}"
-    stated = f"{worst:.1e} of the largest score apart, {tolerance:g} is allowed"
-    return Check("scores", worst <= tolerance, stated if worst <= tolerance else f"{stated}; {where}")
-
-
-def _surroundings(path: Path, document: Mapping[str, Any], module: nn.Module) -> list[str]:
+def _surroundings(document: Mapping[str, Any], module: nn.Module) -> list[str]:
     """What is different here and may move scores a little."""
-    kept, now = _field(path, lambda: read_field(document, "computation", read_mapping)), computation(module)
+    kept, now = read_field(document, "computation", read_mapping), computation(module)
     versions = read_mapping(kept.get("versions") or {})
     pairs = [(name, kept.get(name), now[name]) for name in ("device", "dtype", "python")]
     pairs += [(name, versions.get(name), here) for name, here in now["versions"].items()]
-    return [f"{name} {here}, kept {before}" for name, before, here in pairs if before != here]
+    pairs.append(("revision", read_field(document, "model", read_mapping).get("revision"), revision_of(module)))
+    return [one_line(f"{name} {here}, kept {before!s:.60}") for name, before, here in pairs if before != here]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +19,6 @@ from whyformer.app.view import SCRIPT, View, note, problem, progress_html
 from whyformer.app.visitors import Visitors, delete
 from whyformer.app.work import Progress, Stopped, Work, follow
 from whyformer.errors import WhyformerError
-from whyformer.inputs.read import strings_are_texts
 
 SUFFIXES = (".html", ".png", ".json")
 LOG = logging.getLogger("whyformer.app")
@@ -63,8 +63,16 @@ def result_area(title: str, text: str, setup: Setup) -> Area:
         command = gr.Code(label="Command line", language="shell", **plain)
     area = Area(html, stop, downloads, audit, audit_file, view, python, command)
     # It reads all weights again and asks the doctor: only for who wants it.
-    make = serve_audit(area, setup.visitors)
-    audit.click(make, view, [audit, audit_file, html], show_progress_on=audit, api_visibility="private")
+    make = serve_audit(area, setup.visitors, setup.limits.seconds)
+    audit.click(
+        make,
+        view,
+        [audit, audit_file, html],
+        concurrency_id="work",
+        concurrency_limit=setup.limits.at_once,
+        show_progress_on=audit,
+        api_visibility="private",
+    )
     return area
 
 
@@ -100,7 +108,13 @@ def serve(
                     yield {**_emptied(area), area.html: progress_html(one), area.stop: gr.update(visible=True)}
                     continue
                 yield {**_shown(one, area), **dict(zip(others, updates(one), strict=False))}
-                paths = one.save(download_folder()) if one.writers else {}
+                try:
+                    paths = _save(one, work)
+                except WhyformerError as error:
+                    yield {**_emptied(area), area.html: problem(error).html}
+                    break
+                except Stopped:
+                    break
                 if work.is_stopped:
                     delete(paths.values())
                     break
@@ -114,6 +128,20 @@ def serve(
                 yield gr.skip()  # or Gradio would send the last of it once more, over what the newer one shows
 
     return run
+
+
+def _save(view: View, work: Work) -> dict[str, Path]:
+    """Write the downloads of a view, within the time of its work; none of them where that is not enough."""
+    if not view.writers:
+        return {}
+    folder = download_folder()
+    try:
+        *_, paths = follow(lambda work: view.save(folder), work)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    assert isinstance(paths, dict)
+    return paths
 
 
 def _shown(view: View, area: Area) -> dict[Any, Any]:
@@ -142,19 +170,21 @@ def _emptied(area: Area) -> dict[Any, Any]:
     }
 
 
-def serve_audit(area: Area, visitors: Visitors) -> Callable[..., dict[Any, Any]]:
+def serve_audit(area: Area, visitors: Visitors, seconds: float) -> Callable[..., dict[Any, Any]]:
     """The audit file of what the area shows."""
 
     def run(request: gr.Request, view: View | None) -> dict[Any, Any]:
-        path = download_folder() / "whyformer.audit.json"
+        visitor = name_of(request)
         try:
             if view is None or view.audit is None:
                 raise WhyformerError("The result is no longer kept here: explain it again.")
-            with strings_are_texts():
-                view.audit(path)
+            with visitors.work(visitor, area.audit_file, seconds) as work:
+                path = _save(View("", writers={".audit.json": view.audit}), work)[".audit.json"]
         except (WhyformerError, OSError) as error:
             return {area.html: problem(error).html, area.audit: gr.update(visible=False)}
-        visitors.keep(name_of(request), area.audit_file, [path])
+        except Stopped:
+            return {area.audit: gr.update(visible=False)}
+        visitors.keep(visitor, area.audit_file, [path])
         return {area.audit: gr.update(visible=False), area.audit_file: gr.update(value=str(path), visible=True)}
 
     return run

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import Any, Literal
 
@@ -107,6 +108,18 @@ def _name(payload: Any) -> str | None:
 
 def _names(payload: Any) -> list[str]:
     return [str(one) for one in payload] if isinstance(payload, list) else []
+
+
+def count_input(label: str, most: int, *, info: str) -> gr.Slider:
+    """A number from two on."""
+    count = gr.Slider(2, most, min(8, most), step=1, label=label, info=info)
+    # The tab refuses what is too large, and Gradio stumbles over what is not a number.
+    count.preprocess = _count  # type: ignore[method-assign]
+    return count
+
+
+def _count(payload: Any) -> int:
+    return int(payload) if isinstance(payload, (int, float)) and math.isfinite(payload) else 0
 
 
 def example_buttons(*titles: str) -> list[gr.Button]:

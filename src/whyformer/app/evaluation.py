@@ -57,8 +57,10 @@ def measure(work: Work, setup: Setup, asked: Measurement) -> View:
     limits.check_count("methods", len(asked.methods), limits.methods)
     name, loaded_model = setup.models.name(asked.model, *TABS), setup.models.open(asked.model, *TABS)
     if loaded_model.task.sees_regions and name in SCENE_MODELS:
-        kind, data, written = "scenes", ("scenes", {"count": int(asked.scenes), "seed": SEED}), None
-        limits.check_count("scenes", int(asked.scenes), limits.examples)
+        if asked.scenes < 2:
+            raise WhyformerError("Choose two scenes at least.")
+        limits.check_count("scenes", asked.scenes, limits.examples)
+        kind, data, written = "scenes", ("scenes", {"count": asked.scenes, "seed": SEED}), None
     elif loaded_model.task.sees_pictures and not loaded_model.task.reads_text:
         kind, (data, written) = "pictures", _pictures(asked, setup)
     elif loaded_model.task.sees is None:

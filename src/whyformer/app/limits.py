@@ -14,7 +14,11 @@ class Limits:
 
     Attributes:
         file_bytes: Of one uploaded file.
+        visitor_bytes: That one visitor uploads while files are kept; visitors are told apart by their address.
+        server_bytes: That all visitors upload while files are kept.
+        body_bytes: Of any other request.
         pixels: Of a picture.
+        regions: Of a picture, for models that see regions.
         characters: Of all texts of a question together.
         documents: Of a response, and texts that a picture is compared with.
         examples: Of an evaluation.
@@ -30,7 +34,11 @@ class Limits:
     """
 
     file_bytes: int = 10 << 20
+    visitor_bytes: int = 200 << 20
+    server_bytes: int = 2 << 30
+    body_bytes: int = 1 << 20
     pixels: int = 40_000_000
+    regions: int = 256
     characters: int = 20_000
     documents: int = 20
     examples: int = 32

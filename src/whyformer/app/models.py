@@ -93,6 +93,12 @@ def _kept(name: str) -> LoadedModel:
     return load(name)
 
 
+def forget_models() -> None:
+    """Have every model loaded anew when it is next asked for."""
+    with _LOADING:
+        _kept.cache_clear()
+
+
 def tab_of(task: Task) -> Tab | None:
     """Where a model with this task is used; None where no tab has the inputs for it."""
     if task.hears:

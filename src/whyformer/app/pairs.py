@@ -13,11 +13,10 @@ from whyformer.app.labelled import DEFAULT
 from whyformer.app.labels import label_choices, label_probabilities, text_probabilities
 from whyformer.app.models import Tab
 from whyformer.app.setup import Setup
-from whyformer.app.uploads import picture_of, reading, sent_file
+from whyformer.app.uploads import picture_of, regions_of_file
 from whyformer.app.view import View, explanations_view
 from whyformer.app.work import Work
 from whyformer.errors import WhyformerError
-from whyformer.inputs.read import Regions
 from whyformer.models.loading import LoadedModel
 
 TAB: Tab = "Picture + text"
@@ -73,9 +72,7 @@ def _seen(pair: Pair, loaded_model: LoadedModel, setup: Setup) -> tuple[str, Any
     if not loaded_model.task.sees_regions:
         return pair.picture or "", picture_of(pair.picture, setup.limits)
     missing = f"{loaded_model.name} sees regions of a picture: send the .npz file of them, or click an example."
-    file = sent_file(pair.regions, missing, setup.limits)
-    with reading(file):
-        return str(file), Regions.load(file)
+    return pair.regions or "", regions_of_file(pair.regions, missing, setup.limits)
 
 
 def _explain_words(

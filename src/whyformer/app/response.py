@@ -52,6 +52,7 @@ def explain_exchange(work: Work, setup: Setup, exchange: Exchange) -> View:
     prompt, limits = exchange.prompt.strip(), setup.limits
     if not prompt:
         raise WhyformerError("Type a question or a prompt first, or click an example.")
+    limits.check_texts(prompt, exchange.documents, exchange.response, exchange.contrast)
     limits.check_count("files", len(exchange.files), limits.documents)
     context = documents_of(exchange.documents) + [_read_document(path, limits) for path in exchange.files]
     limits.check_count("documents", len(context), limits.documents)

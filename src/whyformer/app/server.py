@@ -5,13 +5,18 @@ from __future__ import annotations
 import ctypes
 import inspect
 import os
+from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
 
 import gradio as gr
+from starlette.middleware import Middleware
 
 from whyformer.app.folder import own_folder
+from whyformer.app.gate import Gate
+from whyformer.app.hosts import page_hosts
 from whyformer.app.models import model_choice
+from whyformer.app.quota import UploadQuota
 from whyformer.app.setup import Setup
 from whyformer.app.view import PASTE, STYLE
 from whyformer.app.wiring import build_page
@@ -34,14 +39,25 @@ def launch(
     host: str | None = "127.0.0.1",
     port: int | None = 7860,
     share: bool = False,
+    allow_hosts: Sequence[str] = (),
     opens_browser: bool = False,
     blocks: bool = True,
 ) -> Any:
-    """Serve the page: on this machine alone unless a host is named; None leaves host and port to the surroundings."""
+    """Serve the page: on this machine alone unless a host is named; None leaves host and port to the surroundings.
+
+    It answers to the names of the machine there, and to `allow_hosts`: names of proxies in front of it.
+    """
     os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"
     os.environ.setdefault("GRADIO_TEMP_DIR", str(own_folder() / "visitors"))
     share_memory_pools()
     page = build_page(setup)
+    gate = Middleware(
+        Gate,
+        hosts=page_hosts(host, allow_hosts, share=share),
+        limits=setup.limits,
+        quota=UploadQuota(setup.limits),
+        inputs={number: function.inputs for number, function in page.fns.items()},
+    )
     # What early releases of Gradio 6 do not have.
     later: dict[str, Any] = {"run_history": False} if "run_history" in inspect.signature(page.launch).parameters else {}
     page.launch(
@@ -50,6 +66,7 @@ def launch(
         share=share,
         inbrowser=opens_browser,
         prevent_thread_lock=not blocks,
+        app_kwargs={"middleware": [gate]},
         max_file_size=setup.limits.file_bytes,
         state_session_capacity=setup.limits.waiting,
         enable_monitoring=False,
@@ -75,4 +92,5 @@ def share_memory_pools() -> None:
 
 def launch_space() -> None:
     """Serve the bundled models where a Space expects the page: Gradio reads its host and port from the surroundings."""
-    launch(Setup(model_choice()), host=None, port=None)
+    # A Space is public, and its proxy alone knows under which names.
+    launch(Setup(model_choice()), host=None, port=None, allow_hosts=["*"])

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+from gradio.utils import get_upload_folder
 from PIL import Image, UnidentifiedImageError
 
+from whyformer.app.examples import CAT, scene_files
 from whyformer.app.limits import Limits
 from whyformer.errors import WhyformerError
-from whyformer.inputs.read import image_of
+from whyformer.inputs.read import Regions, image_of, regions_size
+
+
+def is_sent_file(path: Any) -> bool:
+    """Whether a path is that of an upload, a download or an example, links followed.
+
+    Each upload and download has a folder of its own, whose name only its visitor is told.
+    """
+    if not isinstance(path, str) or "\0" in path:
+        return False
+    file, folder = Path(os.path.realpath(path)), Path(os.path.realpath(get_upload_folder()))
+    examples = [Path(os.path.realpath(example)) for example in (CAT, *scene_files())]
+    return file in examples or file.parent.parent == folder
 
 
 def picture_of(path: str | None, limits: Limits) -> Image.Image:
@@ -21,13 +37,27 @@ def picture_of(path: str | None, limits: Limits) -> Image.Image:
             width, height = opened.size
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
         raise WhyformerError(f"{file.name} is no picture that can be read: choose a JPEG, PNG or WebP file.") from error
+    _check_pixels(file, width, height, limits)
+    with reading(file):
+        return image_of(file)
+
+
+def regions_of_file(path: str | None, missing: str, limits: Limits) -> Regions:
+    """Uploaded regions, refused by their number and the size of their picture before either is read."""
+    file = sent_file(path, missing, limits)
+    with reading(file):
+        width, height, count = regions_size(file, str(file))
+        _check_pixels(file, width, height, limits)
+        limits.check_count("regions", count, limits.regions)
+        return Regions.load(file)
+
+
+def _check_pixels(file: Path, width: int, height: int, limits: Limits) -> None:
     if width * height > limits.pixels:
         raise WhyformerError(
             f"{file.name} has {width:,} × {height:,} pixels, and this page takes {limits.pixels // 10**6} million: "
             "make it smaller first."
         )
-    with reading(file):
-        return image_of(file)
 
 
 @contextmanager

@@ -15,6 +15,7 @@ from whyformer.app.comparison import Comparison, compare_methods
 from whyformer.app.components import (
     choice_input,
     choice_updates,
+    count_input,
     example_buttons,
     file_input,
     filled,
@@ -82,7 +83,8 @@ def build_page(setup: Setup) -> gr.Blocks:
                 _evaluate_tab(setup)
         first(page.load)
         page.unload(leave)
-    page.queue(max_size=setup.limits.waiting, default_concurrency_limit=setup.limits.at_once)
+    # Not open: whoever asked a function by itself would pass the line.
+    page.queue(api_open=False, max_size=setup.limits.waiting, default_concurrency_limit=setup.limits.at_once)
     return page
 
 
@@ -294,9 +296,7 @@ def _evaluate_tab(setup: Setup) -> None:
         films, scenes = example_buttons("Eight film reviews", "Eight drawn scenes")
         texts = gr.Textbox(label="Texts, one a line", lines=5, max_lines=14)
         pictures = file_input("Or pictures", setup.visitors, "image", several=True)
-        count = gr.Slider(
-            2, setup.limits.examples, 8, step=1, label="Or drawn scenes", info=f"For {' and '.join(SCENE_MODELS)}"
-        )
+        count = count_input("Or drawn scenes", setup.limits.examples, info=f"For {' and '.join(SCENE_MODELS)}")
         start = gr.Button("Measure", variant="primary")
     inputs = [model, texts, pictures, count, methods]
 

@@ -1,20 +1,28 @@
-"""Work that a visitor waits for: it says how far it is, and ends when it is stopped or takes too long."""
+"""Work that a visitor waits for: it says how far it is, and ends when it is stopped or takes too long.
+
+It looks at the time before every tensor operation. Where none comes, an exception is raised in its thread from outside,
+which ends any Python; a single call into C, such as the decoding of a picture, is bounded by the size of its input.
+"""
 
 from __future__ import annotations
 
+import ctypes
+import math
 import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, Generic, NoReturn, TypeVar
 
 from torch.overrides import TorchFunctionMode
 
+from whyformer.app.models import forget_models
 from whyformer.errors import WhyformerError
 from whyformer.inputs.read import strings_are_texts
 
 Result = TypeVar("Result")
 PATIENCE, INTERVAL = 0.5, 0.25  # seconds before progress is first shown, and between two looks at it
+GRACE = 2.0  # seconds that work has to end by itself
 
 
 class Stopped(BaseException):
@@ -42,7 +50,16 @@ class Work:
     seconds: float
     started: float = field(default_factory=time.monotonic)
     progress: Progress = Progress(0, 0, "")
-    is_stopped: bool = False
+    stopped: float = math.inf
+
+    @property
+    def is_stopped(self) -> bool:
+        return self.stopped < math.inf
+
+    @property
+    def is_overdue(self) -> bool:
+        """Whether it should have ended by itself by now."""
+        return time.monotonic() > min(self.stopped, self.started + self.seconds) + GRACE
 
     def step(self, done: int, total: int, doing: str) -> None:
         """Say how far it is."""
@@ -51,17 +68,23 @@ class Work:
         self.progress = Progress(done, total, doing, spent / done * (total - done) if done else None)
 
     def stop(self) -> None:
-        self.is_stopped = True
+        self.stopped = min(self.stopped, time.monotonic())
 
     def check(self) -> None:
         """Raise where the work is to end."""
         if self.is_stopped:
             raise Stopped
         if time.monotonic() - self.started > self.seconds:
-            raise TookTooLong(
-                f"This took longer than the {self.seconds:g} seconds that the page gives an answer: try a smaller "
-                "input, fewer methods, or the library on your own machine."
-            )
+            raise TookTooLong
+
+    def end(self) -> NoReturn:
+        """Say why there is no result."""
+        if self.is_stopped:
+            raise Stopped
+        raise WhyformerError(
+            f"This took longer than the {self.seconds:g} seconds that the page gives an answer: try a smaller input, "
+            "fewer methods, or the library on your own machine."
+        )
 
 
 class EndsWithWork(TorchFunctionMode):
@@ -100,6 +123,7 @@ def follow(action: Callable[[Work], Result], work: Work) -> Iterator[Progress | 
 
     thread = threading.Thread(target=run, daemon=True)
     thread.start()
+    threading.Thread(target=_end_overdue, args=(thread, work), daemon=True).start()
     try:
         thread.join(PATIENCE)
         shown = None
@@ -111,9 +135,18 @@ def follow(action: Callable[[Work], Result], work: Work) -> Iterator[Progress | 
     except GeneratorExit:
         work.stop()
         raise
-    if isinstance(outcome.error, TookTooLong):
-        raise WhyformerError(str(outcome.error))
-    if outcome.error is not None:
+    if outcome.error is not None and not isinstance(outcome.error, Stopped):
         raise outcome.error
-    assert outcome.result is not None
+    if outcome.result is None:
+        work.end()
     yield outcome.result
+
+
+def _end_overdue(thread: threading.Thread, work: Work) -> None:
+    """Raise an exception in the thread of work that does not end by itself, until it does."""
+    while thread.is_alive():
+        thread.join(INTERVAL)
+        if work.is_overdue and thread.is_alive():
+            ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident or 0), ctypes.py_object(TookTooLong))
+            thread.join(GRACE)
+            forget_models()  # the one in use may have been left as a method changed it

@@ -24,6 +24,7 @@ from whyformer.data.examples import Examples
 from whyformer.data.memory import memory_examples
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.extras import extra
+from whyformer.inputs.table_files import TABLE_SUFFIXES
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.plugins import load_plugins
 
@@ -117,9 +118,10 @@ def evaluate(
 
     Args:
         model: A module or `LoadedModel`, a folder, a Hugging Face id, or the name of a bundled model.
-        data: The reader of a data set with its options, `("image_folder", {"folder": "photos"})`; a Hugging Face
-            `datasets.Dataset`; or a list or data set of examples: texts, pictures, pairs of one with its label, rows
-            such as `{"text": …, "label": …}`, or `whyformer.data`'s `Photo`, `Document` and the like.
+        data: The reader of a data set with its options, `("image_folder", {"folder": "photos"})`; a .csv, .tsv, .jsonl
+            or .parquet file of texts and labels; a Hugging Face `datasets.Dataset`; or a list or data set of examples:
+            texts, pictures, pairs of one with its label, rows such as `{"text": …, "label": …}`, or `whyformer.data`'s
+            `Photo`, `Document` and the like.
         methods: Names of methods, or `(name, options)`; "all" is every method. The control `random` comes along.
         protocols: Names of protocols, or `(name, options)`, or `{"name": …, option: …}`.
         processor: What makes examples into the inputs of a module, where it is not found beside it.
@@ -171,7 +173,7 @@ def evaluate(
         raise WhyformerError("No protocol is named: name one at least, as ['text_perturbation'].")
     folder = Path(tempfile.mkdtemp(prefix="whyformer-") if out is None else out)
     try:
-        plan = make_plan(suite, place, source, with_digests=out is not None)
+        plan = make_plan(suite, place, source, plugins=plugin_files, with_digests=out is not None)
         run_plan(plan, folder, place, engine=engine, plugins=plugin_files, quiet=not progress, watch=watch)
         results = json.loads(json.dumps(make_figures(read_run(folder))))
     except BaseException:
@@ -190,6 +192,8 @@ def source_of(model: Any, data: Any, processor: Any) -> tuple[Source, Choice]:
     loaded_model = resolve_model(model, processor) if is_loaded else None
     if not is_loaded and not isinstance(model, (str, Path)):
         raise WhyformerError(f"model={model!r:.40}: give a module, a LoadedModel, a folder, or a name.")
+    if isinstance(data, (str, Path)) and Path(data).suffix.lower() in TABLE_SUFFIXES:
+        return Source(loaded_model), check_reader("table", {"path": str(data)})
     is_named = isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], str) and isinstance(data[1], Mapping)
     if isinstance(data, str) or is_named:
         name, options = (data, {}) if isinstance(data, str) else data

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from itertools import combinations
@@ -13,8 +12,8 @@ from typing import Any, Literal
 import numpy as np
 
 from whyformer.benchmark.choice import Choice
-from whyformer.benchmark.digests import SUITE_FILE
 from whyformer.benchmark.protocols import Figure, protocol_named
+from whyformer.benchmark.run_folder import check_run, read_document
 from whyformer.benchmark.tables import NOTE, ROWS, SAMPLES, Record, whole_table
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.extras import extra
@@ -50,6 +49,7 @@ class Run:
     suite: dict[str, Any]
     samples: list[Record]
     rows: Any
+    remarks: tuple[str, ...] = ()  # what a reader of its figures should know
 
     @property
     def used(self) -> list[Record]:
@@ -99,12 +99,9 @@ def half_of(name: str) -> Half:
 
 
 def read_run(folder: str | Path) -> Run:
-    """The run whose results are in this folder."""
-    place = Path(folder) / SUITE_FILE
-    if not place.is_file():
-        raise WhyformerError(
-            f"{str(folder)!r} holds no run: there is no {SUITE_FILE}. Start with `whyformer evaluate`."
-        )
+    """The run whose results are in this folder; one whose files changed since it was made is refused."""
+    document = read_document(Path(folder))
+    remarks = check_run(Path(folder), document)
     light = ["sample", "name", "label", "predicted", "error"]
     samples = whole_table(Path(folder), SAMPLES, light).to_pylist()
     if not samples:
@@ -112,7 +109,7 @@ def read_run(folder: str | Path) -> Run:
     if all(sample["error"] for sample in samples):
         reason = samples[0]["error"]
         raise WhyformerError(f"{str(folder)!r} holds no results: none of its samples could be used. {reason}")
-    return Run(json.loads(place.read_text(encoding="utf-8")), samples, whole_table(Path(folder), ROWS))
+    return Run(document, samples, whole_table(Path(folder), ROWS), remarks)
 
 
 def _measurement(rows: Any) -> Measurement:
@@ -133,6 +130,7 @@ def make_figures(run: Run) -> dict[str, Any]:
         "accuracy": _accuracy(run.used),
         "errors": [{key: sample[key] for key in ("name", "error")} for sample in run.samples if sample["error"]],
         "left_out": left_out,
+        **({"remarks": list(run.remarks)} if run.remarks else {}),
         "protocols": [_protocol(run, choice, seed) for choice in run.choices],
     }
 

@@ -3,17 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from whyformer.benchmark.digests import Digests, data_digest, examples_digest, model_digests
+from whyformer.api.attribution import choose_method
+from whyformer.benchmark.digests import (
+    PLUGINS,
+    VERSION,
+    Digests,
+    data_digest,
+    data_remark,
+    examples_digest,
+    model_digests,
+    package_version,
+    plugin_digest,
+)
+from whyformer.benchmark.protocols import protocol_named
 from whyformer.benchmark.suite import Suite, locate, locate_model, read_labels
 from whyformer.data.examples import Examples
-from whyformer.data.registry import reader_named
+from whyformer.data.registry import READERS, reader_named
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel
 
@@ -46,6 +58,12 @@ class Plan:
         return self.suite.labels
 
     @property
+    def remarks(self) -> tuple[str, ...]:
+        """What to know of its digests."""
+        remark = data_remark(self.digests.get("data", ""))
+        return () if remark is None else (remark,)
+
+    @property
     def count(self) -> int:
         """How many samples there are."""
         return sum(map(len, self.shards))
@@ -58,7 +76,14 @@ class Plan:
         return self.suite.document | {"names": digest, "count": len(names), DIGESTS: self.digests}
 
 
-def make_plan(suite: Suite, data: Path, source: Source | None = None, *, with_digests: bool = True) -> Plan:
+def make_plan(
+    suite: Suite,
+    data: Path,
+    source: Source | None = None,
+    *,
+    plugins: Sequence[Path] = (),
+    with_digests: bool = True,
+) -> Plan:
     """The suite's samples, drawn by its seed, in the order of the data; paths are relative to the folder `data`."""
     source = source or Source()
     if source.examples is None:
@@ -77,5 +102,16 @@ def make_plan(suite: Suite, data: Path, source: Source | None = None, *, with_di
     if with_digests:
         digests = model_digests(used_model)
         digests["data"] = data_digest(placed.data) if source.examples is None else examples_digest(source.items)
+        digests |= {PLUGINS: plugin_digest(plugins, _functions(suite)), VERSION: package_version()}
     is_in_memory = source.examples is not None
     return Plan(replace(suite, labels=labels), used_model, examples, shards, digests, is_in_memory)
+
+
+def _functions(suite: Suite) -> Iterator[Callable[..., Any]]:
+    """What computes a suite's results: its methods, its protocols, and the reader of its data."""
+    for method in suite.methods:
+        yield choose_method(method.name, method.options.get("backward"))[0].formula
+    for protocol in suite.protocols:
+        yield protocol_named(protocol.name).measure
+    if suite.data.name in READERS:
+        yield READERS[suite.data.name]

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from datetime import datetime
 from itertools import count
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Literal, Protocol
 
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
-from whyformer.benchmark.digests import SUITE_FILE
 from whyformer.benchmark.engines import local, ray
-from whyformer.benchmark.plan import DIGESTS, Plan, make_plan
+from whyformer.benchmark.plan import Plan, make_plan
+from whyformer.benchmark.run_folder import claim_folder, finished_shards
 from whyformer.benchmark.suite import Suite, read_suite
-from whyformer.benchmark.tables import is_done, remove_tables, unusable_reasons, write_shard
+from whyformer.benchmark.tables import remove_tables, unusable_reasons, write_shard
 from whyformer.benchmark.worker import reason_kind
 from whyformer.errors import WhyformerError, check_choice
-from whyformer.files import is_unfinished, write_whole
 from whyformer.plugins import load_plugins
 
 Engine = Literal["local", "ray"]
@@ -56,6 +53,7 @@ def run_suite(
     Args:
         suite: A TOML file, or what `read_suite` or `make_suite` gave.
         out: The folder of the run. One that holds the same suite's results is gone on with; any other is refused.
+            Shards whose files do not match the digests in manifest.sha256 are done again, which is said.
         data: The folder that relative paths of the suite are taken from.
         engine: "local", this process, or "ray", a Ray cluster (RAY_ADDRESS names one).
         plugins: Python files that register methods, readers or protocols; they run here and in every worker.
@@ -66,7 +64,7 @@ def run_suite(
 
     Raises:
         WhyformerError: The suite, its model or its data cannot be used, not one sample can, or the folder holds results
-            of another suite, of other weights, of another processor or of other data.
+            of another suite, of other weights, another processor, other data, other plugins or another version.
 
     Example:
         >>> import tempfile
@@ -77,14 +75,21 @@ def run_suite(
         ... })
         >>> folder = run_suite(suite, tempfile.mkdtemp(), quiet=True)
         >>> sorted(path.name for path in folder.iterdir())
-        ['explanations', 'rows', 'samples', 'suite.json']
+        ['explanations', 'manifest.sha256', 'rows', 'samples', 'suite.json']
     """
     check_choice("engine", engine, Engine)
     plugin_files = [Path(path) for path in plugins]
     load_plugins(plugin_files)
     checked = suite if isinstance(suite, Suite) else read_suite(suite)
     place = Path(data).resolve()
-    return run_plan(make_plan(checked, place), Path(out), place, engine=engine, plugins=plugin_files, quiet=quiet)
+    return run_plan(
+        make_plan(checked, place, plugins=plugin_files),
+        Path(out),
+        place,
+        engine=engine,
+        plugins=plugin_files,
+        quiet=quiet,
+    )
 
 
 def run_plan(
@@ -99,7 +104,10 @@ def run_plan(
 ) -> Path:
     """Do the shards of a plan that are not done yet; `watch` is told how many are done, and how many there are."""
     claim_folder(folder, plan)
-    todo = [number for number in range(len(plan.shards)) if not is_done(folder, number)]
+    finished, damage = finished_shards(folder, len(plan.shards))
+    read = f"{plan.suite.data.name}: {len(plan.examples):,} examples read, {plan.count:,} used."
+    _announce([read, *plan.remarks, *damage], quiet=quiet)
+    todo = [number for number in range(len(plan.shards)) if number not in finished]
     with _progress(plan, len(todo), quiet=quiet) as note_shard:
         shards = ENGINES[engine](plan, data, todo, plugins) if todo else ()
         for done, (number, tables) in enumerate(shards, start=len(plan.shards) - len(todo) + 1):
@@ -109,6 +117,12 @@ def run_plan(
                 watch(done, len(plan.shards))
     check_usable(folder, plan)
     return folder
+
+
+def _announce(lines: Sequence[str], *, quiet: bool) -> None:
+    """Lines about a run, to standard error."""
+    for line in () if quiet else lines:
+        Console(stderr=True, soft_wrap=True).print(line, highlight=False, markup=False)
 
 
 def check_usable(folder: Path, plan: Plan) -> None:
@@ -121,51 +135,6 @@ def check_usable(folder: Path, plan: Plan) -> None:
     reason = next(one for one in reasons if reason_kind(one) == kind)
     mostly = f", {times} of them for this reason" if others else ""
     raise NoUsableSample(f"None of the {len(reasons)} samples could be used{mostly}: {reason}")
-
-
-def claim_folder(folder: Path, plan: Plan) -> None:
-    """Make the folder that of this plan; one that holds results of anything else is refused."""
-    document = json.loads(json.dumps(plan.document, default=str))
-    place = folder / SUITE_FILE
-    if place.is_file():
-        known = json.loads(place.read_text(encoding="utf-8"))
-        if known != document and any(folder.glob("*/*.parquet")):
-            is_finished = all(is_done(folder, number) for number in range(len(plan.shards)))
-            _check_same(folder, known, document, is_finished=is_finished)
-    elif folder.exists() and (not folder.is_dir() or not all(map(is_unfinished, folder.iterdir()))):
-        raise WhyformerError(f"{str(folder)!r} is not empty and holds no suite: choose another folder.")
-    if folder.is_dir():
-        for rest in filter(is_unfinished, folder.iterdir()):
-            rest.unlink()
-    if not place.is_file() or known != document:
-        write_whole(place, (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode())
-
-
-def _check_same(folder: Path, known: dict[str, Any], document: dict[str, Any], *, is_finished: bool) -> None:
-    """Refuse to go on with the run that is known by another document."""
-    keys = [key for key in {**known, **document} if known.get(key) != document.get(key) and key != DIGESTS]
-    if keys:
-        what = ", ".join("the data" if key == "names" else key for key in keys if key != "count")
-        raise WhyformerError(f"{str(folder)!r} holds the results of another suite ({what}): choose another folder.")
-    if DIGESTS not in known:
-        if is_finished:
-            return
-        raise WhyformerError(
-            f"{str(folder)!r} was begun by a version that did not note which weights and data it was begun with: "
-            "choose another folder."
-        )
-    model, reader = document["model"], document["data"]["reader"]
-    parts = {
-        "weights": f"the weights of {model!r}",
-        "processor": f"the configuration or processor of {model!r}",
-        "data": f"the data of {reader!r}",
-    }
-    changes = [text for key, text in parts.items() if known[DIGESTS].get(key) != document[DIGESTS].get(key)]
-    start = datetime.fromtimestamp((folder / SUITE_FILE).stat().st_mtime).strftime("%Y-%m-%d %H:%M")
-    raise WhyformerError(
-        f"{str(folder)!r} holds results from before {' and '.join(changes)} changed (it was begun {start}): choose "
-        "another folder."
-    )
 
 
 @contextmanager

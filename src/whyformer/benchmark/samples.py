@@ -16,6 +16,7 @@ from whyformer.data.words_written import WrittenWord
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.facts import Example as Story
+from whyformer.inputs.chat_template import render_chat
 from whyformer.models.loading import LoadedModel
 
 
@@ -145,7 +146,7 @@ def _word_sample(word: WrittenWord, loaded_model: LoadedModel) -> Sample:
             f"Written words are for models that see pictures and write in a chat, which {loaded_model.name} does not."
         )
     content = [{"type": "image"}, {"type": "text", "text": word.prompt}]
-    prompt = processor.apply_chat_template([{"role": "user", "content": content}], add_generation_prompt=True)
+    prompt = render_chat(processor, [{"role": "user", "content": content}])
     text = prompt + word.written
     before, after = (
         loaded_model.tokenizer(part, add_special_tokens=False)["input_ids"]

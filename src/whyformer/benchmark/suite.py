@@ -17,6 +17,7 @@ from whyformer.data.files import existing, json_in
 from whyformer.data.registry import reader_named
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
+from whyformer.files import check_levels
 from whyformer.methods.options import check_options
 from whyformer.methods.registry import trace_methods
 
@@ -77,15 +78,22 @@ def read_suite(path: str | Path) -> Suite:
         >>> [choice.label for choice in read_suite(path).methods]
         ['rollout', 'random']
     """
+    document = _read_toml(Path(path))
     try:
-        text = Path(path).read_text(encoding="utf-8")
-        return make_suite(tomllib.loads(text))
-    except OSError as error:
-        raise WhyformerError(f"The suite {str(path)!r} cannot be read: {error.strerror}.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise WhyformerError(f"The suite {str(path)!r} is no TOML: {error}.") from error
+        return make_suite(document)
     except WhyformerError as error:
         raise WhyformerError(f"{str(path)!r}: {error}") from error
+
+
+def _read_toml(path: Path) -> dict[str, Any]:
+    try:
+        document = tomllib.loads(path.read_text(encoding="utf-8"))
+        check_levels(document)
+    except OSError as error:
+        raise WhyformerError(f"The suite {str(path)!r} cannot be read: {error.strerror}.") from error
+    except (ValueError, RecursionError) as error:
+        raise WhyformerError(f"The suite {str(path)!r} is no TOML: {error}.") from error
+    return document
 
 
 def make_suite(document: Mapping[str, Any]) -> Suite:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -13,13 +14,14 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from whyformer.benchmark.batch import SampleBatch
+from whyformer.benchmark.manifest import read_manifest, write_manifest
 from whyformer.benchmark.protocols import Column, Columns, Line
 from whyformer.benchmark.shard import Shard, label_names
+from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.files import write_whole
 
 SAMPLES, EXPLANATIONS, ROWS = "samples", "explanations", "rows"
-# The order in which they are written: a shard is done when its last table is there.
 TABLES = (SAMPLES, EXPLANATIONS, ROWS)
 PICTURE_SIDE = 256  # pixels, of the pictures kept for the report
 MAP_SIDE = 32  # cells, of the maps kept; the protocols have seen them whole
@@ -81,13 +83,25 @@ def parquet(table: str, records: list[Record]) -> bytes:
 def whole_table(
     folder: Path, table: str, columns: Sequence[str] | None = None, samples: Sequence[int] | None = None
 ) -> Any:
-    """The table of all shards, in their order, or these columns and samples of it: a pyarrow.Table."""
+    """The table of all finished shards, in their order, or these columns and samples of it: a pyarrow.Table."""
     pa, pq = extra("pyarrow"), extra("pyarrow.parquet")
     filters = None if samples is None else [("sample", "in", list(samples))]
-    paths = sorted((folder / table).glob("*.parquet"))
-    shards = [pq.read_table(path, columns=columns, filters=filters) for path in paths]
-    # A run begun by an older version has shards without the columns that came later.
-    return pa.concat_tables(shards, promote_options="default") if shards else table_schema(table).empty_table()
+    path = folder / table
+    try:
+        shards = []
+        for path in table_files(folder, table):
+            shards.append(pq.read_table(path, columns=columns, filters=filters))
+        # A run begun by an older version has shards without the columns that came later.
+        return pa.concat_tables(shards, promote_options="default") if shards else table_schema(table).empty_table()
+    except (pa.ArrowException, OSError) as error:
+        raise WhyformerError(f"The table {str(path)!r} is damaged: {str(error).splitlines()[0]}") from error
+
+
+def table_files(folder: Path, table: str) -> list[Path]:
+    """The files of a table: those that the manifest lists; all that are there where an older version kept none."""
+    manifest = read_manifest(folder)
+    files = [folder / name for name in manifest or () if Path(name).parent.name == table]
+    return sorted(files if manifest is not None else (folder / table).glob("*.parquet"))
 
 
 def read_records(folder: Path, table: str, samples: Sequence[int] | None = None) -> list[Record]:
@@ -106,19 +120,21 @@ def shard_path(folder: Path, table: str, number: int) -> Path:
     return folder / table / f"{number:05d}.parquet"
 
 
-def is_done(folder: Path, number: int) -> bool:
-    return shard_path(folder, TABLES[-1], number).is_file()
-
-
 def write_shard(folder: Path, number: int, tables: dict[str, bytes]) -> None:
-    """The files of a shard, the one that says it is done last."""
+    """Write the files of a shard; it is done when the manifest lists them, which is written last."""
+    manifest = read_manifest(folder) or {}
     for table in TABLES:
-        write_whole(shard_path(folder, table, number), tables[table])
+        path = shard_path(folder, table, number)
+        write_whole(path, tables[table])
+        manifest[path.relative_to(folder).as_posix()] = hashlib.sha256(tables[table]).hexdigest()
+    write_manifest(folder, manifest)
 
 
 def remove_tables(folder: Path) -> None:
-    """Remove the files of all shards."""
-    for table in reversed(TABLES):  # the one that says that a shard is done first
+    """Remove the files of all shards, and before them from the manifest."""
+    manifest = read_manifest(folder) or {}
+    write_manifest(folder, {name: digest for name, digest in manifest.items() if not name.endswith(".parquet")})
+    for table in TABLES:
         for path in (folder / table).glob("*.parquet"):
             path.unlink()
 

@@ -6,14 +6,15 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from itertools import product
+from itertools import compress, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from whyformer.cli import options
-from whyformer.cli.inputs import example_of, read_inputs
+from whyformer.cli.input_sources import is_table, open_inputs
+from whyformer.cli.inputs import Input, example_of, read_inputs
 from whyformer.cli.options import METHOD, OUTPUT, QUESTION
 from whyformer.cli.questions import (
     ABOUT_METHODS,
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation
 
 COMPARISON = Path("comparison.html")
+MOST_COMPARED = 64  # rows of a table: each is explained by every method
 
 Models = Annotated[
     list[str] | None,
@@ -66,18 +68,20 @@ OutPicture = Annotated[
 
 @dataclass(frozen=True)
 class Grid:
-    """Explanations: a row for each model and target, a column for each method; None where one does not apply."""
+    """Explanations: a row for each model, target and input, a column for each method; None where it does not apply."""
 
     rows: list[list[Explanation | None]]
     calls: list[MethodCall]
     left_out: list[str]
+    sources: Sequence[Input] = ()  # of the rows, where they came from the command line
 
     @property
     def without_gaps(self) -> Grid:
         """The grid without the rows and columns in which nothing applies."""
         columns = [number for number in range(len(self.calls)) if any(row[number] for row in self.rows)]
         rows = [[row[number] for number in columns] for row in self.rows if any(row)]
-        return Grid(rows, [self.calls[number] for number in columns], self.left_out)
+        sources = list(compress(self.sources, map(any, self.rows)))
+        return Grid(rows, [self.calls[number] for number in columns], self.left_out, sources)
 
 
 def compare(
@@ -86,6 +90,8 @@ def compare(
     target: Targets = None,
     pair: options.PairText = None,
     text: options.Texts = None,
+    column: options.Column = None,
+    lines: options.Lines = False,
     method: Methods = None,
     option: SharedOptions = None,
     backward: SharedBackward = None,
@@ -97,8 +103,9 @@ def compare(
     device: options.DeviceName = None,
     dtype: options.Dtype = None,
 ) -> None:
-    """Put methods side by side, for one or more labels and models; the default comes first."""
+    """Put methods side by side, for one or more labels, models and rows of a table; the default comes first."""
     from whyformer.cli.output import check_file
+    from whyformer.inputs.read import strings_are_texts
 
     load_plugins(plugin or ())
     place = out or (None if as_json else COMPARISON)
@@ -107,21 +114,35 @@ def compare(
     calls = method_calls(method or [], option or [], backward)
     (source,) = read_inputs([input])
     models = [load_model(name, device=device, dtype=dtype, quiet=quiet) for name in model or ["mini-vit"]]
+    sources = compared_inputs(source, models, column, lines=lines, quiet=quiet)
     rows = [
-        (loaded_model, example_of(source, pair, text or [], loaded_model), target_of(label, loaded_model))
-        for loaded_model, label in product(models, target or ["predicted"])
+        (loaded_model, one, example_of(one, pair, text or [], loaded_model), target_of(label, loaded_model))
+        for one, loaded_model, label in product(sources, models, target or ["predicted"])
     ]
-    grid = explanation_grid(rows, calls, are_named=bool(method), is_tracked=not quiet and sys.stderr.isatty())
+    with strings_are_texts():  # files are paths by now; the text of a row may be the name of one
+        grid = explanation_grid(rows, calls, are_named=bool(method), is_tracked=not quiet and sys.stderr.isatty())
     if not grid.calls:
         raise UnsupportedModel(grid.left_out[0])
     if place is not None:
         write_grid(grid, place, source.title, len(models), units=units)
     if as_json:
-        print_documents(grid, source.argument)
+        print_documents(grid)
     for note in dict.fromkeys(grid.left_out):
         announce(f"Left out: {safe(note)}", quiet=quiet, err=as_json)
     if place is not None:
         announce(f"Written to {safe(place)}", quiet=quiet, err=as_json)
+
+
+def compared_inputs(
+    source: Input, models: Sequence[LoadedModel], column: str | None, *, lines: bool, quiet: bool
+) -> list[Input]:
+    """The input, or the rows of a table and the lines of a file; of a folder a file is to be named."""
+    if not lines and not is_table(source) and column is None:
+        return [source]
+    settings: dict[str, Any] = {"column": column, "lines": lines, "most": MOST_COMPARED}
+    for model in models[1:]:
+        open_inputs([source], model, **settings, quiet=True)  # refused where it does not read texts
+    return open_inputs([source], models[0], **settings, quiet=quiet)
 
 
 def method_calls(names: Sequence[str], texts: Sequence[str], backward: str | None) -> list[MethodCall]:
@@ -161,14 +182,16 @@ def _backward_of(name: str, backward: str | None) -> str | None:
 
 
 def explanation_grid(
-    rows: Sequence[tuple[LoadedModel, Any, Any]], calls: list[MethodCall], *, are_named: bool, is_tracked: bool
+    rows: Sequence[tuple[LoadedModel, Input, Any, Any]], calls: list[MethodCall], *, are_named: bool, is_tracked: bool
 ) -> Grid:
     """Each row's model asked about its example and target by each method, and why cells were left out."""
     from whyformer.api.explain import explain
 
     cells: list[Explanation | None] = []
     left_out: list[str] = []
-    for (loaded_model, example, target), call in track(list(product(rows, calls)), "Explaining", progress=is_tracked):
+    for (loaded_model, _, example, target), call in track(
+        list(product(rows, calls)), "Explaining", progress=is_tracked
+    ):
         try:
             cells.append(explain(example, loaded_model, target, **call.arguments))
         except UnsupportedModel as reason:
@@ -178,7 +201,7 @@ def explanation_grid(
             cells.append(None)
     width = len(calls)
     table = [cells[start : start + width] for start in range(0, len(cells), width)]
-    return Grid(table, calls, left_out).without_gaps
+    return Grid(table, calls, left_out, [source for _, source, _, _ in rows]).without_gaps
 
 
 def write_grid(grid: Grid, out: Path, title: str, models: int, *, units: options.UnitsName) -> None:
@@ -187,7 +210,7 @@ def write_grid(grid: Grid, out: Path, title: str, models: int, *, units: options
     from whyformer.files import whole_file
     from whyformer.render import html, image
 
-    titles = [_row_title(row, models) for row in grid.rows]
+    titles = [_row_title(row, source, models) for row, source in zip(grid.rows, grid.sources, strict=True)]
     headings = [call.title for call in grid.calls]
     about = ABOUT_METHODS if {DEFAULT_NAME, "random"} <= set(headings) else ""
     with writing(out), whole_file(out) as unfinished:
@@ -199,16 +222,18 @@ def write_grid(grid: Grid, out: Path, title: str, models: int, *, units: options
             image.grid(grid.rows, titles, headings, units=units).save(unfinished, "PNG")
 
 
-def print_documents(grid: Grid, argument: str) -> None:
+def print_documents(grid: Grid) -> None:
     """Every explanation as an object in a line, with the heading of its column."""
     from whyformer.results.documents import explanation_document
 
-    for row in grid.rows:
+    for row, source in zip(grid.rows, grid.sources, strict=True):
         for call, cell in zip(grid.calls, row, strict=True):
             if cell is not None:
-                typer.echo(json.dumps({"column": call.title, **explanation_document(cell, argument)}))
+                about = {"column": call.title} | ({} if source.label is None else {"label": source.label})
+                typer.echo(json.dumps(about | explanation_document(cell, source.argument)))
 
 
-def _row_title(row: Sequence[Explanation | None], models: int) -> str:
+def _row_title(row: Sequence[Explanation | None], source: Input, models: int) -> str:
     first = next(cell for cell in row if cell is not None)
-    return f"{first.target} · {first.model}" if models > 1 else first.target
+    title = f"{first.target} · {first.model}" if models > 1 else first.target
+    return title if source.text is None else f"{title} · {source.title}"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from whyformer.cli import options
-from whyformer.cli.inputs import Input, example_of, has_folder, numbered_stems, open_folders, read_inputs
+from whyformer.cli.input_sources import has_several, open_inputs
+from whyformer.cli.inputs import Input, example_of, numbered_stems, read_inputs
 from whyformer.cli.options import QUESTION
 from whyformer.cli.questions import load_model, method_call, question_of
 from whyformer.cli.screen import announce, safe
@@ -35,6 +35,8 @@ def explain(
     place: options.Place = None,
     each: options.Each = False,
     template: options.Template = None,
+    column: options.Column = None,
+    lines: options.Lines = False,
     truncate: options.Truncate = False,
     method: options.MethodName = None,
     option: options.MethodOptions = None,
@@ -42,6 +44,7 @@ def explain(
     plugin: options.Plugins = None,
     out: options.OutPlace = None,
     format: options.FormatName = None,
+    sign: options.Sign = None,
     units: options.UnitName = "word",
     as_json: options.AsJson = False,
     quiet: options.Quiet = False,
@@ -52,31 +55,27 @@ def explain(
     """Show which parts of an image or a text the answer rests on."""
     from whyformer.api.explain import explain_batch
     from whyformer.cli.output import destination_of
+    from whyformer.inputs.read import strings_are_texts
 
     load_plugins(plugin or ())
     call = method_call(method, option or [], backward)
     if each and (target, rather_than, query, place) != ("predicted", None, None, None):
         raise WhyformerError("--each explains every answer of the model: leave the target out.")
-    if not any(map(os.path.isdir, inputs)):
-        destination_of(out, format, len(inputs) + each)  # refused before any work is done for it
     sources = read_inputs(inputs)
+    is_several = each or lines or len(sources) > 1 or has_several(sources)
+    destination_of(out, format, 1 + is_several, sign)  # refused before any work is done for it
     loaded_model = load_model(model, device=device, dtype=dtype, quiet=quiet)
-    is_several = each or len(sources) > 1 or has_folder(sources)
-    sources = open_folders(sources, loaded_model, quiet=quiet)
-    destination = destination_of(out, format, max(len(sources), 1 + is_several))
+    sources = open_inputs(sources, loaded_model, column=column, lines=lines, quiet=quiet)
+    destination = destination_of(out, format, max(len(sources), 1 + is_several), sign)
     examples = [example_of(source, pair, text or [], loaded_model, template) for source in sources]
-    if each:
-        sources, explanations = explain_every_answer(sources, examples, loaded_model, truncate, call, quiet=quiet)
-    else:
-        explanations = explain_batch(
-            examples,
-            loaded_model,
-            question_of(target, rather_than, query, place, loaded_model),
-            truncate=truncate,
-            batch_size=batch_size,
-            progress=len(sources) > 1 and not quiet and sys.stderr.isatty(),
-            **call.arguments,
-        )
+    with strings_are_texts():  # files are paths by now; the text of a row may be the name of one
+        if each:
+            sources, explanations = explain_every_answer(sources, examples, loaded_model, truncate, call, quiet=quiet)
+        else:
+            question = question_of(target, rather_than, query, place, loaded_model)
+            progress = len(sources) > 1 and not quiet and sys.stderr.isatty()
+            settings = {"truncate": truncate, "batch_size": batch_size, "progress": progress, **call.arguments}
+            explanations = explain_batch(examples, loaded_model, question, **settings)
     if destination is not None and explanations:
         destination.write(explanations, list(numbered_stems(sources)), units=units)
     print_explanations(sources, explanations, has_titles=len(examples) > 1, units=units, as_json=as_json, quiet=quiet)
@@ -121,7 +120,8 @@ def print_explanations(
 
     for source, explanation in zip(sources, explanations, strict=True):
         if as_json:
-            typer.echo(json.dumps(explanation_document(explanation, source.argument)))
+            label = {} if source.label is None else {"label": source.label}
+            typer.echo(json.dumps(label | explanation_document(explanation, source.argument)))
         elif not quiet:
             if has_titles:
                 typer.echo(source.title)

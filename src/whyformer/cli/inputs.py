@@ -1,4 +1,4 @@
-"""What a user names on the command line, made into examples: files, folders, texts, standard input."""
+"""What a user names on the command line, made into examples: files, folders, tables, texts, standard input."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
-from whyformer.cli.screen import announce, safe
+from whyformer.cli.screen import safe
 from whyformer.errors import WhyformerError
 from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
+from whyformer.inputs.table_files import TABLE_SUFFIXES
 
 if TYPE_CHECKING:
     from whyformer.models.loading import LoadedModel
 
-MOST_FILES = 256  # of a folder: the pictures and their explanations are in memory together
 MOST_PIPED_BYTES = 1 << 28
 STANDARD_INPUT = ("-", "/dev/stdin")
 # What the second text is, of models that read two.
@@ -34,14 +34,21 @@ _PAIRS = {
 
 @dataclass(frozen=True)
 class Input:
-    """Something to explain: what was typed, and the bytes where it is a pipe, which can be read only once."""
+    """Something to explain: what was typed, and the bytes where it is a pipe, which can be read only once.
+
+    A row of a table or a line of a file has its text, its label where there is one, and its place as the argument.
+    """
 
     argument: str
     content: bytes | None = None
+    text: str | None = None
+    label: str | None = None
 
     @property
     def title(self) -> str:
-        """The input in a line: a file's path, or how the text begins."""
+        """The input in a line: a file's path, a row and its label, or how the text begins."""
+        if self.text is not None:
+            return safe(self.argument if self.label is None else f"{self.argument}, labelled {self.label}")
         if self.content is not None:
             return "standard input" if self.argument in STANDARD_INPUT else safe(self.argument)
         text = " ".join(self.argument.split())
@@ -51,6 +58,8 @@ class Input:
 
     def stem(self, number: int) -> str:
         """What a file about it is called, without a suffix."""
+        if self.text is not None:
+            return re.sub(r"\W+", "-", Path(self.argument).name).strip("-")
         if self.content is not None:
             return "stdin" if self.argument in STANDARD_INPUT else f"input-{number}"
         return Path(self.argument).stem if os.path.isfile(self.argument) else f"text-{number}"
@@ -62,15 +71,6 @@ def read_inputs(arguments: Sequence[str]) -> list[Input]:
     if len(piped) > 1:
         raise WhyformerError("Standard input can be read once: give - once.")
     return [Input(argument, _piped(argument)) for argument in arguments]
-
-
-def open_folders(inputs: Sequence[Input], model: LoadedModel, *, quiet: bool) -> list[Input]:
-    """The inputs with each folder as the files in it that the model can take, sorted by name."""
-    return [file for source in inputs for file in (_files(source, model, quiet=quiet) or [source])]
-
-
-def has_folder(inputs: Sequence[Input]) -> bool:
-    return any(os.path.isdir(source.argument) for source in inputs)
 
 
 def example_of(
@@ -140,7 +140,7 @@ def typed_text(argument: str, name: str) -> str:
     """A text as it was typed, or that of a file or a pipe without the line break that ends it."""
     (source,) = read_inputs([argument])
     if source.content is not None:
-        return _decoded(source, source.content).removesuffix("\n")
+        return decoded_input(source, source.content).removesuffix("\n")
     if os.path.isfile(argument) or _looks_like_a_path(argument):
         from whyformer.inputs.read import text_of
 
@@ -148,36 +148,6 @@ def typed_text(argument: str, name: str) -> str:
     if not argument.strip():
         raise WhyformerError(f"{name} is empty: give a text, or a file that has one.")
     return argument
-
-
-def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
-    """The files of a folder that this model can take; none if it is no folder, or can only be meant as a text."""
-    folder = source.argument
-    if source.content is not None or not os.path.isdir(folder):
-        return []
-    kind = "files of regions" if model.task.sees_regions else "pictures" if model.task.sees_pictures else "texts"
-    kind = "sounds" if model.task.hears else kind
-    suffixes = {"files of regions": {".npz"}, "pictures": IMAGE_SUFFIXES, "sounds": SOUND_SUFFIXES, "texts": {".txt"}}[
-        kind
-    ]
-    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name[0] != ".")
-    files = [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
-    if not files and kind == "texts" and not re.search(r"[/\\]", folder):
-        return []  # a word that is also the name of a folder
-    if not files:
-        raise WhyformerError(
-            f"The folder {folder!r} has no {kind} ({', '.join(sorted(suffixes))}), and {model.name} takes {kind}."
-        )
-    if len(files) > MOST_FILES:
-        raise WhyformerError(
-            f"The folder {folder!r} has {len(files)} {kind}, more than the {MOST_FILES} that are explained at once: "
-            f"name some of them, such as {os.path.join(folder, files[0][:1] + '*')}."
-        )
-    others = len(names) - len(files)
-    note = f", {others} other file{'s' * (others > 1)} left out" if others else ""
-    what = kind if len(files) > 1 else {"files of regions": "file of regions"}.get(kind, kind.removesuffix("s"))
-    announce(f"{safe(folder)}: {len(files)} {what}{note}.", quiet=quiet, err=True)
-    return [Input(os.path.join(folder, name)) for name in files]
 
 
 def _piped(argument: str) -> bytes | None:
@@ -229,6 +199,8 @@ def _sound(source: Input, model: LoadedModel) -> Path:
 
 def _picture_or_text(source: Input, model: LoadedModel) -> Any:
     """A file where there is one; anything else is the text itself, unless it can only be meant as a file."""
+    if source.text is not None:
+        return source.text
     if source.content is not None:
         return _piped_example(source, source.content, model)
     argument = source.argument
@@ -259,16 +231,16 @@ def _piped_example(source: Input, content: bytes, model: LoadedModel) -> Any:
         raise WhyformerError(
             f"{source.title.capitalize()} is a picture, and {model.name} reads texts: choose another with --model."
         )
-    return _decoded(source, content)
+    return decoded_input(source, content)
 
 
 def _looks_like_a_path(argument: str) -> bool:
     """Whether a text can only be meant as a file, there or not."""
-    has_suffix = os.path.splitext(argument)[1].lower() in IMAGE_SUFFIXES | SOUND_SUFFIXES | {".txt"}
+    has_suffix = os.path.splitext(argument)[1].lower() in IMAGE_SUFFIXES | SOUND_SUFFIXES | TABLE_SUFFIXES | {".txt"}
     return has_suffix or bool(re.search(r"[/\\]", argument) and not re.search(r"\s", argument))
 
 
-def _decoded(source: Input, content: bytes) -> str:
+def decoded_input(source: Input, content: bytes) -> str:
     try:
         return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:

@@ -11,9 +11,9 @@ QUESTION, METHOD, OUTPUT, MACHINE = "The question", "The method", "Output", "Mac
 FLAG = ""  # of an option that takes no value: help would write <bool> behind it
 
 INPUT = (
-    "a picture, a text, or a text file; a folder of pictures or texts; - for standard input; for a model of regions "
-    "(mini-lxmert) the .npz file of a picture's regions; for one that writes (mini-gpt, mini-t5) the text it goes on "
-    "from"
+    "a picture, a text, or a text file; a folder of pictures or texts; a table with a text in each row (.csv, .tsv, "
+    ".jsonl, .parquet); - for standard input; for a model of regions (mini-lxmert) the .npz file of a picture's "
+    "regions; for one that writes (mini-gpt, mini-t5) the text it goes on from"
 )
 TARGET = (
     "What is asked about, predicted if not given: a label, by name or index; of a detector the label it found; of "
@@ -107,6 +107,24 @@ Template = Annotated[
 ]
 PairText = Annotated[str | None, typer.Option(help=PAIR, rich_help_panel=QUESTION)]
 Texts = Annotated[list[str] | None, typer.Option(help=TEXT, rich_help_panel=QUESTION)]
+Column = Annotated[
+    str | None,
+    typer.Option(
+        metavar="NAME",
+        help="The column of a table that has the texts. If not given, the only one, or the one called text, sentence, "
+        "review, content, question or the like.",
+        rich_help_panel=QUESTION,
+    ),
+]
+Lines = Annotated[
+    bool,
+    typer.Option(
+        "--lines",
+        metavar=FLAG,
+        help="Take each line of a text file, or of standard input, as a text of its own.",
+        rich_help_panel=QUESTION,
+    ),
+]
 Truncate = Annotated[
     bool,
     typer.Option(
@@ -140,6 +158,12 @@ OutPlace = Annotated[
 ]
 FormatName = Annotated[
     ExplanationFormat | None, typer.Option(help="Of the files in a folder; html if not given.", rich_help_panel=OUTPUT)
+]
+Sign = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="KEY", help="Sign audit files with this private key (`whyformer keygen`).", rich_help_panel=OUTPUT
+    ),
 ]
 Quiet = Annotated[
     bool,

@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from whyformer.api.signatures import private_key, sign
 from whyformer.errors import WhyformerError
 from whyformer.files import whole_file
 from whyformer.render import html
@@ -19,10 +20,11 @@ ONE_FILE = (".html", ".png", ".json", ".npz")
 
 @dataclass(frozen=True)
 class Destination:
-    """Where explanations go: one file, or a folder with a file for each in some format."""
+    """Where explanations go: one file, or a folder with a file for each in some format; audit files may be signed."""
 
     path: Path
     suffix: str | None = None
+    key: Path | None = None
 
     def write(self, explanations: Sequence[Explanation], names: Sequence[str], *, units: Units) -> None:
         """Write them all, each under its name where they go to a folder; in texts words are coloured, or tokens."""
@@ -30,16 +32,25 @@ class Destination:
             if self.suffix is not None:
                 self.path.mkdir(parents=True, exist_ok=True)
                 for name, explanation in zip(_distinct(names), explanations, strict=True):
-                    explanation.save(self.path / f"{name}{self.suffix}", units=units)
+                    self._save(explanation, self.path / f"{name}{self.suffix}", units)
             elif len(explanations) == 1:
-                explanations[0].save(self.path, units=units)
+                self._save(explanations[0], self.path, units)
             else:
                 with whole_file(self.path) as unfinished:
                     unfinished.write_text(html.page(explanations, names=names, units=units), encoding="utf-8")
 
+    def _save(self, explanation: Explanation, path: Path, units: Units) -> None:
+        explanation.save(path, units=units)
+        if self.key is not None:
+            sign(path, self.key)
 
-def destination_of(out: Path | None, format: str | None, count: int) -> Destination | None:
-    """The place checked before any work is done for it."""
+
+def destination_of(out: Path | None, format: str | None, count: int, key: Path | None = None) -> Destination | None:
+    """The place, and the key that audit files are signed with, checked before any work is done for it."""
+    if key is not None:
+        private_key(key)
+        if format != "audit.json" and not (out is not None and out.name.lower().endswith(".audit.json")):
+            raise WhyformerError(f"--sign {str(key)!r} signs audit files: add --out NAME.audit.json.")
     if out is None:
         if format is not None:
             raise WhyformerError(f"--format {format} is that of the files in a folder: name the folder with --out.")
@@ -47,7 +58,7 @@ def destination_of(out: Path | None, format: str | None, count: int) -> Destinat
     is_several = count > 1
     if (out.is_dir() and (is_several or not out.suffix)) or (is_several and not out.suffix):
         check_folder(out, "several inputs go to a folder or an .html report.")
-        return Destination(out, f".{format or 'html'}")
+        return Destination(out, f".{format or 'html'}", key)
     if is_several and out.suffix.lower() != ".html":
         known = out.suffix.lower().removeprefix(".") if out.suffix.lower() in ONE_FILE else "html"
         raise WhyformerError(
@@ -59,7 +70,7 @@ def destination_of(out: Path | None, format: str | None, count: int) -> Destinat
             f"--out {str(out)!r} is one file, and --format {format} that of the files in a folder: leave one out."
         )
     check_file(out, (*ONE_FILE, ".audit.json"))
-    return Destination(out)
+    return Destination(out, key=key)
 
 
 def check_file(out: Path, suffixes: Sequence[str]) -> None:

@@ -12,7 +12,7 @@ import typer
 from typer.core import TyperGroup
 
 from whyformer.cli import INTERRUPTED
-from whyformer.cli.audit import verify
+from whyformer.cli.audit import keygen, verify
 from whyformer.cli.compare import compare
 from whyformer.cli.explain import continue_, explain
 from whyformer.cli.listings import doctor, methods, models
@@ -123,8 +123,12 @@ app.command(
         "whyformer explain photo.jpg --out photo.audit.json",
         "whyformer verify photo.audit.json",
         "whyformer verify photo.audit.json --input elsewhere/photo.jpg",
+        "whyformer verify photo.audit.json --key audit.key.pub",
     )
 )(verify)
+app.command(
+    epilog=examples("whyformer keygen audit.key", "whyformer explain photo.jpg --out photo.audit.json --sign audit.key")
+)(keygen)
 app.command(epilog=examples("whyformer methods", "whyformer methods --plugin my_methods.py --json"))(methods)
 app.command(epilog=examples("whyformer models", "whyformer models --json"))(models)
 app.command(

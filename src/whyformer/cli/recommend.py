@@ -14,10 +14,11 @@ from whyformer.cli import options
 from whyformer.cli.options import METHOD, OUTPUT
 from whyformer.cli.screen import announce, safe
 from whyformer.errors import WhyformerError
+from whyformer.files import parse_json
 
 DATA = (
     "A folder with a folder of pictures for each class, or a table of texts (.csv, .tsv, .jsonl, .json, .parquet; "
-    "columns text and label); with --reader what that reads."
+    "the column text or the like, and label); with --reader what that reads."
 )
 
 
@@ -113,7 +114,7 @@ def _method(text: str) -> tuple[str, dict[str, Any]]:
 def _value(text: str) -> Any:
     """A number, true or false as such; anything else as the text it is."""
     with suppress(ValueError):
-        value = json.loads(text)
+        value = parse_json(text)
         if isinstance(value, (bool, int, float)):
             return value
     return text

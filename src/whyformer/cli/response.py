@@ -17,6 +17,7 @@ from whyformer.cli.options import OUTPUT, QUESTION
 from whyformer.cli.questions import load_model, response_method_call
 from whyformer.cli.screen import announce, complain, safe
 from whyformer.errors import WhyformerError
+from whyformer.files import parse_json
 from whyformer.plugins import load_plugins
 
 if TYPE_CHECKING:
@@ -110,7 +111,7 @@ BatchFile = Annotated[
     typer.Option(
         metavar="FILE.jsonl",
         help='Many instead of one: a line each, {"prompt", "messages" or "sound", "images", "response", "context", '
-        '"contrast", "id"}. '
+        '"contrast", "id"}, or a table with such columns (.csv, .tsv, .parquet). '
         "--out is the folder of the results; stopped at any moment, it goes on where it was.",
         rich_help_panel=OUTPUT,
     ),
@@ -294,9 +295,13 @@ def _read_messages(path: Path) -> list[Any]:
     from whyformer.inputs.read import text_of
 
     try:
-        content = json.loads(str(text_of(path)))
+        content = parse_json(str(text_of(path)))
     except json.JSONDecodeError as error:
         raise WhyformerError(f"--messages {str(path)!r} is not JSON (line {error.lineno}: {error.msg}).") from error
+    except WhyformerError:
+        raise
+    except ValueError as error:
+        raise WhyformerError(f"--messages {str(path)!r} cannot be read: {error}.") from error
     messages = content.get("messages") if isinstance(content, dict) else content
     if not isinstance(messages, list) or not messages:
         raise WhyformerError(f'--messages {str(path)!r}: a list of {{"role": …, "content": …}}, not {content!r:.40}.')

@@ -1,4 +1,4 @@
-"""Many responses explained line by line: what is finished stays finished, and a bad line stops no other."""
+"""Many responses explained one by one: what is finished stays finished, and a bad line or row stops no other."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from whyformer.errors import WhyformerError, nearest
+from whyformer.files import parse_json
+from whyformer.inputs.table_files import TABLE_SUFFIXES, TableFile, read_table
 from whyformer.results.response import Response
 
 INDEX = "index.jsonl"  # in the folder of the results: which file belongs to which line
@@ -24,7 +26,7 @@ SECONDS_BETWEEN = 10  # lines about progress where there is no terminal
 
 @dataclass(frozen=True)
 class Line:
-    """A line of the file: its number from 1, and what it says."""
+    """A line of the file, or a row of a table as JSON: its number from 1, and what it says."""
 
     number: int
     text: str
@@ -32,9 +34,11 @@ class Line:
     def case(self) -> dict[str, Any]:
         """The prompt and what belongs to it, checked."""
         try:
-            case = json.loads(self.text)
+            case = parse_json(self.text)
         except json.JSONDecodeError as error:
             raise WhyformerError(f"not JSON ({error.msg}, column {error.colno}).") from error
+        except ValueError as error:
+            raise WhyformerError(f"not readable ({error}).") from error
         if not isinstance(case, dict):
             raise WhyformerError(f"an object with a prompt is needed, not {self.text[:40]!r}.")
         unknown = next((name for name in case if name not in FIELDS), None)
@@ -89,17 +93,34 @@ class Results:
 
 
 def read_lines(path: Path) -> list[Line]:
-    """The lines of a JSONL file that are not blank."""
-    try:
-        texts = path.read_text(encoding="utf-8-sig").split("\n")
-    except OSError as error:
-        raise WhyformerError(f"--batch {str(path)!r} cannot be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise WhyformerError(f"--batch {str(path)!r} is not UTF-8 text (byte {error.start}).") from error
-    lines = [Line(number, text.strip()) for number, text in enumerate(texts, start=1) if text.strip()]
+    """The lines of a JSONL file that are not blank, or the rows of a table with a column for each field."""
+    if path.suffix.lower() in TABLE_SUFFIXES - {".jsonl"} and path.is_file():
+        lines = _table_lines(read_table(path))
+    else:
+        try:
+            texts = path.read_text(encoding="utf-8-sig").split("\n")
+        except OSError as error:
+            raise WhyformerError(f"--batch {str(path)!r} cannot be read: {error.strerror}.") from error
+        except UnicodeDecodeError as error:
+            raise WhyformerError(f"--batch {str(path)!r} is not UTF-8 text (byte {error.start}).") from error
+        lines = [Line(number, text.strip()) for number, text in enumerate(texts, start=1) if text.strip()]
     if not lines:
         raise WhyformerError(f"--batch {str(path)!r} has no lines: there is nothing to explain.")
     return lines
+
+
+def _table_lines(table: TableFile) -> list[Line]:
+    """The rows of a table as lines of JSON; a field that is empty is as if it were not there."""
+    unknown = next((name for name in table.columns if name not in FIELDS), None)
+    if unknown is not None:
+        raise WhyformerError(
+            f"--batch {str(table.path)!r} has an unknown column {unknown!r}. {nearest(unknown, FIELDS)}"
+        )
+    rows = [{name: value for name, value in row.items() if value not in (None, "")} for row in table.rows]
+    for row in rows:
+        # A field of a table holds one document or picture; JSONL has lists of them.
+        row |= {name: [row[name]] for name in ("context", "images") if isinstance(row.get(name), str)}
+    return [Line(number, json.dumps(row, ensure_ascii=False, default=str)) for number, row in enumerate(rows, start=1)]
 
 
 def explain_lines(
@@ -141,7 +162,7 @@ def _read_index(path: Path) -> dict[int, dict[str, Any]]:
     records = {}
     for text in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
         try:
-            record = json.loads(text)
+            record = parse_json(text)
             records[record["line"]] = record
         except (ValueError, TypeError, KeyError):
             continue

@@ -28,6 +28,14 @@ Port = Annotated[int, typer.Option(help="The port to listen on.", min=1, max=655
 Host = Annotated[
     str, typer.Option(help="The address to listen on; 0.0.0.0 lets every machine in.", rich_help_panel=MACHINE)
 ]
+AllowHost = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="NAME",
+        help="Another name that visitors reach the page by, such as that of a proxy; can be repeated.",
+        rich_help_panel=MACHINE,
+    ),
+]
 Share = Annotated[
     bool,
     typer.Option("--share", metavar=FLAG, help="Make a public link through Gradio's servers.", rich_help_panel=MACHINE),
@@ -42,6 +50,7 @@ def web_page(
     any_model: AnyModel = False,
     port: Port = 7860,
     host: Host = LOCALHOST,
+    allow_host: AllowHost = None,
     share: Share = False,
     no_browser: NoBrowser = False,
 ) -> None:
@@ -60,7 +69,15 @@ def web_page(
         complain("warning: with --any-model they can also load any model folder of this machine.")
     setup = Setup(model_choice(model or (), takes_any=any_model))
     try:
-        page = launch(setup, host=host, port=port, share=share, opens_browser=not no_browser, blocks=False)
+        page = launch(
+            setup,
+            host=host,
+            port=port,
+            share=share,
+            allow_hosts=allow_host or (),
+            opens_browser=not no_browser,
+            blocks=False,
+        )
     except OSError as error:
         taken = "another program has that port, or this machine has no such address"
         raise WhyformerError(f"Cannot listen on {host}:{port}: {taken}. Choose another --port or --host.") from error

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import tarfile
 from collections.abc import Iterable, Mapping
@@ -16,6 +15,7 @@ from PIL import Image
 
 from whyformer.data.examples import UNKNOWN
 from whyformer.errors import WhyformerError
+from whyformer.files import parse_json
 from whyformer.inputs.read import image_of, open_image
 
 
@@ -41,7 +41,7 @@ def text_in(path: Path, encoding: str = "utf-8") -> str:
     try:
         return path.read_text(encoding=encoding)
     except (OSError, UnicodeDecodeError) as error:
-        raise WhyformerError(f"The file {str(path)!r} cannot be read: {error}") from error
+        raise WhyformerError(f"The file {str(path)!r} cannot be read: {error}.") from error
 
 
 def bytes_in(path: Path) -> bytes:
@@ -53,8 +53,8 @@ def bytes_in(path: Path) -> bytes:
 
 def json_in(path: Path) -> Any:
     try:
-        return json.loads(text_in(path))
-    except json.JSONDecodeError as error:
+        return parse_json(text_in(path))
+    except ValueError as error:
         raise WhyformerError(f"The file {str(path)!r} is no JSON: {error}") from error
 
 

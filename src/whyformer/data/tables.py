@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import csv
-import io
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,25 +10,23 @@ from typing import Any
 import numpy as np
 
 from whyformer.data.examples import Document, Examples, Photo
-from whyformer.data.files import existing, json_in, text_in
+from whyformer.data.files import existing
 from whyformer.data.registry import reader
 from whyformer.errors import WhyformerError, nearest
-from whyformer.extras import extra
 from whyformer.inputs.read import image_of
-
-Row = Mapping[str, Any]
-LABEL = "label"  # the column of labels, where there is one of this name
+from whyformer.inputs.table_files import LABEL, Row, label_in_row, read_table, text_in_row
 
 
 @reader("table")
 def table(
-    path: str | Path, *, text: str = "text", label: str | None = LABEL, rationale: str | None = None
+    path: str | Path, *, text: str | None = None, label: str | None = LABEL, rationale: str | None = None
 ) -> Examples[Document]:
     """Texts with their labels from a .csv, .tsv, .jsonl, .json or .parquet file, a row each.
 
     Args:
         path: The file.
-        text: The column of the texts.
+        text: The column of the texts. If None, it is the only column, or the one with a usual name: text, sentence,
+            review, content, question, comment and the like.
         label: The column of the labels; if it is not named and there is no column "label", texts have none.
         rationale: The column of what people marked: numbers of words, from 0, as a list or with spaces between them.
 
@@ -39,7 +34,8 @@ def table(
         The texts in the order of the rows, each a `Document`.
 
     Raises:
-        WhyformerError: The file cannot be read as a table, or has no such column.
+        WhyformerError: The file cannot be read as a table, a row has more or fewer fields than the header, a quotation
+            mark is not closed (the message has the line), or there is no such column.
 
     Example:
         >>> import pathlib, tempfile
@@ -49,18 +45,14 @@ def table(
         >>> table(path)[0].label
         'good'
     """
-    path = existing(path, "file")
-    suffix = path.suffix.lower()
-    if suffix not in FORMATS:
-        raise WhyformerError(f"{str(path)!r}: no table is read from {path.suffix!r}. Known: {', '.join(FORMATS)}.")
-    rows = FORMATS[suffix](path)
-    columns = list(dict.fromkeys(name for row in rows for name in row))
-    label = None if label == LABEL and LABEL not in columns else label
-    for column in (text, label, rationale):
-        if column is not None and rows and column not in columns:
-            raise WhyformerError(f"{str(path)!r} has no column {column!r}. {nearest(column, columns)}")
-    names = tuple(f"{path.name} row {number}" for number in range(1, len(rows) + 1))
-    return Examples(names, partial(_document, rows, names, text, label, rationale))
+    file = read_table(existing(path, "file"))
+    text_column = file.text_column(text)
+    label_column = file.label_column if label == LABEL else label
+    for column in (label_column, rationale):
+        if column is not None:
+            file.column(column)
+    names = tuple(f"{file.path.name} row {number}" for number in range(1, len(file.rows) + 1))
+    return Examples(names, partial(_document, file.rows, names, text_column, label_column, rationale))
 
 
 def hugging_face(
@@ -126,24 +118,17 @@ def _dataset_row(
     known = None if value is None or value == -1 else str(value)
     if image is not None:
         return Photo(names[number], image_of(row[image]), known)
-    return Document(names[number], _text(row[text], names[number]), known)
+    assert text is not None
+    return Document(names[number], text_in_row(row, text, names[number]), known)
 
 
 def _document(
     rows: Sequence[Row], names: Sequence[str], text: str, label: str | None, rationale: str | None, number: int
 ) -> Document:
     row, name = rows[number], names[number]
-    words = _text(row.get(text), name)
-    value = row.get(label) if label is not None else None
-    known = None if value is None or value == "" else str(value)
+    words = text_in_row(row, text, name)
     marks = None if rationale is None else _marked_words(row.get(rationale), len(words.split()), name)
-    return Document(name, words, known, marks)
-
-
-def _text(value: Any, name: str) -> str:
-    if not isinstance(value, str) or not value.strip():
-        raise WhyformerError(f"{name} has no text.")
-    return value
+    return Document(name, words, label_in_row(row, label), marks)
 
 
 def _marked_words(value: Any, count: int, name: str) -> np.ndarray:
@@ -158,53 +143,3 @@ def _marked_words(value: Any, count: int, name: str) -> np.ndarray:
     marks = np.zeros(count, dtype=bool)
     marks[numbers] = True
     return marks
-
-
-def _delimited(delimiter: str, path: Path) -> list[Row]:
-    try:
-        return list(csv.DictReader(io.StringIO(text_in(path, "utf-8-sig"), newline=""), delimiter=delimiter))
-    except csv.Error as error:
-        raise WhyformerError(f"The file {str(path)!r} is no table: {error}.") from error
-
-
-def _json_lines(path: Path) -> list[Row]:
-    rows: list[Row] = []
-    for number, line in enumerate(text_in(path, "utf-8-sig").splitlines(), start=1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-        except json.JSONDecodeError as error:
-            raise WhyformerError(f"Line {number} of {str(path)!r} is no JSON: {error}") from error
-        rows.append(_checked_row(row, f"Line {number} of {str(path)!r}"))
-    return rows
-
-
-def _json_list(path: Path) -> list[Row]:
-    rows = json_in(path)
-    if not isinstance(rows, list):
-        raise WhyformerError(f"The file {str(path)!r} holds no list of rows.")
-    return [_checked_row(row, f"Entry {number} of {str(path)!r}") for number, row in enumerate(rows)]
-
-
-def _checked_row(row: Any, where: str) -> Row:
-    if not isinstance(row, dict):
-        raise WhyformerError(f"{where} is no row: an object with a field for each column.")
-    return row
-
-
-def _parquet(path: Path) -> list[Row]:
-    try:
-        rows: list[Row] = extra("pyarrow.parquet").read_table(path).to_pylist()
-    except (OSError, ValueError) as error:
-        raise WhyformerError(f"The file {str(path)!r} is no Parquet: {error}") from error
-    return rows
-
-
-FORMATS: dict[str, Callable[[Path], list[Row]]] = {
-    ".csv": partial(_delimited, ","),
-    ".tsv": partial(_delimited, "\t"),
-    ".jsonl": _json_lines,
-    ".json": _json_list,
-    ".parquet": _parquet,
-}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from functools import partial
 from pathlib import Path
@@ -14,6 +13,7 @@ from whyformer.data.examples import Document, Examples
 from whyformer.data.files import existing, fields, inside, text_in
 from whyformer.data.registry import reader
 from whyformer.errors import WhyformerError, check_choice
+from whyformer.files import parse_json
 
 Post = Literal["bare", "whole"]
 Split = Literal["train", "test"]
@@ -58,8 +58,8 @@ def _read_review(lines: list[tuple[Path, int, str]], number: int) -> Document:
     table, place, line = lines[number]
     where = f"Line {place} of {str(table)!r}"
     try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
+        row = parse_json(line)
+    except ValueError as error:
         raise WhyformerError(f"{where} is no JSON: {error}") from error
     name, label, evidences = fields(row, ("annotation_id", "classification", "evidences"), where)
     spans = [span for group in evidences for span in group]

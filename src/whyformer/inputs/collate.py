@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from whyformer.axes import Inputs
-from whyformer.errors import WhyformerError
+from whyformer.errors import WhyformerError, misfits_in_one_line
 from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.pictured import picture_inputs
 from whyformer.inputs.read import Regions
@@ -27,7 +27,8 @@ LONGEST = 16  # times as long as wide, a picture is handed over whole
 
 def model_inputs(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
     """Pieces as the model takes them, on its device and in its dtype."""
-    return on_device(loaded_model, collate(loaded_model, encoded))
+    with misfits_in_one_line(f"The processor of {loaded_model.name}"):
+        return on_device(loaded_model, collate(loaded_model, encoded))
 
 
 def on_device(loaded_model: LoadedModel, inputs: Inputs) -> Inputs:

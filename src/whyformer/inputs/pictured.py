@@ -16,6 +16,7 @@ from torch.nn import functional as F
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError, reason_of
+from whyformer.inputs.chat_template import render_chat
 from whyformer.inputs.layouts import covered_box
 from whyformer.inputs.prompt import (
     LAYOUT,
@@ -247,8 +248,7 @@ class _Template:
             for turn in self._turns
         ]
         try:
-            processor = self._loaded_model.processor
-            return str(processor.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+            return render_chat(self._loaded_model.processor, messages)
         except (TemplateError, TypeError, KeyError) as error:
             raise WhyformerError(
                 f"The chat template of {self._loaded_model.name} does not take this prompt: {reason_of(error)}"

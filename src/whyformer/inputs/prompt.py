@@ -13,6 +13,7 @@ from typing import Any
 from jinja2 import TemplateError
 
 from whyformer.errors import WhyformerError, reason_of
+from whyformer.inputs.chat_template import render_chat
 from whyformer.inputs.read import text_of
 from whyformer.inputs.sentences import Place
 from whyformer.inputs.tokens import Token, text_tokens
@@ -263,7 +264,7 @@ def laid_on_contents(
 def render_messages(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> str:
     """The text that the tokenizer's chat template makes of messages, up to where the response begins."""
     try:
-        return str(loaded_model.tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
+        return render_chat(loaded_model.tokenizer, messages)
     except (TemplateError, TypeError, KeyError) as error:
         roles = ", ".join(message["role"] for message in messages)
         raise WhyformerError(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
 import warnings
-import zipfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -16,11 +16,14 @@ from typing import Any, BinaryIO
 import numpy as np
 from PIL import Image, ImageOps, UnidentifiedImageError
 
-from whyformer.arrays import open_npz
+from whyformer.arrays import npz_shapes, open_npz
 from whyformer.errors import WhyformerError, with_article
 from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
+from whyformer.inputs.table_files import TABLE_SUFFIXES, table_texts
 
 Text = str | tuple[str, str]
+# Of a file: models attend from each region to each, and scale the shorter side of a picture to hundreds of pixels.
+MOST_REGIONS, MOST_ASPECT = 1000, 1000
 CHANNELS = (1, 3, 4)  # of a picture's array: grey, RGB, RGBA
 _MAY_NAME_FILES = ContextVar("may_name_files", default=True)
 
@@ -89,13 +92,45 @@ class Regions:
     @classmethod
     def read(cls, source: Path | BinaryIO, name: str) -> Regions:
         """Regions from a file, or from the bytes of one, that errors call by this name."""
-        try:
-            with open_npz(source) as stored:
-                return cls(Image.fromarray(stored["image"]), stored["boxes"], stored["features"])
-        except (KeyError, ValueError, TypeError, OSError, zipfile.BadZipFile) as error:
-            raise WhyformerError(
-                f"{name!r} holds no regions (image, boxes and features in an .npz file): {error}"
-            ) from error
+        regions_size(source, name)
+        with _readable_regions(name), open_npz(source) as stored:
+            return cls(Image.fromarray(stored["image"]), stored["boxes"], stored["features"])
+
+
+@contextmanager
+def _readable_regions(name: str) -> Iterator[None]:
+    """What is wrong with a file of regions, in one line."""
+    try:
+        yield
+    except Exception as error:  # A damaged archive can fail anywhere in its readers.
+        raise WhyformerError(
+            f"{name!r} holds no regions (image, boxes and features in an .npz file): {error}"
+        ) from error
+
+
+def regions_size(source: Path | BinaryIO, name: str) -> tuple[int, int, int]:
+    """Width and height of the picture and the number of regions in a file, by its headers; refused if too large."""
+    with _readable_regions(name):
+        shapes = npz_shapes(source)
+        (height, width), (count, _) = shapes["image"][:2], shapes["boxes"]
+    most = Image.MAX_IMAGE_PIXELS
+    if most and width * height > most:
+        raise WhyformerError(f"The image of {name!r} has {width:,} × {height:,} pixels, more than {most:,}: shrink it.")
+    _check_aspect(width, height, f" of {name!r}")
+    if count > MOST_REGIONS:
+        raise WhyformerError(
+            f"{name!r} has {count:,} regions, and at most {MOST_REGIONS:,} are read: keep the likeliest."
+        )
+    return width, height, count
+
+
+def _check_aspect(width: int, height: int, title: str) -> None:
+    """Refuse a picture that is a line: resized, it would take gigabytes."""
+    if max(width, height) > MOST_ASPECT * min(width, height):
+        raise WhyformerError(
+            f"The image{title} has {width:,} × {height:,} pixels, and one side may be {MOST_ASPECT:,} times the other: "
+            "crop it."
+        )
 
 
 def regions_of(example: Any) -> Regions:
@@ -195,6 +230,15 @@ def text_of(example: Any) -> Text:
     return example
 
 
+def texts_in_file(file: str | Path, column: str | None) -> list[str]:
+    """The texts in the rows of a table that is given in the place of a list of examples."""
+    if Path(file).suffix.lower() not in TABLE_SUFFIXES:
+        raise WhyformerError(f"explain_batch takes a list of examples, not {str(file)[:40]!r} alone: use explain.")
+    if not names_file(file):
+        raise WhyformerError(f"No file {str(file)!r:.200}.")
+    return table_texts(Path(file), column)
+
+
 def _other_kind(file: str) -> str:
     """What a file is that was given as a text, and the way out."""
     suffix = os.path.splitext(file)[1].lower()
@@ -224,6 +268,7 @@ def _pixels(array: np.ndarray) -> np.ndarray:
 def read_image(source: Path | BinaryIO, name: str) -> Image.Image:
     """An upright RGB picture from a file, or from the bytes of one, that errors call by this name."""
     with open_image(source, name=name) as image:
+        _check_aspect(*image.size, f" {name!r}")
         return _rgb(ImageOps.exif_transpose(image))
 
 
@@ -241,6 +286,8 @@ def open_image(
                 yield image
     except (Image.DecompressionBombWarning, Image.DecompressionBombError) as error:
         raise WhyformerError(f"The image{title} is too large to be safe, shrink it first: {error}") from error
+    except WhyformerError:
+        raise
     except UnidentifiedImageError as error:
         raise WhyformerError(f"The file{title} is not an image that can be read.") from error
     except Exception as error:  # A damaged image can fail anywhere in the decoders.
@@ -249,6 +296,11 @@ def open_image(
 
 def _read_text(path: Path) -> str:
     check_file(path)
+    if path.suffix.lower() in TABLE_SUFFIXES:
+        raise WhyformerError(
+            f"{str(path)!r} is a table, not one text: explain_batch and `whyformer explain` explain its rows, "
+            "`whyformer response --batch` its prompts."
+        )
     try:
         return path.read_text(encoding="utf-8-sig")
     except UnicodeDecodeError as error:
@@ -261,6 +313,9 @@ def _read_text(path: Path) -> str:
 
 def check_file(path: Path) -> None:
     """Refuse a path that is no file, or an empty one."""
+    url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)", str(path))  # of whose slashes a Path keeps one
+    if url is not None and not os.path.exists(path):
+        raise WhyformerError(f"'{url[1]}://{url[2]:.60}' is a URL, and URLs are not fetched: download it first.")
     if os.path.isdir(path):
         raise WhyformerError(f"{str(path)!r} is a folder, not a file: name the files in it.")
     if not os.path.isfile(path):  # unlike Path.is_file, False for a name too long to be one
@@ -272,7 +327,7 @@ def check_file(path: Path) -> None:
 def _rgb(image: Image.Image) -> Image.Image:
     """RGB, with 16-bit and float pictures brought to 8 bits and transparency laid on white."""
     if image.mode.startswith("I") or image.mode == "F":
-        values = np.asarray(image, dtype=np.float64)
+        values = np.array(image, dtype=np.float64)
         if not np.isfinite(values).all():
             raise WhyformerError("Some pixels are not finite numbers.")
         darkest, brightest = values.min(initial=0), values.max(initial=0)
@@ -282,7 +337,9 @@ def _rgb(image: Image.Image) -> Image.Image:
             raise WhyformerError(
                 f"Pixels run from {darkest:g} to {brightest:g}: scale them to 0 … 1 or 0 … 255 (16 bits: 0 … 65,535)."
             )
-        image = Image.fromarray((values / top * 255).round().astype(np.uint8))
+        values /= top
+        values *= 255
+        image = Image.fromarray(values.round(out=values).astype(np.uint8))
     if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
         image = image.convert("RGBA")
         image = Image.alpha_composite(Image.new("RGBA", image.size, "white"), image)

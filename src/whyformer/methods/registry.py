@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal
@@ -15,6 +15,7 @@ from whyformer.axes import SourceScores, StreamScores, at_least_float32
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.models.bridges import AT_QUERIES
 from whyformer.models.modalities import INPUT_STREAMS
+from whyformer.models.structure import convolution_in_blocks
 from whyformer.propagation.mode import Backward
 from whyformer.removal.fills import Erasure, Fill
 from whyformer.removal.trace_inputs import UnitKind, ablation_of
@@ -97,8 +98,16 @@ class Method:
         is_on_inputs = self.reads.inputs != "none" or self.reads.subsets
         scores = attribution if is_on_inputs else trace.on_inputs(dict(attribution))
         scores = {stream: at_least_float32(values.detach()) for stream, values in scores.items()}
-        remarks = (*attribution.remarks, AT_QUERIES) if _ends_at_queries(trace, scores) else attribution.remarks
-        return Attribution(scores, attribution.completeness, remarks)
+        remarks = (*attribution.remarks, *self._model_remarks(trace, scores))
+        return replace(attribution, scores=scores, remarks=remarks)
+
+    def _model_remarks(self, trace: Trace, scores: StreamScores) -> Iterator[str]:
+        """What the model does that these scores do not show."""
+        if _ends_at_queries(trace, scores):
+            yield AT_QUERIES
+        convolution = convolution_in_blocks(trace.question.model) if self.reads.maps == "all" else None
+        if convolution is not None:
+            yield f"The blocks also mix neighbouring tokens by convolutions ({convolution}), which no map shows."
 
     def of_sources(self, ablation: Ablation, **options: Any) -> SourceScores:
         """A score for each row of a response and each of its sources, of a method that asks again without some."""

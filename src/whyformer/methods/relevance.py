@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Literal
 
 import torch
@@ -9,14 +10,19 @@ import torch
 from whyformer.axes import HEAD, Mixing, head_mean
 from whyformer.methods.crossing import joined_by_the_last
 from whyformer.methods.registry import method
+from whyformer.models.structure import dtype_of
 from whyformer.propagation.rules import MapRules, Rules
-from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.attribution import Attribution, instability
 from whyformer.tracing.flow import each_record, flow
+from whyformer.tracing.noise import Noise
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.streams import summed
 from whyformer.tracing.trace import Trace
 
+# Rules that divide by sums of a sign: relevance can come to many times what it began with, and so does rounding.
+ILL_CONDITIONED = ("z_plus", "dtd", "lrp")
+ROUNDING = Noise(torch.finfo(torch.float32).eps)
 Precision = Literal["strict", "fast"]  # float32 without TF32, or what the model itself computes in
 Positions = Literal["drop", "keep"]  # what becomes of the relevance that position embeddings are handed
 
@@ -42,6 +48,8 @@ def lrp(
     `rules` "dtd" is TA's own, "lrp" the papers' code, "attn_lrp" and "cp_lrp" the later rules for attention. `strict`
     refuses an operation that has no rule; otherwise it passes as a gradient, and the explanation says so. `precision`
     "fast" computes in the model's own dtype, TF32 included; attn_lrp and cp_lrp then cost no more than a gradient.
+    In float32 z_plus, dtd and lrp are computed twice, the second time with the input moved by its rounding error: how
+    far that moves the scores is their `instability`, and the explanation says where it is too far.
 
     `positions` "keep" with `rules` "attn_lrp" is PA-LRP (Bakish et al., NeurIPS 2025): what the embedding of a position
     is handed is added to the token that stands there. Of a table of embeddings that are added to those of words it is
@@ -49,7 +57,13 @@ def lrp(
     activations, the one and the cosines and sines of its position: half of what arrives is theirs, and stays there.
     It is for words: the scores of a picture are its pixels', and a position is a patch's.
     """
-    return trace.input_relevances(rules, strict=strict)
+    attribution = trace.input_relevances(rules, strict=strict)
+    is_checked = rules in ILL_CONDITIONED and dtype_of(trace.question.model) == torch.float32
+    if not is_checked or trace.again is None or trace.question.noise is not None:
+        return attribution
+    reads = Reads(inputs="relevances", precise=precision == "strict", positions=positions == "keep")
+    moved = trace.once_more(reads, noise=ROUNDING).input_relevances(rules, strict=strict)
+    return replace(attribution, instability=instability(attribution.scores, moved.scores))
 
 
 @method(

@@ -7,6 +7,9 @@ from typing import Any
 
 from torch import nn
 
+from whyformer.errors import misfits_in_one_line
+from whyformer.models.calls import reroute_checkpoints
+
 # The part whose output is the answer, of models whose own output has no logits.
 ANSWERING = {"BlipForQuestionAnswering": "text_decoder"}
 
@@ -17,9 +20,12 @@ def keeps_its_answer(model: nn.Module) -> bool:
 
 
 def run_model(model: nn.Module, *args: Any, **inputs: Any) -> Any:
-    """The model's output, or that of the part within it which answers."""
-    if not keeps_its_answer(model):
-        return model(*args, **inputs)
+    """The model's output, or that of the part within it which answers; what it raises of its own is one line."""
+    with misfits_in_one_line(type(model).__name__), reroute_checkpoints(model):
+        return _answer(model, *args, **inputs) if keeps_its_answer(model) else model(*args, **inputs)
+
+
+def _answer(model: nn.Module, *args: Any, **inputs: Any) -> Any:
     outputs: list[Any] = []
     own = threading.get_ident()
 

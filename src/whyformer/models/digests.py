@@ -12,21 +12,37 @@ import torch
 from huggingface_hub.errors import HFValidationError
 from torch import nn
 
-from whyformer.files import file_digest
+from whyformer.files import file_digest, file_stamp
+from whyformer.models.checkpoint import setting_files, weight_files
 from whyformer.models.structure import config_of
 from whyformer.models.zoo import bundled, bundled_folder
 
-WEIGHTS = ".safetensors"
 MEMORY = "memory"  # in the place of a file's name
 
 
 def weight_digests(model: nn.Module, place: str | None) -> dict[str, str]:
     """SHA-256 by the name of each file of weights in the place a model was loaded from; without one, of its tensors."""
     folder = None if place is None else weight_folder(place, revision_of(model))
-    files = sorted(folder.glob(f"*{WEIGHTS}")) if folder is not None else []
-    if not files:
+    files = [] if folder is None else weight_files(folder, str(place))
+    if folder is None or not files:
         return {MEMORY: module_digest(model)}
-    return {file.name: file_digest(file) for file in files}
+    return {file.relative_to(folder).as_posix(): file_digest(file) for file in files}
+
+
+def setting_digests(model: nn.Module, place: str | None, tokenizer: Any = None) -> dict[str, str]:
+    """SHA-256 by name of the other files that were read: configuration, tokenizer, processor, templates."""
+    folder = None if place is None else weight_folder(place, revision_of(model))
+    files = [] if folder is None else setting_files(folder, tokenizer)
+    return {file.relative_to(folder).as_posix(): file_digest(file) for file in files if folder is not None}
+
+
+def file_stamps(place: str, revision: str | None = None) -> dict[str, tuple[int, ...]]:
+    """What tells cheaply whether the files of a model are still those that were loaded, by their names."""
+    folder = weight_folder(place, revision)
+    if folder is None:
+        return {}
+    files = [*weight_files(folder, place), *setting_files(folder)]
+    return {file.relative_to(folder).as_posix(): file_stamp(file) for file in files if file.is_file()}
 
 
 def revision_of(model: nn.Module) -> str | None:

@@ -4,33 +4,31 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from threading import RLock
 from typing import Any, cast
 
-import huggingface_hub
 import torch
 import transformers
-from huggingface_hub.errors import GatedRepoError, HFValidationError, RepositoryNotFoundError
-from huggingface_hub.utils import validate_repo_id  # type: ignore[attr-defined]  # exported lazily
 from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progress_bars, enable_progress_bars
 from torch import nn
 
-from whyformer.errors import WhyformerError, nearest, with_article
+from whyformer.errors import WhyformerError, with_article
 from whyformer.models.compat import has_part, misfit, weight_names
+from whyformer.models.digests import file_stamps
+from whyformer.models.location import Location, bundled_names, is_hub_id, is_unreachable, locate, reading
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
 from whyformer.models.processors import check_processor, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, answer_of_class, task_of
 from whyformer.models.third_party import THIRD_PARTY, load_third_party
-from whyformer.models.zoo import bundled, bundled_folder
+from whyformer.models.zoo import bundled
 
 _SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
-HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute
 
 
 @dataclass(frozen=True)
@@ -42,6 +40,7 @@ class LoadedModel:
         processor: Its tokenizer, image processor or feature extractor, or two in one.
         name: What results call it.
         place: Where `load` found it: the name, folder or id that it was given; None for a module of your own.
+        stamps: Sizes and times of the files it was loaded from, by name; empty for a module of your own.
 
     Example:
         >>> whyformer.load("mini-bert").task.answer
@@ -52,6 +51,7 @@ class LoadedModel:
     processor: Any
     name: str
     place: str | None = None
+    stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
 
     @property
     def image_processor(self) -> Any:
@@ -81,18 +81,6 @@ class LoadedModel:
             tokenizer=self.tokenizer,
             feature_extractor=self.feature_extractor,
         )
-
-
-@dataclass(frozen=True)
-class _Source:
-    """Where a model's files are: a folder or a hub id, and whether only what is on this machine can be read."""
-
-    place: str
-    is_offline: bool
-
-    @property
-    def how(self) -> dict[str, bool]:
-        return {"local_files_only": self.is_offline, "trust_remote_code": False}
 
 
 def load(
@@ -134,17 +122,21 @@ def load(
         kind = dtypes if isinstance(dtypes, torch.dtype) else None
         return LoadedModel(own.to(device=placement.device, dtype=kind), processor, text, text)
     with quiet():
-        source = _source(text)
-        with _reading("configuration", text):
+        source = locate(text)
+        before = file_stamps(text, source.revision)
+        with reading("configuration", text):
             config = transformers.AutoConfig.from_pretrained(source.place, **source.how)
         model = _model(source, config, text, placement)
-        with _reading("processor", text):
+        with reading("processor", text):
             processor = processor_of(model, source.place, **source.how)
     check_vocabulary(model, processor, text)
     if placement.device is not None:
         model = model.to(placement.device)
-    is_folder = os.path.isdir(source.place)
-    return LoadedModel(model.eval(), processor, Path(source.place).resolve().name if is_folder else text, text)
+    stamps = file_stamps(text, source.revision)
+    if any(stamps.get(file) != stamp for file, stamp in before.items()):
+        raise WhyformerError(f"The files of {text!r} changed while they were read: load it again.")
+    title = Path(source.place).resolve().name if os.path.isdir(source.place) else text
+    return LoadedModel(model.eval(), processor, title, text, stamps)
 
 
 def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> LoadedModel:
@@ -158,15 +150,15 @@ def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = 
     if not isinstance(model, nn.Module):
         raise WhyformerError(
             "A model is a name, a folder, a Hugging Face id, or a torch.nn.Module you have loaded, not "
-            f"{model!r:.40}.{_bundled_names('')}"
+            f"{model!r:.40}.{bundled_names('')}"
         )
     model = unwrapped(model)
     place = getattr(getattr(model, "config", None), "_name_or_path", "")
     is_folder = os.path.isdir(place)
-    if processor is None and (is_folder or _is_hub_id(place)):
+    if processor is None and (is_folder or is_hub_id(place)):
         try:
             with quiet():
-                source = _Source(place, is_folder or _is_unreachable(place))
+                source = Location(place, is_folder or is_unreachable(place))
                 processor = processor_of(model, source.place, **source.how)
         except (OSError, ValueError):
             processor = None
@@ -201,77 +193,15 @@ def _remembered(name: str, stamp: tuple[Any, ...]) -> LoadedModel:
 
 def _stamp(name: str) -> tuple[Any, ...]:
     """What tells whether a folder is still the one that was loaded; nothing for names that are no folder."""
-    folder = Path(os.path.expanduser(name)).resolve()
-    files = sorted(folder.iterdir()) if name not in bundled() and folder.is_dir() else []
-    return tuple((str(file), file.stat().st_mtime_ns, file.stat().st_size) for file in files)
+    if name in bundled() or not os.path.isdir(os.path.expanduser(name)):
+        return ()
+    return os.path.realpath(os.path.expanduser(name)), *file_stamps(name).items()
 
 
-def _source(name: str) -> _Source:
-    if os.path.isfile(name):
-        raise WhyformerError(f"{name!r} is a file, not a model: a saved explanation is read by Explanation.load.")
-    if name in bundled():
-        return _Source(str(bundled_folder(name)), is_offline=True)
-    folder = os.path.expanduser(name)
-    if os.path.isdir(folder):
-        _check_folder(Path(folder), name)
-        return _Source(folder, is_offline=True)
-    if not _is_hub_id(name):
-        raise WhyformerError(
-            f"No model {name!r}: no such folder, and no Hugging Face id (owner/name).{_bundled_names(name)}"
-        )
-    is_offline = _is_unreachable(name)
-    if is_offline and huggingface_hub.try_to_load_from_cache(name, "config.json") is None:
-        raise WhyformerError(
-            f"No model {name!r}: not bundled, no folder, not in the local cache, and the Hugging Face Hub cannot be "
-            f"reached.{_bundled_names(name)}"
-        )
-    return _Source(name, is_offline)
-
-
-def _check_folder(folder: Path, name: str) -> None:
-    if not (folder / "config.json").is_file():
-        raise WhyformerError(f"The folder {name!r} has no config.json: it is no model in Hugging Face layout.")
-    if not any(folder.glob("*.safetensors")):
-        pickled = next(folder.glob("*.bin"), None)
-        content = f"only {pickled.name}, which is a pickle and never read" if pickled else "no weights"
-        raise WhyformerError(f"The folder {name!r} has {content}: the model's save_pretrained writes *.safetensors.")
-
-
-def _is_unreachable(hub_id: str) -> bool:
-    """Whether the hub does not answer; that it has no such model, or keeps it closed, is an error at once."""
-    try:
-        huggingface_hub.HfApi().model_info(hub_id, timeout=HUB_SECONDS)
-    except GatedRepoError as error:
-        raise WhyformerError(
-            f"{hub_id!r} is gated: accept its terms on the Hugging Face Hub and log in there."
-        ) from error
-    except RepositoryNotFoundError as error:
-        message = f"No model {hub_id!r}: no folder, and none on the Hugging Face Hub.{_bundled_names(hub_id)}"
-        raise WhyformerError(message) from error
-    except Exception:  # What a dead line raises is the HTTP library's own, and that changes with the hub's version.
-        return True
-    return False
-
-
-@contextmanager
-def _reading(part: str, name: str) -> Iterator[None]:
-    """Whatever the libraries make of a damaged file, in one line."""
-    try:
-        yield
-    except WhyformerError:
-        raise
-    except Exception as error:  # A damaged file can fail anywhere in the readers of three libraries.
-        if "trust_remote_code" in str(error):
-            own_code = "needs code of its own, which is never run here: load it yourself and pass the model"
-            raise WhyformerError(f"{name!r} {own_code}.") from error
-        reason = f"its {part} cannot be used: mend it, or fetch the model again ({_first_line(error)})"
-        raise WhyformerError(f"Cannot load {name!r}: {reason}") from error
-
-
-def _model(source: _Source, config: Any, name: str, placement: Placement) -> nn.Module:
+def _model(source: Location, config: Any, name: str, placement: Placement) -> nn.Module:
     """The model with its weights, all of them: transformers would make up those it does not find."""
     model_class = _model_class(config, name)
-    with _reading("weights file", name):
+    with reading("weights file", name):
         model, report = model_class.from_pretrained(
             source.place,
             config=config,
@@ -299,7 +229,7 @@ def _model(source: _Source, config: Any, name: str, placement: Placement) -> nn.
 
 
 def _model_class(config: Any, name: str) -> Any:
-    architecture = next(iter(config.architectures or []), "")
+    architecture = str(next(iter(config.architectures or []), ""))
     model_class = getattr(transformers, architecture, None)
     is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
     answer = answer_of_class(architecture)
@@ -317,23 +247,5 @@ def _reads_one_text(model_class: Any) -> bool:
     return "input_ids" in takes and "pixel_values" not in takes and "decoder_input_ids" not in takes
 
 
-def _is_hub_id(name: str) -> bool:
-    try:
-        validate_repo_id(name)
-    except HFValidationError:
-        return False
-    return bool(name)
-
-
-def _bundled_names(name: str) -> str:
-    return f" {nearest(name, bundled())}" if bundled() else ""
-
-
 def _and_more(keys: Any) -> str:
     return f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""
-
-
-def _first_line(error: Exception) -> str:
-    """The first line of a library's message, which is the part meant for people, with what it announces."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
-    return " ".join(lines[:2]) if lines[0].endswith(":") else lines[0]

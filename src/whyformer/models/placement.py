@@ -68,7 +68,7 @@ def _check_dtype(dtype: Any, *, is_on_cpu: bool) -> torch.dtype | Literal["auto"
         return "auto"
     value = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype in DTYPES else dtype
     if not isinstance(value, torch.dtype) or not value.is_floating_point:
-        raise WhyformerError(f"dtype={dtype!r}. Choose from: auto, {', '.join(DTYPES)}, or a torch dtype of these.")
+        raise WhyformerError(f"dtype={dtype!r:.60}. Choose from: auto, {', '.join(DTYPES)}, or a torch dtype of these.")
     return value
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from torch import Tensor, nn
 from transformers.utils import cached_file
 
 from whyformer.errors import WhyformerError
+from whyformer.files import parse_json
 
 POOLING_FILE, MODULES_FILE = "1_Pooling/config.json", "modules.json"
 # What sentence-transformers may put around the states; a cosine does not depend on the norm.
@@ -61,14 +61,14 @@ class Pooling:
 def pooling_of(model: nn.Module) -> Pooling:
     """The pooling that the files beside a model's weights state, or the mean."""
     place = str(getattr(model, "name_or_path", "") or "")
-    for module in _read(place, MODULES_FILE) or []:
-        kind = str(module.get("type", "")).split(".")[-1]
+    for module in _read(place, MODULES_FILE, list):
+        kind = str(module.get("type", "") if isinstance(module, dict) else module).split(".")[-1]
         if kind not in _WITHOUT_WEIGHTS:
             raise WhyformerError(
                 f"{Path(place).name} has a {kind} layer after its states ({MODULES_FILE}), which is not applied here: "
                 "compute the similarity yourself and give it as a target of your own."
             )
-    stated = _read(place, POOLING_FILE)
+    stated = _read(place, POOLING_FILE, dict)
     if not stated:
         return Pooling("mean", is_stated=False)
     kinds = [name for mode, name in _NAMES.items() if stated.get(f"pooling_mode_{mode}")]
@@ -81,10 +81,18 @@ def pooling_of(model: nn.Module) -> Pooling:
     return Pooling(kinds[0], is_stated=True)
 
 
-def _read(place: str, file: str) -> Any:
-    """A JSON file beside the model's weights, in its folder or in the cache; None where there is none."""
+def _read(place: str, file: str, kind: type) -> Any:
+    """A JSON file beside the model's weights, in its folder or in the cache; empty where there is none."""
     try:
         path = cached_file(place, file, local_files_only=Path(place).is_dir())
-        return json.loads(Path(path).read_text(encoding="utf-8"))
-    except (OSError, ValueError, TypeError):
-        return None
+    except (OSError, ValueError):
+        return kind()
+    if path is None:
+        return kind()
+    try:
+        content = parse_json(Path(path).read_bytes())
+    except ValueError as error:
+        raise WhyformerError(f"{file} of {Path(place).name} is not JSON: mend it ({error}).") from error
+    if not isinstance(content, kind):
+        raise WhyformerError(f"{file} of {Path(place).name} is {content!r:.40}: mend it.")
+    return content

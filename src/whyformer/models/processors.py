@@ -61,6 +61,9 @@ def check_processor(processor: Any) -> None:
 def check_vocabulary(model: Any, processor: Any, name: str) -> None:
     """Without its files a tokenizer is made all the same, and knows no word; one of another model knows too many."""
     processor = getattr(processor, "tokenizer", processor)
+    longest = getattr(processor, "model_max_length", 1)
+    if type(longest) not in (int, float) or not longest >= 1:
+        raise WhyformerError(f"The tokenizer of {name!r} has model_max_length {longest!r:.40}: a number of tokens.")
     words = getattr(processor, "vocab_size", None)
     if words is None:
         return

@@ -47,6 +47,10 @@ def read_out_weights(kind: str | int | Tensor, mask: TokenMask, prefix: int) -> 
             raise WhyformerError(f"The read-out has {kind.shape[-1]} weights, the stream {length} tokens.")
         return kind.to(real).expand(batch, length)
     if not isinstance(kind, str):
+        if isinstance(kind, bool) or not hasattr(kind, "__index__"):
+            raise WhyformerError(
+                f"readout={kind!r}: a position is a whole number. A kind is a name, such as 'first', 'mean' or 'last'."
+            )
         return _one_position(operator.index(kind), mask)
     content = real.clone()
     content[:, :prefix] = 0.0

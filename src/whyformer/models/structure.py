@@ -23,11 +23,12 @@ def config_of(model: nn.Module) -> Any:
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside torch.compile's wrapper, which hides every operation, or PEFT's, which hides what it takes.
+    """The model inside a wrapper: torch.compile's hides every operation, PEFT's what it takes, others run it in parts.
 
     A prompt that was learned is put before the input by PEFT's wrapper itself, so that one stays.
     """
     model = getattr(model, "_orig_mod", model)
+    model = model.module if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)) else model
     inside: Any = getattr(model, "get_base_model", None) if hasattr(model, "peft_config") else None
     learned_prompt = getattr(getattr(model, "active_peft_config", None), "is_prompt_learning", False)
     return model if inside is None or learned_prompt else cast(nn.Module, inside())
@@ -111,6 +112,20 @@ def layers_of(model: nn.Module) -> int | None:
     """How many layers the configuration states, where it does."""
     layers = getattr(config_of(model), "num_hidden_layers", None)
     return layers if isinstance(layers, int) else None
+
+
+def convolution_in_blocks(model: nn.Module) -> str | None:
+    """The path of a convolution inside the blocks that mixes neighbouring tokens; None without one."""
+    paths = (path for path, module in model.named_modules() if _mixes_neighbours(module))
+    return next((path for path in paths if any(map(str.isdecimal, path.split(".")))), None)
+
+
+def _mixes_neighbours(module: nn.Module) -> bool:
+    """Whether it is a depth-wise convolution over several tokens that keeps their number."""
+    if not isinstance(module, (nn.Conv1d, nn.Conv2d)):
+        return False
+    keeps_tokens = set(module.stride) == {1} and max(module.kernel_size) > 1
+    return keeps_tokens and 1 < module.groups == module.in_channels
 
 
 def turns_by_position(model: nn.Module) -> bool:

@@ -45,6 +45,8 @@ MOVING = frozenset(
     "contiguous clone view_as_complex view_as_real broadcast_to pixel_shuffle pixel_unshuffle".split()
 )
 KEEPING = frozenset("to type type_as float half bfloat16 double dropout dropout_ masked_fill masked_fill_".split())
+# What gives the same values, but for masked ones, mostly in a tensor of their own.
+COPYING = (KEEPING - {"masked_fill_", "dropout_"}) | {"clone", "contiguous"}
 PICKING = frozenset(
     "cat concat concatenate stack hstack vstack gather index_select take_along_dim where roll flip pad tril triu "
     "__setitem__ masked_select max_pool2d max_pool1d amax detach requires_grad_ item numpy cpu cuda unfold "

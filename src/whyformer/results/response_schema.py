@@ -16,6 +16,7 @@ from whyformer.inputs.tokens import Token
 from whyformer.results.response import Response
 from whyformer.results.response_parts import PartScores, ResponseToken, Sinks
 from whyformer.results.schema import (
+    FILE_FIELDS,
     as_json,
     layout_dict,
     read_boolean,
@@ -27,8 +28,15 @@ from whyformer.results.schema import (
     read_number,
     read_offsets,
     read_text,
+    refuse_others,
 )
 
+FIELDS = (
+    *FILE_FIELDS,
+    *("prompt", "text", "tokens", "rows", "sources", "scores", "token_scores", "earlier", "parts", "sinks"),
+    *("aggregate", "leaves_out_sinks", "method", "model", "options", "notes", "seed"),
+)
+COLUMNS = ("ids", "texts", "offsets", "special")
 ARRAYS = ("scores", "token_scores", "earlier")  # of which the last two may be None
 
 
@@ -79,11 +87,13 @@ def _columns(tokens: Sequence[Token | ResponseToken]) -> dict[str, list[Any]]:
 def read_response(document: Any) -> Response:
     """The response of a document, in which scores are arrays or lists of lists; every field checked."""
     prompt = read_field(document, "prompt", read_mapping)
+    refuse_others(document, FIELDS)
+    refuse_others(prompt, ("text", "rendered", "messages", "documents", "tokens"))
     seed = document.get("seed")
     return Response(
         prompt=Prompt(
             text=read_field(prompt, "text", read_text),
-            tokens=tuple(Token(**fields) for fields in _rows(read_field(prompt, "tokens", read_mapping))),
+            tokens=tuple(Token(**fields) for fields in read_field(prompt, "tokens", _prompt_tokens)),
             rendered=read_field(prompt, "rendered", read_text),
             messages=tuple(read_field(prompt, "messages", read_list_of(_message))),
             documents=tuple(read_field(prompt, "documents", read_list_of(_document))),
@@ -123,7 +133,13 @@ def _rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
     ]
 
 
+def _prompt_tokens(columns: Any) -> list[dict[str, Any]]:
+    refuse_others(read_mapping(columns), COLUMNS)
+    return _rows(columns)
+
+
 def _response_tokens(columns: dict[str, Any]) -> list[ResponseToken]:
+    refuse_others(columns, (*COLUMNS, "log_probabilities", "entropies", "ranks"))
     rows = _rows(columns)
     log_probabilities, entropies = (
         read_field(columns, name, read_list_of(read_number)) for name in ("log_probabilities", "entropies")
@@ -141,30 +157,34 @@ def _texts(value: Any) -> list[str]:
     return read_list_of(read_text)(value)
 
 
-def _place(document: Any) -> dict[str, int]:
+def _place(document: Any, *others: str) -> dict[str, int]:
+    refuse_others(read_mapping(document), ("start", "end", *others))
     return {name: read_field(document, name, read_integer) for name in ("start", "end")}
 
 
 def _message(document: Any) -> Message:
-    return Message(read_field(document, "role", read_text), **_place(document))
+    return Message(read_field(document, "role", read_text), **_place(document, "role"))
 
 
 def _document(document: Any) -> Document:
-    return Document(read_field(document, "name", read_text), **_place(document))
+    return Document(read_field(document, "name", read_text), **_place(document, "name"))
 
 
-def _span(document: Any) -> Span:
+def _span(document: Any, *others: str) -> Span:
     tokens = tuple(read_field(document, "tokens", read_list_of(read_integer)))
-    return Span(**_place(document), text=read_field(document, "text", read_text), tokens=tokens)
+    return Span(
+        **_place(document, "text", "tokens", *others), text=read_field(document, "text", read_text), tokens=tokens
+    )
 
 
 def _source(document: Any) -> Source:
     kind, name = (read_field(document, key, read_text) for key in ("kind", "name"))
-    span = _span(document)
+    span = _span(document, "kind", "name")
     return Source(kind, name, span.start, span.end, span.text, span.tokens)
 
 
 def _sinks(document: Any) -> Sinks:
+    refuse_others(read_mapping(document), ("first_token", "special", "earlier"))
     return Sinks(**{name: read_field(document, name, read_number) for name in ("first_token", "special", "earlier")})
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, TypeVar, assert_never
 
 import numpy as np
@@ -17,6 +17,18 @@ from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 
 Document = Mapping[str, Any]
+FILE_FIELDS = ("format", "version")
+EXPLANATION_FIELDS = (
+    *FILE_FIELDS,
+    *("target", "probability", "method", "model", "options", "notes", "completeness", "parts"),
+)
+LAYOUT_FIELDS = {
+    "patches": ("image", "rows", "columns", "box", "outline"),
+    "boxes": ("image", "boxes"),
+    "word pieces": ("texts", "segments", "offsets", "pieces"),
+    "frames": ("samples", "rate", "count", "first", "step"),
+    "spectrogram": ("samples", "rate", "columns", "first", "step", "edges"),
+}
 Field = TypeVar("Field")
 
 
@@ -79,6 +91,7 @@ def as_json(value: Any) -> Any:
 def read_explanation(document: Any) -> Explanation:
     """The explanation of a document, in whose parts `scores` (and `samples`) are arrays and `image` a picture."""
     parts = read_field(document, "parts", read_mapping)
+    refuse_others(document, EXPLANATION_FIELDS)
     return Explanation(
         parts={
             read_text(name): Part(read_layout(part), read_field(part, "scores", _array)) for name, part in parts.items()
@@ -95,11 +108,31 @@ def read_explanation(document: Any) -> Explanation:
 
 def read_continuation(document: Any) -> Continuation:
     """The continuation of a document, as `read_explanation` reads those of its tokens."""
+    refuse_others(document, (*FILE_FIELDS, "text", "explanations"))
     explanations = read_field(document, "explanations", read_list_of(read_explanation))
     return Continuation(read_field(document, "text", read_text), tuple(explanations))
 
 
 def read_layout(part: Any) -> Layout:
+    """The layout of a part; the names of its tokens must be those that follow from it."""
+    layout = _layout(part)
+    refuse_others(part, ("layout", "tokens", "scores", "dtype", *LAYOUT_FIELDS[part["layout"]]))
+    if "tokens" in part:
+        tokens = tuple(read_field(part, "tokens", read_list_of(read_text)))
+        # Sizes first: a file may state a grid of more patches than there is memory for their names.
+        if len(tokens) != layout.size or tokens != layout.tokens:
+            raise WhyformerError(f"its tokens are not those of {layout.summary}")
+    return layout
+
+
+def refuse_others(document: Document, known: Collection[str]) -> None:
+    """Refuse fields that would be read by nobody: a person may read them in the file."""
+    others = [name for name in document if name not in known]
+    if others:
+        raise WhyformerError(f"it has a field {others[0]!r:.60}, which is not known")
+
+
+def _layout(part: Any) -> Layout:
     match read_field(part, "layout", read_text):
         case "patches":
             outline = read_field(part, "outline", _box) if "outline" in part else None

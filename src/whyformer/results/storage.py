@@ -15,7 +15,7 @@ from PIL import Image
 
 from whyformer.arrays import open_npz
 from whyformer.errors import WhyformerError, with_article
-from whyformer.files import whole_file
+from whyformer.files import parse_json, whole_file
 from whyformer.inputs.read import open_image
 from whyformer.render import html
 from whyformer.render.response import continuation_page, response_page
@@ -63,7 +63,7 @@ def read(path: Path, kind: type[ResultT]) -> ResultT:
         result = _from_json(content) if suffix == ".json" else _from_npz(content)
     except Exception as problem:  # A damaged file can fail anywhere in the ZIP, PNG and JSON decoders.
         kind_of_problem = "" if isinstance(problem, WhyformerError) else f"{type(problem).__name__}: "
-        reason = one_line(f"{kind_of_problem}{problem}")
+        reason = one_line(f"{kind_of_problem}{problem!s:.300}")
         raise WhyformerError(f"{_name(path)} is not a readable Whyformer explanation ({reason}).") from problem
     if not isinstance(result, kind):
         name = type(result).__name__
@@ -169,7 +169,7 @@ def _pictures(part: Part | PartScores) -> Iterator[tuple[str, Image.Image]]:
 
 
 def _from_json(content: bytes) -> Result:
-    return _result(json.loads(content), _unpack_inline)
+    return _result(parse_json(content), _unpack_inline)
 
 
 def _from_npz(content: bytes) -> Result:
@@ -180,7 +180,7 @@ def _from_npz(content: bytes) -> Result:
             samples = {"samples": arrays[part["samples"]]} if "samples" in part else {}
             return {**part, **images, **samples, "scores": arrays[part["scores"]]}
 
-        document = json.loads(arrays["metadata"].item())
+        document = parse_json(arrays["metadata"].item())
         if isinstance(document, dict) and document.get("format") == RESPONSE:
             document |= {name: arrays[document[name]] for name in ARRAYS if isinstance(document.get(name), str)}
         return _result(document, unpack)

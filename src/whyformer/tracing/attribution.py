@@ -9,6 +9,12 @@ import torch
 
 from whyformer.axes import ExampleScores, StreamScores, TokenScores
 
+MOST_MOVED = 0.01  # of the largest score, by a rounding error of the input
+UNSTABLE = (
+    f"Unstable in float32: moving the input by its rounding error moves these scores by over {MOST_MOVED:.0%} of the "
+    "largest. Use rules='attn_lrp', or the model in float64."
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Attribution(Mapping[str, TokenScores]):
@@ -19,6 +25,8 @@ class Attribution(Mapping[str, TokenScores]):
         completeness: For each example how far its scores are from adding up to what they should, as a share of it;
             None where the method promises no sum.
         remarks: What a reader of the scores must know of how they came about.
+        instability: For each example how far its scores move where its input moves by a rounding error, as a share of
+            the largest; None where the method does not measure it.
 
     Example:
         >>> import torch
@@ -30,6 +38,12 @@ class Attribution(Mapping[str, TokenScores]):
     scores: StreamScores
     completeness: ExampleScores | None = None
     remarks: tuple[str, ...] = ()
+    instability: ExampleScores | None = None
+
+    def remarks_on(self, example: int) -> tuple[str, ...]:
+        """The remarks, with what is to be said of this example alone."""
+        is_unstable = self.instability is not None and not bool(self.instability[example] <= MOST_MOVED)
+        return (*self.remarks, UNSTABLE) if is_unstable else self.remarks
 
     def __getitem__(self, stream: str) -> TokenScores:
         return self.scores[stream]
@@ -39,6 +53,12 @@ class Attribution(Mapping[str, TokenScores]):
 
     def __len__(self) -> int:
         return len(self.scores)
+
+
+def instability(scores: StreamScores, moved: StreamScores) -> ExampleScores:
+    """How far scores are from those of an input moved by its rounding error, by example, as a share of the largest."""
+    change = torch.stack([(moved[stream] - values).abs().amax(dim=1) for stream, values in scores.items()]).amax(dim=0)
+    return change / torch.stack([values.abs().amax(dim=1) for values in scores.values()]).amax(dim=0)
 
 
 def mean_of(attributions: Sequence[Attribution]) -> Attribution:

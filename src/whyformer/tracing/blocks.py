@@ -6,7 +6,7 @@ which gradients come. Of a block only its own activations are ever there, for as
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass, field
 from threading import get_ident
@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.axes import AttentionMap, TokenScores
 from whyformer.errors import UnsupportedModel
+from whyformer.models.calls import Call, reroute_calls
 from whyformer.models.structure import config_of, dtype_of, layers_of
 from whyformer.propagation.mode import PropagationMode
 from whyformer.tracing.biases import BiasTerms
@@ -73,25 +74,6 @@ def graph_from(block: nn.Module, model: nn.Module) -> Iterator[None]:
     finally:
         for handle in handles:
             handle.remove()
-
-
-@contextmanager
-def other_forwards(blocks: Sequence[nn.Module], make: Callable[[nn.Module, Any], Any]) -> Iterator[None]:
-    """While inside, and in this thread, each block runs what is made of it and of its own forward function."""
-    before, thread = [vars(block).get("forward") for block in blocks], get_ident()
-
-    def guarded(block: nn.Module, original: Any) -> Any:
-        other = make(block, original)
-        return lambda *args, **kwargs: (other if get_ident() == thread else original)(*args, **kwargs)
-
-    try:
-        for block in blocks:
-            block.forward = guarded(block, block.forward)
-        yield
-    finally:
-        for block, own in zip(blocks, before, strict=True):
-            vars(block).pop("forward", None)  # the class's own again, or what accelerate has put in its place
-            vars(block).update({} if own is None else {"forward": own})
 
 
 @dataclass(frozen=True, eq=False)
@@ -266,20 +248,20 @@ class BlockPass:
     def _intercepted(self, recorder: Recorder, mode: PropagationMode | None) -> Iterator[None]:
         """While inside, the blocks of the model run without a graph, and what they were called with is kept."""
 
-        def make(block: nn.Module, original: Any) -> Any:
-            def forward(*args: Any, **kwargs: Any) -> Any:
+        def make(block: nn.Module, own_call: Call) -> Call:
+            def call(*args: Any, **kwargs: Any) -> Any:
                 first = recorder.seen
                 with torch.no_grad(), _paused(mode):
-                    result = original(*args, **kwargs)
+                    result = own_call(*args, **kwargs)
                 output = _tensor(result).detach().requires_grad_()
                 state = self._state(args, kwargs)
                 arguments = (args, kwargs)
                 self.calls.append(BlockCall(block, arguments, state, output, range(first, recorder.seen)))
                 return output if isinstance(result, Tensor) else (output, *result[1:])
 
-            return forward
+            return call
 
-        with other_forwards(self.blocks, make):
+        with reroute_calls(self.blocks, make):
             yield
 
     def _state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:

@@ -24,7 +24,7 @@ from whyformer.targets.scores import Target
 from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.blocks import BlockPass, NoStack, graph_from, last_of_decoder
 from whyformer.tracing.checkpointing import block_pass, check_checkpoint, with_blocks
-from whyformer.tracing.checks import check_model, check_records, check_texts, has_records
+from whyformer.tracing.checks import check_model, check_records, check_size, check_texts, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.gradients import HiddenGradient, gradients_with_states, last_gradient
 from whyformer.tracing.graph import Graph, ends_of
@@ -94,6 +94,7 @@ def trace(
     if inputs_at_once is not None:
         check_count("inputs_at_once", inputs_at_once)
     check_model(model, reads)
+    check_size(inputs)
     check_texts(model, inputs)
     settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
     settings |= {"backward": backward, "noise": noise}

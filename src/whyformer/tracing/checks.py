@@ -11,7 +11,7 @@ from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.families import FAMILIES, ROW_TO_WRITE
 from whyformer.models.family import Family
-from whyformer.models.structure import config_of, is_detector, layers_of
+from whyformer.models.structure import config_of, is_detector, layers_of, main_input
 from whyformer.models.weights import hidden_layer, passes_gradients, quantised_layers
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -54,9 +54,22 @@ def check_model(model: object, reads: Reads) -> None:
             f"{name} reads its image at a few points of its own choosing (deformable attention), whose map is none of "
             "its tensors and has no relevance: generic_attention follows it, lrp goes on to the pixels."
         )
+    tensors = [*model.parameters(), *model.buffers()] if reads.has_graph or reads.path else []
+    if any(tensor.is_inference() for tensor in tensors):
+        raise WhyformerError(
+            f"{name} was made under torch.inference_mode, whose tensors have no gradients: load it outside, or explain "
+            "copy.deepcopy(model), made outside."
+        )
     kernel = getattr(config_of(model), "_attn_implementation", None)
     if kernel not in (None, "sdpa", "eager"):
         raise UnsupportedModel(f"{kernel} attention cannot be seen: load the model with attn_implementation='sdpa'.")
+
+
+def check_size(inputs: Inputs) -> None:
+    """Refuse an input without a single value."""
+    name, example = main_input(inputs)
+    if not example.numel():
+        raise WhyformerError(f"{name} has the shape {tuple(example.shape)}: there is nothing to explain.")
 
 
 def check_texts(model: nn.Module, inputs: Inputs) -> None:
@@ -104,6 +117,11 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
             f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: the others have no "
             f"attention map (linear attention, state spaces), or run in kernels that cannot be recorded. {ways_out}"
         )
+    if (mixer := next(filter(_is_sequence_mixer, model.modules()), None)) is not None:
+        raise NoMaps(
+            f"{name} mixes its tokens in {type(mixer).__name__} as well (a state space, a short convolution), beside "
+            f"attention: its maps are half of what a token reads. {ways_out}"
+        )
     if any(tap.is_folded and (tap.heads_in_order is None or not bool(tap.heads_in_order)) for tap in recorder.taps):
         raise UnsupportedModel(
             f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
@@ -119,6 +137,19 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
         raise UnsupportedModel(
             f"The last map of {name} has {rows} rows for {batch} examples: its windows are no single stream."
         )
+
+
+def _is_sequence_mixer(module: nn.Module) -> bool:
+    """Whether a module mixes tokens without a map: a state space by its decay, others by their short convolution."""
+    return hasattr(module, "A_log") or any(_is_short_convolution(child) for child in module.children())
+
+
+def _is_short_convolution(module: nn.Module) -> bool:
+    """Whether it is a causal convolution of each channel by itself, as state spaces and linear attention have."""
+    if not isinstance(module, nn.Conv1d):
+        return False
+    (width,), padding = module.kernel_size, module.padding
+    return 1 < module.groups == module.in_channels and width > 1 and padding == (width - 1,)
 
 
 def has_records(model: nn.Module, recorder: Recorder, batch: int, family: Family, words: int = 0) -> bool:

@@ -16,6 +16,9 @@ from whyformer.propagation.rules import MAP_SHARES
 from whyformer.tracing.record import GradientSource, gradient_source
 from whyformer.tracing.tap import Tap, state_times_gradient
 
+# What PyTorch says of an operation whose gradient it cannot vectorise; it has no class for it.
+VECTORISING = ("Batching rule not implemented", "vmap")
+
 
 class HiddenGradient(WhyformerError):
     """The score has no gradient with respect to an attention map."""
@@ -26,6 +29,10 @@ class HiddenGradient(WhyformerError):
             "of the model hides its graph (no_grad, torch.utils.checkpoint). Turn gradient checkpointing off; "
             "raw_attention and rollout need no gradient."
         )
+
+
+class NotVectorised(UnsupportedModel):
+    """Several scores cannot go back together: an operation has no vectorised gradient."""
 
 
 def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward) -> list[GradientSource]:
@@ -81,9 +88,14 @@ def grad_of_each(
     if len(scores) == batch:
         return list(torch.autograd.grad(scores.sum(), inputs, retain_graph=retain_graph, allow_unused=True))
     each = torch.eye(len(scores), dtype=scores.dtype, device=scores.device)
-    parts = torch.autograd.grad(
-        scores, inputs, each, is_grads_batched=True, retain_graph=retain_graph, allow_unused=True
-    )
+    try:
+        parts = torch.autograd.grad(
+            scores, inputs, each, is_grads_batched=True, retain_graph=retain_graph, allow_unused=True
+        )
+    except RuntimeError as error:
+        if not any(words in str(error) for words in VECTORISING):
+            raise
+        raise NotVectorised(f"Several scores cannot go back together here: {error}") from error
     return [None if part is None else part.flatten(0, 1) for part in parts]
 
 

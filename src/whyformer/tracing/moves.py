@@ -88,7 +88,7 @@ def completed(tap: Tap) -> Tap:
     if tap.first is None:
         return tap
     noted = "output_weight output_parameter output_module readers heads_in_order tokens_first output_scale output"
-    others = (*noted.split(), "query_state", "state_before", "state_edge", "state_is_swapped", "sum")
+    others = (*noted.split(), "query_state", "query_original", "state_before", "state_edge", "state_is_swapped", "sum")
     return replace(tap, **{name: getattr(tap.first, name) for name in others})
 
 

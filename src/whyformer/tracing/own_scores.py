@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from whyformer.axes import AttentionMap, TokenMask
 from whyformer.errors import UnsupportedModel
+from whyformer.models.calls import Call, reroute_calls
 from whyformer.models.family import Family
 from whyformer.models.structure import config_of
 from whyformer.propagation.mode import backward_mode, using_backward
-from whyformer.tracing.blocks import find_blocks, other_forwards
+from whyformer.tracing.blocks import find_blocks
 from whyformer.tracing.gradients import gradients
 from whyformer.tracing.question import Question
 from whyformer.tracing.recorder import Recorder
@@ -61,18 +62,18 @@ def _outputs(question: Question, blocks: Sequence[nn.Module]) -> dict[nn.Module,
     """What each block gives in the model's own forward pass."""
     outputs: dict[nn.Module, Any] = {}
 
-    def keep(block: nn.Module, original: Any) -> Any:
-        def forward(*args: Any, **kwargs: Any) -> Any:
+    def keep(block: nn.Module, own_call: Call) -> Call:
+        def call(*args: Any, **kwargs: Any) -> Any:
             if block in outputs:
                 raise UnsupportedModel(
                     "scores='each' is for blocks that run once each: scores='final' takes the model's own."
                 )
-            outputs[block] = original(*args, **kwargs)
+            outputs[block] = own_call(*args, **kwargs)
             return outputs[block]
 
-        return forward
+        return call
 
-    with torch.no_grad(), other_forwards(blocks, keep), inputs_as_they_are(question) as inputs:
+    with torch.no_grad(), reroute_calls(blocks, keep), inputs_as_they_are(question) as inputs:
         question.model(**inputs)
     return outputs
 
@@ -89,20 +90,20 @@ def _gradient(
     """
     own, *later = blocks
 
-    def make(block: nn.Module, original: Any) -> Any:
-        def forward(*args: Any, **kwargs: Any) -> Any:
+    def make(block: nn.Module, own_call: Call) -> Call:
+        def call(*args: Any, **kwargs: Any) -> Any:
             if block is own:
-                output = original(*args, **kwargs)
+                output = own_call(*args, **kwargs)
                 return _with_state(output, _mean(_state(output), mask))
             if block in later:
                 return _with_state(outputs[block], args[0] if args else kwargs["hidden_states"])
             return outputs[block]
 
-        return forward
+        return call
 
     mode = backward_mode(question.model, question.batch, question.backward)
     recorder = Recorder(question.batch, graph=True, mode=mode)
-    with other_forwards(list(outputs), make), inputs_as_they_are(question) as inputs:
+    with reroute_calls(list(outputs), make), inputs_as_they_are(question) as inputs:
         output = recorder.run(question.model, **inputs)
     with using_backward(mode, question.backward):
         (source,) = gradients(question.score(output), recorder.taps[:1], question.batch, question.backward)

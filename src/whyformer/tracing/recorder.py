@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, MutableMapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from typing import Any, Self
@@ -16,7 +16,7 @@ from whyformer.axes import HEAD, by_head
 from whyformer.errors import WhyformerError
 from whyformer.models.answering import run_model
 from whyformer.models.weights import is_lending_weights, plain_weight, readable_weights
-from whyformer.propagation.kinds import KEEPING, MOVING
+from whyformer.propagation.kinds import COPYING, KEEPING, MOVING
 from whyformer.tracing import kernels
 from whyformer.tracing.draws import drawn
 from whyformer.tracing.frozen import Function, gradient_in_order, plain, plain_values
@@ -26,8 +26,8 @@ from whyformer.tracing.moves import PUTTING, check_fits, mixes, moved, part_of, 
 from whyformer.tracing.sampling import SAMPLING, SampledAttention, sampled, value_tag
 from whyformer.tracing.scales import biased, normed, scaled
 from whyformer.tracing.tags import (
+    Addend,
     Branch,
-    Cast,
     Mixed,
     Projection,
     Sampled,
@@ -76,7 +76,8 @@ class Recorder(TorchFunctionMode):
         self._merge_heads, self._states, self._edges = merge_heads, states, edges
         self._mode, self._above = (nullcontext() if x is None else x for x in (mode, above))
         self._keep_maps, self._fold, self._shapes_only = keep_maps, fold, shapes_only
-        self._tags = WeakIdKeyDictionary()
+        self._tags: MutableMapping[Tensor, Tag] = WeakIdKeyDictionary()
+        self._originals: MutableMapping[Tensor, Tensor] = WeakIdKeyDictionary()  # what copies were made of
 
     def __enter__(self) -> Self:
         if any(isinstance(mode, Recorder) for mode in _get_current_function_mode_stack()):
@@ -103,15 +104,14 @@ class Recorder(TorchFunctionMode):
                 value = value.detach()
                 self._set(value, Transposed.of(args[0], value))
             return value
-        handler = HANDLERS.get(name)
-        if handler is not None:
+        if (handler := HANDLERS.get(name)) is not None:
             return handler(self, func, args, kwargs)
         constants = plain(args)
         tag = self._tag(args[0]) if args else None
+        original = self._original(args[0]) if self._states and args and name in COPYING else None
         result = gradient_in_order(name, func(*constants, **plain_values(kwargs)))
         if name in KEEPING:
-            is_cast = self._states and tag is None and isinstance(result, Tensor) and result is not args[0]
-            self._carry(Cast(args[0]) if is_cast else tag, result)
+            self._carry(tag, result)
         elif name in MOVING or name in PUTTING:
             self._carry(moved(tag, name, args), result, lambda x: func(x, *constants[1:], **kwargs))
         elif name == "cat" and (tag := tag_of_all(constants, kwargs, self._tag)) is not None:
@@ -121,18 +121,24 @@ class Recorder(TorchFunctionMode):
         else:
             tag = sampled(name, args, self._tag) if name in SAMPLING else None
             self._set(result, Scores() if name == "baddbmm" else tag or self._scores(args))
+        if original is not None and original is not result:
+            self._originals[result] = original
         return result
 
     def _tag(self, x: Any) -> Tag | None:
-        tag: Tag | None = self._tags.get(x) if isinstance(x, Tensor) else None
-        return tag
+        return self._tags.get(x) if isinstance(x, Tensor) else None
+
+    def _original(self, x: Tensor) -> Tensor:
+        """What a tensor is a copy of; itself where it is none."""
+        return self._originals.get(x, x)
 
     def _set(self, result: Any, tag: Tag | None) -> None:
-        """Give the result its tag; an operation in place must not leave the old one behind."""
-        if isinstance(result, Tensor) and tag is not None:
-            self._tags[result] = tag
-        elif isinstance(result, Tensor) and result in self._tags:
-            del self._tags[result]
+        """Give the result its tag; after an operation in place, what was known of it no longer holds."""
+        if isinstance(result, Tensor):
+            self._originals.pop(result, None)
+            self._tags.pop(result, None)
+            if tag is not None:
+                self._tags[result] = tag
 
     def _scores(self, args: tuple[Any, ...]) -> Scores | None:
         """Scores stay scores under biases, masks, scales and all else that is done to them before the softmax."""
@@ -269,32 +275,27 @@ class Recorder(TorchFunctionMode):
 
     def _linear(self, func: Function, args: Any, kwargs: Any) -> Any:
         result = func(*plain(args), **plain_values(kwargs))
-        if func.__name__ == "addmm":  # GPT-2's Conv1D: bias, input, transposed weight
-            source, parameter = args[1:3]
-            weight = plain_weight(parameter).t()
-        else:
-            source, parameter = (*args, *kwargs.values())[:2]
-            weight = plain_weight(parameter)
-        self._project(source, parameter, weight, result)
+        is_transposed = func.__name__ == "addmm"  # GPT-2's Conv1D: bias, input, transposed weight
+        source, parameter = args[1:3] if is_transposed else (*args, *kwargs.values())[:2]
+        weight = plain_weight(parameter)
+        self._project(source, parameter, weight.t() if is_transposed else weight, result)
         return result
 
     def _project(self, source: Tensor, parameter: Tensor, weight: Tensor, result: Any) -> None:
         """The result is a linear projection of the source."""
         tag = self._tag(source)
-        if isinstance(tag, Cast):
-            source = tag.source
         if isinstance(tag, Mixed):
             self._set(result, projected(tag, source, parameter, weight, result if self._edges else None))
         elif isinstance(tag, Branch):
             self._set(result, replace(tag, weight=weight @ tag.weight))
         elif self._states:
-            self._set(result, Projection.of(source, tag, weight, result.shape))
+            self._set(result, Projection.of(source, tag, weight, result.shape, self._original(source)))
 
     def _norm(self, func: Function, args: Any, kwargs: Any) -> Any:
         result = func(*plain(args), **plain_values(kwargs))
         if self._states:
-            centres = func.__name__ == "layer_norm"
-            self._set(result, normed(self._tag(args[0]), args, kwargs, centres=centres, batch=self._batch))
+            tag, original, centres = self._tag(args[0]), self._original(args[0]), func.__name__ == "layer_norm"
+            self._set(result, normed(tag, args, kwargs, original, centres=centres, batch=self._batch))
         return result
 
     def _add(self, func: Function, args: Any, kwargs: Any) -> Any:
@@ -309,17 +310,18 @@ class Recorder(TorchFunctionMode):
         for written, other in pairs if self._states else ():
             origin = self._tag(written)
             if isinstance(origin, Written) and isinstance(other, Tensor) and other.shape == written.shape:
-                state, of_other = (kept if other is first else other).detach(), self._tag(other)
-                is_residual = origin.tap.add_to(origin, state, other, of_other)
-                sums += [(origin, state)] if self._edges and (is_residual or may_be_state(of_other)) else []
+                state = (kept if other is first else other).detach()
+                addend = Addend(other, state, self._original(other), self._tag(other))
+                is_residual = origin.tap.add_to(origin, written, addend)
+                sums += [(origin, state)] if self._edges and (is_residual or may_be_state(addend.tag)) else []
                 if is_residual:
                     tag = None
                     break
                 tag = replace(origin, is_joined=True)  # by a parallel MLP, an adapter: the residual is still to come
             tag = tag or biased(origin, written, other)
         result = func(*plain(args), **plain_values(kwargs))
-        for addend, state in sums:
-            addend.tap.add_up(addend, state, result)
+        for output, state in sums:
+            output.tap.add_up(output, state, result)
         self._set(result, tag)
         return result
 

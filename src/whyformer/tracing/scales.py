@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.tracing.tags import Branch, Cast, Normed, Projection, Spread, Tag, Weights, Written
+from whyformer.tracing.tags import Branch, Normed, Projection, Spread, Tag, Weights, Written
 
 
 def scaled(tag: Tag | None, tensor: Tensor, factor: Any, factor_tag: Tag | None, batch: int) -> Tag | None:
@@ -41,14 +41,15 @@ def _scale_output(tag: Written, tensor: Tensor, factor: Any) -> Written | None:
     return tag
 
 
-def normed(tag: Tag | None, args: Any, kwargs: Any, *, centres: bool, batch: int) -> Tag:
+def normed(tag: Tag | None, args: Any, kwargs: Any, original: Tensor, *, centres: bool, batch: int) -> Tag:
     """The tag of a normalised tensor: of what an attention block writes, of a latent of it, or of a state.
 
-    The spread is a constant of each token, and the weights belong to those of the projection before.
+    The spread is a constant of each token, and the weights belong to those of the projection before. `original` is what
+    the tensor is a copy of, or itself.
     """
     x: Tensor = args[0]
     shape, weight, bias, eps = (kwargs.get(name, value) for name, value in _norm_arguments(args, centres).items())
-    state = Normed(tag.source if isinstance(tag, Cast) else x, None if bias is None else bias.detach())
+    state = Normed(original, None if bias is None else bias.detach())
     is_latent = isinstance(tag, Projection) and x.dim() == 3
     is_output = isinstance(tag, Written) and not tag.is_joined
     if not (is_latent or is_output) or tuple(shape) != tuple(x.shape[-1:]):

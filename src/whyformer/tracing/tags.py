@@ -30,15 +30,15 @@ class Projection:
     is_normed: bool = False  # its spread divided out, which the weight does not know of
     state: Tensor | None = None  # the tensor as it was before its norm, where that is known
     source_bias: Tensor | None = None  # what the norm has added to every token of the source
-    origin: Tensor | None = None  # the source before its tokens were put elsewhere, into windows
+    origin: Tensor | None = None  # the source before it was copied, or its tokens put elsewhere, into windows
 
     @classmethod
-    def of(cls, source: Tensor, tag: Tag | None, weight: Tensor, shape: torch.Size) -> Projection:
-        """The projection of a source, which may be the normalisation of a state, or a projection itself."""
+    def of(cls, source: Tensor, tag: Tag | None, weight: Tensor, shape: torch.Size, original: Tensor) -> Projection:
+        """The projection of a source, or of a copy of it: the normalisation of a state, or a projection itself."""
         norm = tag.state if isinstance(tag, (Normed, Projection)) else None
         before = tag if isinstance(tag, Projection) else None
         bias = tag.bias if isinstance(tag, Normed) else None
-        origin = tag.origin if isinstance(tag, Normed) else None
+        origin = tag.origin if isinstance(tag, Normed) and tag.origin is not None else original
         return cls(weight, source, norm, shape, before=before, source_bias=bias, origin=origin)
 
     def rows(self, batch: int, width: int | None = None) -> Tensor | None:
@@ -81,7 +81,8 @@ class Projection:
     def projects_with(self, other: Projection) -> bool:
         """Whether both project one tensor, or casts of it."""
         is_cast = self.source_norm is not None and self.source_norm is other.source_norm
-        return self.weight.shape[1:] == other.weight.shape[1:] and (is_cast or is_same(self.source, other.source))
+        first, second = (x.source if x.origin is None else x.origin for x in (self, other))
+        return self.weight.shape[1:] == other.weight.shape[1:] and (is_cast or is_same(first, second))
 
     def _moved_numbers(self) -> Tensor:
         numbers = torch.arange(self.shape[-1], device=self.weight.device).expand(self.shape)
@@ -108,13 +109,6 @@ class Normed:
     state: Tensor
     bias: Tensor | None = None
     origin: Tensor | None = None  # the tensor before its tokens were put elsewhere, into windows
-
-
-@dataclass(frozen=True)
-class Cast:
-    """A tensor that is `source` in another dtype: an adapter may read a layer's input in its own."""
-
-    source: Tensor
 
 
 @dataclass(frozen=True)
@@ -180,7 +174,17 @@ class Transposed:
         return cls(parameter) if is_transpose else None
 
 
-Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Cast | Spread | Sampled | Transposed
+Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Spread | Sampled | Transposed
+
+
+@dataclass(frozen=True)
+class Addend:
+    """What the output of attention is added to: a tensor, its values before, what it is a copy of, and its tag."""
+
+    place: Tensor
+    state: Tensor
+    original: Tensor
+    tag: Tag | None
 
 
 def may_be_state(tag: Tag | None) -> bool:

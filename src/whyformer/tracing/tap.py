@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
-from torch.autograd.graph import GradientEdge, get_gradient_edge
+from torch.autograd.graph import GradientEdge
 
 from whyformer.axes import QUERY, AttentionMap, State, TokenScores, Values, by_head
 from whyformer.models.joined import Tokens, in_order
 from whyformer.tracing.kernels import Attention
-from whyformer.tracing.tags import Branch, Projection, Tag, Written, is_same, may_be_state
+from whyformer.tracing.shared_state import shared_edge
+from whyformer.tracing.tags import Addend, Branch, Projection, Written, is_same, may_be_state
 
 if TYPE_CHECKING:
     from whyformer.tracing.sampling import SampledAttention
@@ -37,6 +38,7 @@ class Tap:
     output_scale: Tensor | None = None  # of each query token, by a norm between W_o and the residual stream
     output: Tensor | None = None  # of W_o, where edges are read
     query_state: Tensor | None = None
+    query_original: Tensor | None = None  # the tensor that it is a copy of, or itself
     state_before: Tensor | None = None  # that state, or failing that the first that the output is added to
     state_edge: GradientEdge | None = None  # of that, where it is in the graph
     state_product: Tensor | None = None  # that times its gradient, summed over channels
@@ -73,14 +75,14 @@ class Tap:
         is_swapped = self.state_is_swapped and not of_keys
         return None if state is None else self._examples_first(state, batch, tokens, is_swapped, rows)
 
-    def add_to(self, written: Written, state: State, place: Tensor, tag: Tag | None) -> bool:
+    def add_to(self, written: Written, output: Tensor, addend: Addend) -> bool:
         """Note the state that the output is added to, and its place in the graph; whether it is the residual state."""
-        is_residual = self.is_residual(place, tag)
-        if is_residual or (self.state_before is None and may_be_state(tag)):
-            self.state_before, self.state_is_swapped = state, written.is_swapped
-            self.state_edge = get_gradient_edge(place) if place.requires_grad else None
+        is_residual, place = self.is_residual(addend), addend.place
+        if is_residual or (self.state_before is None and may_be_state(addend.tag)):
+            self.state_before, self.state_is_swapped = addend.state, written.is_swapped
+            self.state_edge = shared_edge(place, output) if place.requires_grad else None
         if is_residual:
-            self.query_state = state
+            self.query_state, self.query_original = addend.state, addend.original
         return is_residual
 
     def add_up(self, written: Written, state: Tensor, result: Tensor) -> None:
@@ -116,7 +118,7 @@ class Tap:
             return None
         # A state that is itself the output of a norm (post-norm) is taken as it is, with that norm's bias.
         sources = [x for x in (projection.source, projection.origin) if x is not None]
-        is_state = self.query_state is None or any(is_same(x, self.query_state) for x in sources)
+        is_state = self.query_original is None or any(is_same(x, self.query_original) for x in sources)
         return LinearValue(source, None if is_state else projection.source_bias, weight, self.value.shape[-1])
 
     def state_scores(self, batch: int, tokens: int, rows: Tokens | None = None) -> Callable[[], TokenScores] | None:
@@ -164,12 +166,12 @@ class Tap:
             return None
         return self.value_source.rows(batch, None if self.query_state is None else self.query_state.shape[-1])
 
-    def is_residual(self, state: Tensor, tag: Tag | None) -> bool:
+    def is_residual(self, addend: Addend) -> bool:
         """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
         if self.query_state is not None:
             return False
-        known = None if self.value_source is None else self.value_source.reads(state)
-        return not isinstance(tag, (Projection, Written, Branch)) if known is None else known
+        known = None if self.value_source is None else self.value_source.reads(addend.original)
+        return not isinstance(addend.tag, (Projection, Written, Branch)) if known is None else known
 
     def projection(self) -> Tensor | None:
         """W_o, if it is the one reader of the mixed values and finds their heads side by side."""

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from rich.console import Console
 
-from whyformer.benchmark.advice.costs import explanation_costs
+from whyformer.benchmark.advice.costs import Cost, explanation_costs
 from whyformer.benchmark.advice.elimination import Correction, looks, losers
 from whyformer.benchmark.advice.questions import Question
 from whyformer.benchmark.choice import Choice
@@ -36,7 +36,7 @@ class Competition:
     values: dict[tuple[str, str], dict[str, dict[int, Any]]] = field(default_factory=dict)
     dropped: dict[str, int] = field(default_factory=dict)
     left_out: dict[str, str] = field(default_factory=dict)
-    costs: Mapping[str, tuple[float, float]] = field(default_factory=dict)
+    costs: Mapping[str, Cost] = field(default_factory=dict)
     names: dict[int, str] = field(default_factory=dict)
     errors: dict[int, dict[str, str]] = field(default_factory=dict)
 

@@ -1,9 +1,11 @@
-"""What an explanation costs beside a plain answer, measured on the samples at hand."""
+"""What an explanation costs beside a plain answer of the same model, measured on the samples at hand."""
 
 from __future__ import annotations
 
+import statistics
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from functools import partial
 
 import torch
@@ -15,38 +17,54 @@ from whyformer.benchmark.questions import answer
 from whyformer.benchmark.samples import make_sample
 from whyformer.benchmark.shard import make_shard
 from whyformer.benchmark.worker import Worker
+from whyformer.models.structure import device_of
 
 SAMPLES = 2
-TIMES = 2  # each is timed; the fastest counts
+TIMES = 5  # an answer and an explanation in turn; the median of each counts
 
 
-def explanation_costs(
-    worker: Worker, numbers: Sequence[int], methods: Sequence[Choice], end: float
-) -> dict[str, tuple[float, float]]:
-    """Of each method, an explanation's cost in forward passes and its seconds; none of responses, or after the end."""
+@dataclass(frozen=True)
+class Cost:
+    """The computing time of an explanation: as a multiple of that of a plain answer, and in seconds."""
+
+    answers: float
+    seconds: float
+
+
+def explanation_costs(worker: Worker, numbers: Sequence[int], methods: Sequence[Choice], end: float) -> dict[str, Cost]:
+    """The cost of each method on the first samples; none of responses, or after the end."""
     plan = worker.plan
     samples = [make_sample(plan.examples[number], worker.loaded_model, plan.labels) for number in numbers[:SAMPLES]]
     if any(sample.response is not None for sample in samples):
         return {}
     batch = collate_samples(worker.loaded_model, [encode_sample(worker.loaded_model, sample) for sample in samples])
     shard = make_shard(worker.loaded_model, batch, methods, worker.batch_size, plan.suite.seed)
-    forward = _seconds(lambda: answer(shard.questions, shard.batch.inputs, worker.batch_size))
     targeted = shard.questions.targeted(shard.logits.argmax(dim=1))
+    give_answer = partial(answer, shard.questions, shard.batch.inputs, worker.batch_size)
     costs = {}
     for choice in methods:
         if time.perf_counter() >= end:
             break
-        seconds = _seconds(partial(compute_maps, shard, worker.loaded_model, targeted, choice.label))
-        costs[choice.label] = (seconds / forward, seconds / len(samples))
+        explain = partial(compute_maps, shard, worker.loaded_model, targeted, choice.label)
+        one = explanation_cost(give_answer, explain, device_of(worker.loaded_model.model))
+        costs[choice.label] = replace(one, seconds=one.seconds / len(samples))
     return costs
 
 
-def _seconds(call: Callable[[], object]) -> float:
-    times = []
-    for _ in range(TIMES):
-        start = time.perf_counter()
-        call()
-        if torch.cuda.is_available():
-            torch.cuda.synchronize()
-        times.append(time.perf_counter() - start)
-    return min(times)
+def explanation_cost(give_answer: Callable[[], object], explain: Callable[[], object], device: torch.device) -> Cost:
+    """The cost of what explains beside what answers; they take turns, so that both meet the same conditions."""
+    give_answer()  # what is only made once, such as kernels, counts for neither
+    explain()
+    pairs = [(_seconds(give_answer, device), _seconds(explain, device)) for _ in range(TIMES)]
+    answer_seconds, explanation_seconds = (statistics.median(times) for times in zip(*pairs, strict=True))
+    return Cost(explanation_seconds / max(answer_seconds, 1e-9), explanation_seconds)
+
+
+def _seconds(call: Callable[[], object], device: torch.device) -> float:
+    """The CPU time of this process, which other programs hardly change; on other devices elapsed time."""
+    clock = time.process_time if device.type == "cpu" else time.perf_counter
+    start = clock()
+    call()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+    return clock() - start

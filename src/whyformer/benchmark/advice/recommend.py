@@ -173,7 +173,7 @@ def _contender(
     own = values[method]
     shown = interval_of(figure, list(own.values()), correction.seed)
     assert shown is not None
-    forwards, seconds = competition.costs.get(method, (None, None))
+    cost = competition.costs.get(method)
     beside = {}
     for protocol in question.beside:
         other = protocol_named(protocol.name).figures[MAIN[protocol.name]]
@@ -187,8 +187,8 @@ def _contender(
         shown["low"],
         shown["high"],
         len(own),
-        cost=forwards,
-        seconds=seconds,
+        cost=None if cost is None else cost.answers,
+        seconds=None if cost is None else cost.seconds,
         behind=None if method == label else correction.lead(values[label], own),
         is_control=method in CONTROLS,
         dropped_after=competition.dropped.get(method),

@@ -24,7 +24,8 @@ class Contender:
     Attributes:
         label: What it is called in tables.
         value: The figure that decides, with its 95 % interval `low` to `high`, on `samples` samples.
-        cost: Of an explanation, in forward passes; None for a control. `seconds` is what it took here.
+        cost: How many times the computing time of a plain answer an explanation takes: CPU time of the process, on a
+            GPU elapsed time, both measured in turn. None for a control. `seconds` is what an explanation took here.
         behind: By how much it is behind the method that is recommended, with a p that counts for all tests.
         is_control: Whether it knows nothing of the model.
         dropped_after: After how many samples it had surely lost; None if it never had.
@@ -213,7 +214,7 @@ def _next(advice: Recommendation) -> str:
         and advice.best.cost is not None
         and (cheaper.cost or 0) < 0.8 * advice.best.cost
     ):
-        text += f" The cheapest of these is {cheaper.label}, {cheaper.cost:.1f} forward passes."
+        text += f" The cheapest of these is {cheaper.label}, {cheaper.cost:.1f} times the time of an answer."
     return text
 
 
@@ -221,7 +222,9 @@ def _cost(advice: Recommendation) -> str:
     best = advice.best
     if best.cost is None or best.seconds is None:
         return ""
-    return f"An explanation costs {best.cost:.1f} forward passes, {best.seconds:.2g} s here."
+    return (
+        f"An explanation takes {best.cost:.1f} times the computing time of a plain answer, {best.seconds:.2g} s here."
+    )
 
 
 def _controls(advice: Recommendation) -> str:
@@ -238,7 +241,7 @@ def _controls(advice: Recommendation) -> str:
 def table(advice: Recommendation) -> tuple[list[str], list[list[str]]]:
     """A row for each method and control, the best first."""
     beside = list(dict.fromkeys(name for one in advice.contenders for name in one.beside))
-    header = ["method", advice.figure, "samples", "behind by", "forwards", *beside]
+    header = ["method", advice.figure, "samples", "behind by", "× an answer", *beside]
     rows = []
     for one in advice.contenders:
         mark = "" if one.behind is None or one.behind.is_sure else " ~"
@@ -253,7 +256,8 @@ def table(advice: Recommendation) -> tuple[list[str], list[list[str]]]:
 READING = (
     "The best first, with 95 % intervals. ~ marks what is not told from the recommended method. A method was dropped, "
     f"and has fewer samples, once it was surely behind: with an error rate of {ERROR_RATE:.0%} over all looks and "
-    "methods together. One forward pass is what the model itself takes to answer."
+    "methods together. × an answer is the computing time of an explanation beside that of the model's plain answer to "
+    "the same samples, measured in turn: CPU time of this process, on a GPU elapsed time."
 )
 
 

@@ -40,7 +40,8 @@ def report(folder: str | Path, *, out: str | Path | None = None, half: Half | No
         The path of report.html.
 
     Raises:
-        WhyformerError: The folder holds no run, no finished shard, or not one sample that could be used.
+        WhyformerError: The folder holds no run, no finished shard, not one sample that could be used, or files that
+            changed since they were written.
 
     Example:
         >>> from whyformer.benchmark import evaluate, report
@@ -108,7 +109,7 @@ def _about(protocol: Mapping[str, Any]) -> str:
 def notes(document: Mapping[str, Any]) -> list[str]:
     """What is missing from the tables, and why: methods, and samples by their reasons."""
     left_out = [f"{name} is left out: {reason}" for name, reason in document["left_out"].items()]
-    return left_out + unusable_notes(document["errors"])
+    return [*document.get("remarks", ()), *left_out, *unusable_notes(document["errors"])]
 
 
 def unusable_notes(errors: Sequence[Mapping[str, str]]) -> list[str]:

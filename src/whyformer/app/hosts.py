@@ -1,0 +1,68 @@
+"""The names that the page answers to: a foreign one means that a browser was led here by another site."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Sequence
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from ipaddress import ip_address
+from urllib.parse import urlsplit
+
+LOOPBACK = ("localhost", "127.0.0.1", "::1")
+EVERY_ADDRESS = ("0.0.0.0", "::", "")
+SHARE_LINKS = "*.gradio.live"
+
+
+@dataclass(frozen=True)
+class Hosts:
+    """Which Host and Origin headers are accepted.
+
+    Attributes:
+        names: Of the machine, as far as the page listens there.
+        patterns: Of proxies in front of the page; `*.example.org` covers its subdomains.
+        takes_addresses: Whether any IP address is accepted, for no other site can make a browser send one.
+    """
+
+    names: frozenset[str]
+    patterns: tuple[str, ...] = ()
+    takes_addresses: bool = False
+
+    def accept(self, host: str | None) -> bool:
+        """Whether a Host header names this page."""
+        name = _name(f"//{host or ''}")
+        if name is None:
+            return False
+        return name in self.names or self._is_listed(name) or (self.takes_addresses and _is_address(name))
+
+    def accept_origin(self, origin: str, host: str | None) -> bool:
+        """Whether an Origin header is the page's own: that of the Host header, or one of a proxy's names."""
+        name = _name(origin)
+        return name is not None and (urlsplit(origin).netloc.lower() == (host or "").lower() or self._is_listed(name))
+
+    def _is_listed(self, name: str) -> bool:
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns)
+
+
+def page_hosts(host: str | None, others: Sequence[str] = (), *, share: bool = False) -> Hosts:
+    """What a page that listens on this host answers to, and the names that others know it by."""
+    patterns = (*(name.lower() for name in others), *[SHARE_LINKS] * share)
+    if host not in EVERY_ADDRESS:
+        return Hosts(frozenset((*LOOPBACK, (host or LOOPBACK[0]).lower())), patterns)
+    own = socket.gethostname().lower()
+    return Hosts(frozenset((*LOOPBACK, own, f"{own}.local")), patterns, takes_addresses=True)
+
+
+def _name(url: str) -> str | None:
+    """The host of a URL in lower case; None where it has none."""
+    try:
+        return urlsplit(url).hostname or None
+    except ValueError:
+        return None
+
+
+def _is_address(name: str) -> bool:
+    try:
+        return bool(ip_address(name))
+    except ValueError:
+        return False

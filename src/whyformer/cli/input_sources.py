@@ -1,0 +1,148 @@
+"""What on the command line holds several examples: folders, tables, and the lines of text files."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from whyformer.cli.inputs import Input, decoded_input
+from whyformer.cli.screen import announce, safe
+from whyformer.errors import WhyformerError
+from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
+from whyformer.inputs.table_files import TABLE_SUFFIXES, decoded_text, label_in_row, read_table
+
+if TYPE_CHECKING:
+    from whyformer.models.loading import LoadedModel
+
+MOST_FILES = 256  # of a folder: the pictures and their explanations are in memory together
+MOST_ROWS = 10_000  # of a table, or lines of a text, for the same reason; a text takes less than a picture
+FEWEST_LINES = 3  # of a file that may hold a text in each line
+
+
+def open_inputs(
+    inputs: Sequence[Input],
+    model: LoadedModel,
+    *,
+    column: str | None = None,
+    lines: bool = False,
+    most: int = MOST_ROWS,
+    quiet: bool,
+) -> list[Input]:
+    """The inputs with each folder as the files in it that the model can take, each table as its rows.
+
+    A text file stays one text, unless its lines are asked for.
+    """
+    files = [file for source in inputs for file in (_files(source, model, quiet=quiet) or [source])]
+    if column is not None and not any(map(is_table, files)):
+        raise WhyformerError(f"--column {column!r} is that of a table, and no input is one: leave it out.")
+    parts: list[Input] = []
+    for file in files:
+        own, summary = _parts(file, model, column, lines=lines)
+        if len(own) > most:
+            raise WhyformerError(
+                f"{file.title!r} has {len(own):,} texts, more than the {most:,} that are taken at once: split it first."
+            )
+        announce(safe(summary), quiet=quiet or not summary, err=True)
+        parts += own
+    if len(parts) == 1 and not lines and _may_be_a_list(parts[0], model):
+        hint = f"{parts[0].title} is read as one text; with --lines each line of it is one."
+        announce(hint, quiet=quiet, err=True)
+    return parts
+
+
+def _may_be_a_list(source: Input, model: LoadedModel) -> bool:
+    """Whether a text file may hold a text in each line: several lines, and none of them blank."""
+    if source.content is not None or source.text is not None or not os.path.isfile(source.argument):
+        return False
+    if model.task.sees is not None or model.task.hears:
+        return False
+    lines = decoded_text(Path(source.argument)).strip().splitlines()
+    return len(lines) >= FEWEST_LINES and all(line.strip() for line in lines)
+
+
+def has_several(inputs: Sequence[Input]) -> bool:
+    """Whether one of the inputs is a folder or a table, which holds any number of examples."""
+    return any(os.path.isdir(source.argument) or is_table(source) for source in inputs)
+
+
+def is_table(source: Input) -> bool:
+    suffix = os.path.splitext(source.argument)[1].lower()
+    return source.text is None and suffix in TABLE_SUFFIXES and os.path.isfile(source.argument)
+
+
+def _parts(file: Input, model: LoadedModel, column: str | None, *, lines: bool) -> tuple[list[Input], str]:
+    """The rows of a table or the lines of a text with a sentence about them, or the input itself without one."""
+    if not lines and not is_table(file):
+        return [file], ""
+    if model.task.sees is not None or model.task.hears:
+        what = "lines of text" if lines else "a table of texts"
+        raise WhyformerError(f"{file.title!r} has {what}, and {model.name} reads no texts alone: choose a text model.")
+    if lines and is_table(file):
+        raise WhyformerError(f"{file.title!r} is a table, whose rows are explained anyway: leave --lines out.")
+    parts, summary = _lines(file) if lines else _rows(file, column)
+    if not parts:
+        raise WhyformerError(f"{file.title!r} has no texts: there is nothing to explain.")
+    return parts, f"{file.title}: {summary}."
+
+
+def _rows(file: Input, column: str | None) -> tuple[list[Input], str]:
+    """The rows of a table that have a text, each with its label where there is one, and what was read."""
+    table = read_table(Path(file.argument))
+    text, label = table.text_column(column), table.label_column
+    parts = [
+        Input(f"{file.argument} row {number}", text=row[text], label=label_in_row(row, label))
+        for number, row in enumerate(table.rows, start=1)
+        if isinstance(row.get(text), str) and row[text].strip()
+    ]
+    facts = [f"{len(table.rows):,} row{'s' * (len(table.rows) != 1)}", f"texts in {text!r}"]
+    facts += [] if label is None else [f"labels in {label!r}"]
+    facts += [f"{table.rows_over_lines:,} over several lines"] if table.rows_over_lines else []
+    facts += [f"{len(table.rows) - len(parts):,} without a text left out"] if len(parts) < len(table.rows) else []
+    return parts, ", ".join(facts)
+
+
+def _lines(source: Input) -> tuple[list[Input], str]:
+    """The lines of a text that are not blank, and how many they are."""
+    if source.content is not None:
+        text = decoded_input(source, source.content)
+    elif os.path.isfile(source.argument):
+        text = decoded_text(Path(source.argument))
+    else:
+        raise WhyformerError(f"--lines reads a text file line by line, and {source.title!r} is no file: leave it out.")
+    name = "standard input" if source.content is not None else source.argument
+    numbered = enumerate(re.split("\r\n|\r|\n", text), start=1)
+    parts = [Input(f"{name} line {number}", text=line.strip()) for number, line in numbered if line.strip()]
+    return parts, f"{len(parts):,} line{'s' * (len(parts) > 1)} with a text"
+
+
+def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
+    """The files of a folder that this model can take; none if it is no folder, or can only be meant as a text."""
+    folder = source.argument
+    if source.content is not None or not os.path.isdir(folder):
+        return []
+    kind = "files of regions" if model.task.sees_regions else "pictures" if model.task.sees_pictures else "texts"
+    kind = "sounds" if model.task.hears else kind
+    suffixes = {"files of regions": {".npz"}, "pictures": IMAGE_SUFFIXES, "sounds": SOUND_SUFFIXES, "texts": {".txt"}}[
+        kind
+    ]
+    names = sorted(entry.name for entry in os.scandir(folder) if entry.is_file() and entry.name[0] != ".")
+    files = [name for name in names if os.path.splitext(name)[1].lower() in suffixes]
+    if not files and kind == "texts" and not re.search(r"[/\\]", folder):
+        return []  # a word that is also the name of a folder
+    if not files:
+        raise WhyformerError(
+            f"The folder {folder!r} has no {kind} ({', '.join(sorted(suffixes))}), and {model.name} takes {kind}."
+        )
+    if len(files) > MOST_FILES:
+        raise WhyformerError(
+            f"The folder {folder!r} has {len(files)} {kind}, more than the {MOST_FILES} that are explained at once: "
+            f"name some of them, such as {os.path.join(folder, files[0][:1] + '*')}."
+        )
+    others = len(names) - len(files)
+    note = f", {others} other file{'s' * (others > 1)} left out" if others else ""
+    what = kind if len(files) > 1 else {"files of regions": "file of regions"}.get(kind, kind.removesuffix("s"))
+    announce(f"{safe(folder)}: {len(files)} {what}{note}.", quiet=quiet, err=True)
+    return [Input(os.path.join(folder, name)) for name in files]

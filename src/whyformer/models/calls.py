@@ -1,0 +1,78 @@
+"""Calls of modules rerouted for one thread: its own pass goes another way, every other thread's runs as ever."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any
+
+from torch import nn
+
+Call = Callable[..., Any]
+# Where nn.Module.__call__ looks before it runs hooks and forward: what it finds stands for all of them.
+ENTRY = "_compiled_call_impl"
+
+_LOCK = threading.RLock()
+_USERS: dict[nn.Module, tuple[Call | None, set[object]]] = {}  # what was at the entry, and who has it rerouted
+_THREAD = threading.local()
+
+
+@contextmanager
+def reroute_calls(modules: Sequence[nn.Module], make: Callable[[nn.Module, Call], Call]) -> Iterator[None]:
+    """While inside, and in this thread, calling a module calls what `make` makes of it and of its own call.
+
+    Its own call includes its hooks, but no wrapper that would run it again for its gradient. What is rerouted already
+    stays so. Passes of other threads through the same modules are not affected.
+    """
+    user, before = object(), _calls()
+    try:
+        with _LOCK:
+            for module in modules:
+                _add_user(module, user)
+        _THREAD.calls = {module: make(module, _wrapped(module) or _own_call(module)) for module in modules} | before
+        yield
+    finally:
+        _THREAD.calls = before
+        with _LOCK:
+            for module in modules:
+                _remove_user(module, user)
+
+
+def reroute_checkpoints(model: nn.Module) -> AbstractContextManager[None]:
+    """While inside, and in this thread, modules run without PyTorch's checkpoint wrappers, which hide their graph."""
+    return reroute_calls([module for module in model.modules() if _wrapped(module)], lambda _, own_call: own_call)
+
+
+def _wrapped(module: nn.Module) -> nn.Module | None:
+    """What is inside a wrapper of torch.distributed.algorithms._checkpoint; None for any other module."""
+    return module._modules.get("_checkpoint_wrapped_module")
+
+
+def _add_user(module: nn.Module, user: object) -> None:
+    _, users = _USERS.setdefault(module, (vars(module).get(ENTRY), set()))
+    users.add(user)
+    if len(users) == 1:
+        own = _own_call(module)
+        vars(module)[ENTRY] = lambda *args, **kwargs: _calls().get(module, own)(*args, **kwargs)
+
+
+def _remove_user(module: nn.Module, user: object) -> None:
+    """Restore the entry once nobody uses it; an interrupt may have come before this user was added."""
+    entry, users = _USERS.get(module, (None, {user}))
+    users.discard(user)
+    if not users and _USERS.pop(module, None) is not None:
+        vars(module).pop(ENTRY, None)
+        vars(module).update({} if entry is None else {ENTRY: entry})
+
+
+def _own_call(module: nn.Module) -> Call:
+    """The module's call as it is without rerouting."""
+    entry, _ = _USERS[module]
+    call: Call = module._call_impl if entry is None else entry
+    return call
+
+
+def _calls() -> dict[nn.Module, Call]:
+    calls: dict[nn.Module, Call] = getattr(_THREAD, "calls", {})
+    return calls
