@@ -94,3 +94,10 @@ def test_the_release_publishes_what_was_tested_and_keeps_no_secret():
     for script in re.findall(r"python (benchmarks/\S+)", text):
         assert (ROOT / script).is_file()
     assert re.findall(r"make (\w+)", text) == ["check"]
+
+
+def test_every_test_that_the_page_on_security_names_exists():
+    named = set(re.findall(r"`(test_\w+)`", (ROOT / "docs" / "security.md").read_text(encoding="utf-8")))
+    sources = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "tests").rglob("test_*.py"))
+    assert len(named) > 30
+    assert not [name for name in named if f"def {name}(" not in sources]

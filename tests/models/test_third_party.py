@@ -10,6 +10,7 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import save_file
 from torch import nn
 
 import whyformer
@@ -36,7 +37,7 @@ class TinyBlock(nn.Module):
 class TinyViT(nn.Module):
     def __init__(self):
         super().__init__()
-        self.pretrained_cfg = {"label_names": ["cat", "dog", "owl"]}
+        self.pretrained_cfg = {"label_names": ["cat", "dog", "owl"], "hf_hub_id": "timm/vit_tiny"}
         self.patch_embed = nn.Conv2d(3, 16, kernel_size=8, stride=8)
         self.cls_token = nn.Parameter(torch.randn(1, 1, 16))
         self.blocks, self.head = nn.Sequential(TinyBlock(), TinyBlock()), nn.Linear(16, 3)
@@ -54,10 +55,13 @@ def timm(monkeypatch):
 
     def create_model(name, pretrained):
         asked.append((name, pretrained))
-        if pretrained:
-            raise OSError("no line to the hub\nand more")
         torch.manual_seed(0)
         return TinyViT()
+
+    def no_line(place, file):
+        raise OSError("no line to the hub\nand more")
+
+    monkeypatch.setattr(third_party.huggingface_hub, "hf_hub_download", no_line)
 
     colours = {"mean": (0.5, 0.4, 0.3), "std": (0.2, 0.2, 0.2)}
     settings = {"input_size": (3, 32, 32), "crop_pct": 0.8, "interpolation": "bicubic", **colours}
@@ -77,6 +81,29 @@ def test_a_model_of_timm_is_loaded_with_its_labels_and_its_crop(timm):
     # The shortest side becomes 40, of which the middle 32 are seen: 8 tenths.
     assert covered_box(loaded_model.image_processor, (100, 50)) == pytest.approx((30.0, 5.0, 70.0, 45.0))
     assert loaded_model.task.answer == "label"
+
+
+def test_weights_of_timm_are_read_from_safetensors_alone(timm, monkeypatch, tmp_path):
+    torch.manual_seed(7)
+    trained = TinyViT()
+    save_file(trained.state_dict(), tmp_path / "weights")
+
+    def download(place, file):
+        assert (place, file) == ("timm/vit_tiny", "model.safetensors")
+        return str(tmp_path / "weights")
+
+    monkeypatch.setattr(third_party.huggingface_hub, "hf_hub_download", download)
+    loaded_model = whyformer.load("timm:vit_tiny", device="cpu")
+    assert timm.asked == [("vit_tiny", False)]
+    torch.testing.assert_close(loaded_model.model.model.head.weight, trained.head.weight)
+
+
+def test_a_model_of_timm_without_a_repository_is_refused(timm, monkeypatch):
+    bare = TinyViT()
+    bare.pretrained_cfg = {}
+    timm.create_model = lambda name, pretrained: bare
+    with pytest.raises(WhyformerError, match="timm names no weights for 'vit_tiny'"):
+        whyformer.load("timm:vit_tiny")
 
 
 @pytest.mark.parametrize("method", ["rollout", "bi_token", "generic_attention", "grad_cam", "input_x_gradient", "lrp"])

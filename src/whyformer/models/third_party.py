@@ -12,7 +12,9 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any
 
+import huggingface_hub
 import transformers
+from safetensors.torch import load_file
 from tokenizers import Regex, normalizers
 from torch import Tensor, nn
 
@@ -112,8 +114,20 @@ def load_timm(name: str) -> tuple[nn.Module, Any]:
     if not timm.is_model(architecture):
         raise WhyformerError(f"timm has no model {architecture!r}. {nearest(architecture, timm.list_models())}")
     with _loading("timm", name):
-        model = timm.create_model(architecture, pretrained=not name.endswith(RANDOM))
+        model = timm.create_model(architecture, pretrained=False)  # with which timm may read a pickle
+        if not name.endswith(RANDOM):
+            _load_safetensors(model, architecture)
     return TimmClassifier(model, _labels(timm, model)), _timm_processor(timm.data.resolve_model_data_config(model))
+
+
+def _load_safetensors(model: nn.Module, architecture: str) -> None:
+    """Load the weights that timm names for a model, from the safetensors file of its repository on the hub."""
+    place = (getattr(model, "pretrained_cfg", None) or {}).get("hf_hub_id")
+    if not place:
+        raise WhyformerError(
+            f"timm names no weights for {architecture!r}: {TIMM}{architecture}{RANDOM} has random ones."
+        )
+    model.load_state_dict(load_file(huggingface_hub.hf_hub_download(place, "model.safetensors")))
 
 
 def load_open_clip(name: str) -> tuple[nn.Module, Any]:
