@@ -16,13 +16,14 @@ from whyformer.benchmark.reporting.charts import CONTROLS
 from whyformer.methods.registry import (
     METHODS,
     Method,
+    removal_methods,
     trace_methods,
 )
 
 DOCS = Path(__file__).parent
 RESULTS = DOCS.parent / "benchmarks" / "results"
-# Those that read a trace first.
-EVERY_METHOD: dict[str, Method] = trace_methods() | METHODS
+# Those that read a trace first, then those that remove units, then those of one kind alone.
+EVERY_METHOD: dict[str, Method] = trace_methods() | removal_methods() | METHODS
 # Figures beside those of the short table, which have no responses and no written words.
 FURTHER = {
     "mini-llm, sources of an answer": ("facts-llm", "AUPRC"),

@@ -45,9 +45,12 @@ def result(name: str) -> dict[str, Any]:
 
 
 def methods() -> str:
-    """What each method does and reads."""
-    rows = [[f"[`{name}`]({name}.md)", method.summary, str(method.reads)] for name, method in EVERY_METHOD.items()]
-    return table(["method", "what it is", "reads"], rows)
+    """What each method does, reads and explains."""
+    rows = [
+        [f"[`{name}`]({name}.md)", method.summary, str(method.reads), f"{', '.join(method.kinds)}"]
+        for name, method in EVERY_METHOD.items()
+    ]
+    return table(["method", "what it is", "reads", "explains"], rows)
 
 
 def limits() -> str:

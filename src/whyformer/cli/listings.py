@@ -20,14 +20,19 @@ from whyformer.plugins import load_plugins
 
 
 def methods(plugin: options.Plugins = None, as_json: options.AsJson = False) -> None:
-    """List the methods, what they read of a model, and their options."""
+    """List the methods: what each reads of a model, what it explains, and its options."""
     documents = method_documents(plugin or [])
     if as_json:
         typer.echo(json.dumps(documents, indent=1, default=repr))
         return
     for document in documents:
         values = " ".join(f"{name}={value}" for name, value in document["options"].items())
-        facts = {"": document["summary"], "reads": document["reads"], "options": values or "none"}
+        facts = {
+            "": document["summary"],
+            "reads": document["reads"],
+            "explains": ", ".join(document["kinds"]),
+            "options": values or "none",
+        }
         _print_entry(document["name"], "", facts)
     typer.echo("Those that take gradients have noise and noise_samples as well (SmoothGrad).")
     typer.echo("Without --method: evidence, chosen by a rule fixed before measuring.")
