@@ -202,7 +202,7 @@ def test_what_fails_while_rows_go_back_together_is_raised(gpt2, monkeypatch):
 
     grad = torch.autograd.grad
     monkeypatch.setattr(torch.autograd, "grad", fail)
-    with pytest.raises(RuntimeError, match="illegal memory access"):
+    with pytest.raises(WhyformerError, match="fails in PyTorch: CUDA error: an illegal memory access"):
         explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")
 
 

@@ -64,7 +64,7 @@ def test_an_option_that_the_other_method_does_not_take_is_left_out_and_the_remar
 
 def test_the_backward_pass_that_was_asked_for_is_kept(convbert):
     attribution = attribute(convbert, text_inputs(), 1, backward="gradient")
-    assert attribution.remarks == (REMARK.replace(" by libra", ""),)
+    assert attribution.remarks[0] == REMARK.replace(" by libra", "")
     expected = attribute(convbert, text_inputs(), 1, "generic_attention")
     torch.testing.assert_close(attribution["text"], expected["text"])
 

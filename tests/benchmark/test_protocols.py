@@ -25,7 +25,8 @@ from whyformer.benchmark.tokens import readout_tokens
 from whyformer.benchmark.truth import pixel_truths
 from whyformer.data import Instances, Photo, eraser, oxford_pets
 from whyformer.data.generated import scenes
-from whyformer.methods.registry import Method, trace_methods
+from whyformer.methods.registry import METHODS as REGISTRY
+from whyformer.methods.registry import Method
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.detection import object_masks
 from whyformer.metrics.perturbation import FRACTIONS, VQA_FRACTIONS, curves, step_logits
@@ -347,7 +348,7 @@ def test_scores_of_pixels_are_a_finer_grid(vit, pets, monkeypatch):  # noqa: F81
     def brightness(trace):
         return {"pixels": trace.question.inputs["pixel_values"].sum(dim=1).flatten(1)}
 
-    monkeypatch.setitem(trace_methods(), "brightness", Method("brightness", brightness, Reads(maps="last")))
+    monkeypatch.setitem(REGISTRY, "brightness", Method("brightness", brightness, Reads(maps="last")))
     tested = shard(vit, list(oxford_pets(pets))[:2], methods=[*METHODS, Choice("brightness")])
     maps = explanations(tested, tested.logits.argmax(dim=1), "image")
     assert_same(maps["brightness"], tested.batch.inputs["pixel_values"].sum(dim=1))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 from test_runner import pets  # noqa: F401  (a fixture)
 
 from choose import chosen_defaults, chosen_options, criteria
+from made_runs import forget_shard
 from publish import ordered_pairs, published, rounded, write
 from whyformer.benchmark import make_suite, run_suite
 from whyformer.benchmark.figures import read_run, sample_values
@@ -161,11 +163,8 @@ def test_options_are_judged_against_their_defaults(folder, tmp_path):
 
 
 def test_a_run_that_is_not_finished_is_not_published(folder, tmp_path):
-    run = tmp_path / "run"
-    for table in ("samples", "rows"):
-        (run / table).mkdir(parents=True)
-        (run / table / "00000.parquet").write_bytes((folder / table / "00000.parquet").read_bytes())
-    (run / "suite.json").write_text((folder / "suite.json").read_text())
+    run = shutil.copytree(folder, tmp_path / "run")
+    forget_shard(run, 1)
     command = [sys.executable, str(ROOT / "benchmarks" / "publish.py"), str(run), "--out", str(tmp_path / "out")]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 2

@@ -94,6 +94,6 @@ def test_where_no_method_is_named_there_is_an_answer(name):
     if name not in REPLACED:
         assert attribution.remarks == (OF_WORDS,)
     else:
-        (remark,) = attribution.remarks
+        remark, *_ = attribution.remarks
         assert remark.startswith("evidence does not apply here (")
         assert remark.endswith(f"): {REPLACED[name]} instead.")

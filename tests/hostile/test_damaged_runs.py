@@ -14,6 +14,7 @@ from whyformer import WhyformerError, evaluate
 from whyformer.benchmark import digests, report
 from whyformer.benchmark.tables import TABLES
 from whyformer.cli import app
+from whyformer.methods.registry import METHODS
 
 FILMS = ["the film was great", "the film was bad", "a great film", "a bad film", "great"]
 LABELS = ["good", "bad", "good", "bad", "good"]
@@ -164,6 +165,16 @@ def first_block(trace):
 """
 
 
+@pytest.fixture
+def own_methods():
+    """The registry without what a test has registered."""
+    before = dict(METHODS)
+    yield
+    METHODS.clear()
+    METHODS.update(before)
+
+
+@pytest.mark.usefixtures("own_methods")
 def test_a_run_does_not_go_on_with_another_plugin(place):
     plugin = place / "my_methods.py"
     plugin.write_text(PLUGIN.format(block=0, sign="+"))
@@ -184,6 +195,7 @@ def test_a_run_does_not_go_on_with_another_plugin(place):
     assert run_again(place, "--plugin", moved).exit_code == 0
 
 
+@pytest.mark.usefixtures("own_methods")
 def test_a_method_defined_beside_the_run_is_part_of_its_plan(place, bert, monkeypatch):
     import whyformer
 

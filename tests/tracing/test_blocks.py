@@ -111,7 +111,7 @@ def test_states_of_words_are_noted_block_by_block_for_a_method_that_reads_them()
 
 def test_blocks_are_as_they_were_after_an_error():
     model = FAMILIES["bert"]()
-    with pytest.raises(IndexError):
+    with pytest.raises(WhyformerError, match="IndexError: index out of range"):
         attribute(
             model, inputs_of("bert") | {"input_ids": torch.full((3, 9), 1000)}, 1, "generic_attention", checkpoint=True
         )

@@ -184,7 +184,9 @@ class Engine:
         """Whether rows can be taken back together through one graph: plain gradients of maps that are kept."""
         is_one = len(rows) > 1 and len({row.exchange for row in rows}) == 1
         keeps = heads_of(self.loaded_model.model) * max(row.length for row in rows) ** 2 <= KEPT
-        return is_one and keeps and self._takes_rows_back_together
+        # The pictures of a prompt are inputs that have no entry for each row.
+        has_own_inputs = self._reads.inputs == "none" or rows[0].exchange.pictured is None
+        return is_one and keeps and has_own_inputs and self._takes_rows_back_together
 
     @property
     def _takes_rows_back_together(self) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar, cast
@@ -135,7 +135,7 @@ def verify(
     example = _field(path, lambda: find_again(document.get("input"), inputs))
     finding = "; ".join(example.differences) or "the same SHA-256"
     checks += [_weights(path, document, loaded_model), Check("input", not example.differences, finding)]
-    not_checked = [*(name for name in document if name not in FIELDS), *(STATED if key is None else ())]
+    not_checked = [*_unknown_fields(document), *(STATED if key is None else ())]
     if key is None and SIGNATURE in document:
         not_checked.append("signature, for want of a key")
     if all(check.agrees for check in checks if check.name != SIGNATURE):
@@ -209,8 +209,8 @@ def _weights(path: Path, document: Mapping[str, Any], loaded_model: LoadedModel)
         now = {MEMORY: module_digest(loaded_model.model)}
     else:
         now, settings = digests_of(loaded_model)
-        kept = kept | _field(path, lambda: read_mapping(about.get("files", {})))
-        now = now | settings
+        if "files" in about:  # which audit files of early versions lack
+            kept, now = kept | _field(path, lambda: read_mapping(about["files"])), now | settings
     names = [name for name in {**kept, **now} if kept.get(name) != now.get(name)]
     if not names:
         return Check("weights", True, f"the same SHA-256 of {', '.join(now)}")
@@ -314,6 +314,16 @@ def _compare(
 
 def _without_unstable(notes: Any) -> Any:
     return [note for note in notes if note != UNSTABLE] if isinstance(notes, list) else notes
+
+
+def _unknown_fields(document: Mapping[str, Any]) -> Iterator[str]:
+    """Fields that this version does not know, and those of the model's files where there are none to compare with."""
+    yield from (name for name in document if name not in FIELDS)
+    question, model = (document.get(name) for name in ("question", "model"))
+    if isinstance(question, dict):
+        yield from (f"question.{name}" for name in question if name not in ("target", "readout", "truncate"))
+    if isinstance(model, dict) and "files" not in model and MEMORY not in (model.get("weights") or {}):
+        yield "model.files, which the file does not have"
 
 
 def _package_version(document: Mapping[str, Any]) -> Any:

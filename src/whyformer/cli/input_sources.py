@@ -59,7 +59,10 @@ def _may_be_a_list(source: Input, model: LoadedModel) -> bool:
         return False
     if model.task.sees is not None or model.task.hears:
         return False
-    lines = decoded_text(Path(source.argument)).strip().splitlines()
+    try:
+        lines = decoded_text(Path(source.argument)).strip().splitlines()
+    except WhyformerError:  # not a text: whoever reads it says what it is
+        return False
     return len(lines) >= FEWEST_LINES and all(line.strip() for line in lines)
 
 
