@@ -273,6 +273,7 @@ def test_methods_are_listed_with_their_options(monkeypatch):
     assert found["tam"]["reads"] == "logits"
     assert found["rollout"]["options"] == {"first_block": 0, "normalise_rows": False, "cross": "flow"}
     assert found["rollout"]["reads"] == "maps"
+    assert found["rise"]["kinds"] == ["example", "response", "function"]
     assert found["grad_cam"]["summary"] == trace_methods()["grad_cam"].summary
     monkeypatch.setenv("COLUMNS", "80")
     lines = run("methods").splitlines()
@@ -282,7 +283,8 @@ def test_methods_are_listed_with_their_options(monkeypatch):
     start = lines.index("rollout")
     assert lines[start + 2].split() == ["TA", "Eq.", "15-16)."]
     assert lines[start + 3].split() == ["reads", "maps"]
-    assert lines[start + 4].split() == ["options", "first_block=0", "normalise_rows=False", "cross=flow"]
+    assert lines[start + 4].split() == ["for", "example,", "response"]
+    assert lines[start + 5].split() == ["options", "first_block=0", "normalise_rows=False", "cross=flow"]
 
 
 def test_bundled_models_are_listed_from_their_cards(vit, bert, tmp_path, monkeypatch):

@@ -30,7 +30,7 @@ def methods(plugin: options.Plugins = None, as_json: options.AsJson = False) -> 
         facts = {
             "": document["summary"],
             "reads": document["reads"],
-            "explains": ", ".join(document["kinds"]),
+            "for": ", ".join(document["kinds"]),
             "options": values or "none",
         }
         _print_entry(document["name"], "", facts)
