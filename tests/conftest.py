@@ -16,11 +16,13 @@ from safetensors.torch import load_file, save_file
 
 import transformers4  # noqa: F401  # before any test asks for a name of transformers 5
 from tiny_models import IMAGE, TEXT, built
+from whyformer import explain
 from whyformer.models.loading import LoadedModel, load, quiet
 
 # The models of the tests are so small that a second thread costs more than it brings.
 torch.set_num_threads(1)
 
+FILM = "the film was not bad"
 ANIMALS = {0: "cat", 1: "dog", 2: "bird", 3: "fish"}
 MOODS = {0: "good", 1: "bad", 2: "dull", 3: "odd"}
 WORDS = ["[PAD]", "[CLS]", "[SEP]", "[UNK]", "[MASK]", "the", "film", "was", "great", "bad", "not", "and", "a", "##ly"]
@@ -60,6 +62,19 @@ def bert(tmp_path_factory):
     """A folder with a tiny BERT that knows nine words."""
     model = built("BertForSequenceClassification", "BertConfig", **TEXT, **labelled(MOODS))
     return saved(tmp_path_factory.mktemp("models") / "tiny-bert", model, tokenizer())
+
+
+@pytest.fixture
+def own_bert(bert, tmp_path):
+    """A copy of the tiny BERT, whose files a test may change."""
+    return Path(shutil.copytree(bert, tmp_path / "own"))
+
+
+@pytest.fixture
+def audit(own_bert, tmp_path):
+    """An audit file of a text, by the copy of the tiny BERT."""
+    explain(FILM, str(own_bert), method="rollout").save(tmp_path / "film.audit.json")
+    return tmp_path / "film.audit.json"
 
 
 @pytest.fixture(scope="session")

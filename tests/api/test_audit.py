@@ -5,7 +5,6 @@ import gc
 import hashlib
 import json
 import pickle
-import shutil
 from pathlib import Path
 
 import numpy as np
@@ -17,6 +16,7 @@ from safetensors.torch import load_file, save_file
 
 import whyformer
 from commands import invoke, refusal, run
+from conftest import FILM
 from whyformer.errors import WhyformerError
 from whyformer.files import file_digest
 from whyformer.inputs.identity import find_again, identity
@@ -26,21 +26,6 @@ from whyformer.models.loading import load, quiet
 from whyformer.models.zoo import ZOO
 from whyformer.targets.documents import read_target, target_document
 from whyformer.targets.scores import Contrast, Detection, Moment, Pixel, PlacedLabel, Region
-
-FILM = "the film was not bad"
-
-
-@pytest.fixture
-def own_bert(bert, tmp_path):
-    """A copy of the tiny BERT, whose files a test may change."""
-    return Path(shutil.copytree(bert, tmp_path / "own"))
-
-
-@pytest.fixture
-def audit(own_bert, tmp_path):
-    """An audit file of a text, by the copy of the tiny BERT."""
-    whyformer.explain(FILM, str(own_bert), method="rollout").save(tmp_path / "film.audit.json")
-    return tmp_path / "film.audit.json"
 
 
 def change(path, *place, to):

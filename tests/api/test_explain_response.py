@@ -176,16 +176,22 @@ def test_rows_whose_maps_are_too_large_to_keep_run_as_a_batch(gpt2, count_forwar
     np.testing.assert_allclose(shared.token_scores, batch.token_scores, rtol=1e-6, atol=1e-10)
 
 
+def fail_vectorised_gradients(monkeypatch, message):
+    """Let gradients of several rows at once raise; those of one row are taken as ever."""
+    grad = torch.autograd.grad
+
+    def fail(*args, is_grads_batched=False, **options):
+        if is_grads_batched:
+            raise RuntimeError(message)
+        return grad(*args, **options)
+
+    monkeypatch.setattr(torch.autograd, "grad", fail)
+
+
 def test_a_model_that_cannot_be_vectorised_runs_its_rows_as_a_batch(gpt2, count_forwards, monkeypatch):
     shared = explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")
 
-    def refuse(*args, is_grads_batched=False, **options):
-        if is_grads_batched:
-            raise RuntimeError("Batching rule not implemented")
-        return grad(*args, **options)
-
-    grad = torch.autograd.grad
-    monkeypatch.setattr(torch.autograd, "grad", refuse)
+    fail_vectorised_gradients(monkeypatch, "Batching rule not implemented")
     with count_forwards(gpt2.model) as runs:
         batch = explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")
     assert runs == [1, len(shared.tokens)]
@@ -195,13 +201,7 @@ def test_a_model_that_cannot_be_vectorised_runs_its_rows_as_a_batch(gpt2, count_
 
 
 def test_what_fails_while_rows_go_back_together_is_raised(gpt2, monkeypatch):
-    def fail(*args, is_grads_batched=False, **options):
-        if is_grads_batched:
-            raise RuntimeError("CUDA error: an illegal memory access was encountered")
-        return grad(*args, **options)
-
-    grad = torch.autograd.grad
-    monkeypatch.setattr(torch.autograd, "grad", fail)
+    fail_vectorised_gradients(monkeypatch, "CUDA error: an illegal memory access was encountered")
     with pytest.raises(WhyformerError, match="fails in PyTorch: CUDA error: an illegal memory access"):
         explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")
 

@@ -1,7 +1,6 @@
 """Audit files that were changed by somebody: what they say is computed again, shown as a claim, or signed."""
 
 import json
-import shutil
 import stat
 from pathlib import Path
 
@@ -9,21 +8,9 @@ import pytest
 
 import whyformer
 from commands import invoke, refusal, run
+from conftest import FILM
 from whyformer.api.tolerances import BY_DTYPE, tolerance
 from whyformer.errors import WhyformerError
-
-FILM = "the film was not bad"
-
-
-@pytest.fixture
-def own_bert(bert, tmp_path):
-    return Path(shutil.copytree(bert, tmp_path / "own"))
-
-
-@pytest.fixture
-def audit(own_bert, tmp_path):
-    whyformer.explain(FILM, str(own_bert), method="rollout").save(tmp_path / "film.audit.json")
-    return tmp_path / "film.audit.json"
 
 
 @pytest.fixture(scope="module")
