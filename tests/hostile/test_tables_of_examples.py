@@ -308,3 +308,9 @@ def test_a_table_is_evaluated_by_its_path(bert, tmp_path):
         for data in (path, [tuple(row.split(",")) for row in rows])
     )
     assert by_path == by_list
+
+
+def test_a_column_that_a_line_of_json_has_twice_is_refused(tmp_path):
+    (tmp_path / "films.jsonl").write_text('{"text": "A dull film.", "text": "A wonderful film."}\n')
+    with pytest.raises(WhyformerError, match=r"Line 1 of '.*' is no JSON: the key 'text' occurs twice\.$"):
+        explain_batch(tmp_path / "films.jsonl", model="mini-bert")

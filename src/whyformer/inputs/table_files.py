@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +12,7 @@ from typing import Any
 
 from whyformer.errors import WhyformerError, nearest
 from whyformer.extras import extra
+from whyformer.files import parse_json
 
 Row = Mapping[str, Any]
 # Files that are tables wherever examples are named; a .json file is one only where a table is asked for.
@@ -180,9 +180,9 @@ def _json_list(path: Path) -> TableFile:
 
 def _parsed(text: str, where: str) -> Any:
     try:
-        return json.loads(text)
-    except (json.JSONDecodeError, RecursionError) as error:
-        reason = "it is nested too deeply" if isinstance(error, RecursionError) else error
+        return parse_json(text)
+    except ValueError as error:
+        reason = "it is nested too deeply" if isinstance(error.__cause__, RecursionError) else error
         raise WhyformerError(f"{where} is no JSON: {reason}.") from error
 
 
