@@ -20,7 +20,7 @@ import torch
 import whyformer
 from publish import rounded, write
 from whyformer.benchmark.reporting.page import ALIKE
-from whyformer.data.registry import reader_named
+from whyformer.data.readers import reader_named
 from whyformer.methods.registry import METHODS
 
 RESULTS = Path(__file__).parent / "results"

@@ -32,8 +32,8 @@ import numpy as np
 import psutil
 from PIL import Image
 
-from whyformer.app.examples import CAT, DOCUMENTS, QUESTION, REVIEW
-from whyformer.app.labelled import DEFAULT
+from whyformer.app.bundled_examples import CAT, DOCUMENTS, FACT_QUESTION, REVIEW
+from whyformer.app.label_tabs import DEFAULT_LABEL
 
 REQUESTS, CLIENTS, WARM_UP, MOST_GROWTH = 500, 8, 200, 0.05
 SECONDS = 300.0  # that a visitor waits at most
@@ -90,10 +90,10 @@ def questions(client: httpx.Client) -> list[Question]:
         for button in buttons[:3]
     ]
     picture = upload(client, CAT.name, CAT.read_bytes())
-    response = [QUESTION, DOCUMENTS, None, "", "", "mini-llm", DEFAULT]
+    response = [FACT_QUESTION, DOCUMENTS, None, "", "", "mini-llm", DEFAULT_LABEL]
     return [
-        Question("Picture", functions[0], [picture, "mini-vit", None, None, [DEFAULT]], "cat (0.9"),
-        Question("Text", functions[1], [REVIEW, "mini-bert", None, None, [DEFAULT]], "positive (0.9"),
+        Question("Picture", functions[0], [picture, "mini-vit", None, None, [DEFAULT_LABEL]], "cat (0.9"),
+        Question("Text", functions[1], [REVIEW, "mini-bert", None, None, [DEFAULT_LABEL]], "positive (0.9"),
         Question("Response", functions[2], response, "Sources of"),
     ]
 
@@ -155,7 +155,7 @@ def attacks(client: httpx.Client, picture: Question) -> list[Callable[[], bool]]
         shapes = {"image": (8, 8, 3), "boxes": (20_000, 4), "features": (20_000, 8)}
         np.savez_compressed(file := io.BytesIO(), **{name: np.zeros(shape, np.uint8) for name, shape in shapes.items()})
         sent = upload(client, "bomb.npz", file.getvalue())
-        return "20,000 regions" in answer(client, regions, [None, sent, "why?", "mini-lxmert", None, DEFAULT])
+        return "20,000 regions" in answer(client, regions, [None, sent, "why?", "mini-lxmert", None, DEFAULT_LABEL])
 
     return [
         lambda: send(403),

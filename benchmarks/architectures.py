@@ -25,7 +25,7 @@ import transformers
 from torch import Tensor, nn
 
 from whyformer import Attribution, WhyformerError, attribute
-from whyformer.api.attribution import default_for
+from whyformer.api.attribute import default_for
 from whyformer.axes import Inputs
 from whyformer.methods.registry import trace_methods
 from whyformer.tracing.build import trace

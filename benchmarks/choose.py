@@ -37,7 +37,7 @@ from typing import Any
 
 from confirmation import confirmation, with_reports
 from publish import advantage, rounded, unfinished, write
-from whyformer.benchmark.figures import Half, Run, compare, interval_of, read_run, sample_values, value_of
+from whyformer.benchmark.figures import Half, Run, compare_runs, interval_of, read_run, sample_values, value_of
 from whyformer.benchmark.protocols import Figure
 from whyformer.benchmark.reporting.charts import CONTROLS
 from whyformer.benchmark.reporting.page import ALIKE
@@ -181,7 +181,7 @@ def _judged(criterion: Criterion, best: str) -> dict[str, Any]:
         row: dict[str, Any] = {"method": method, "n": len(values)}
         row |= {key: rounded(value) for key, value in (shown or {}).items()}
         if method != best:
-            tested = compare(criterion.figure, criterion.values[best], values, criterion.seed) or {}
+            tested = compare_runs(criterion.figure, criterion.values[best], values, criterion.seed) or {}
             row |= {f"chosen_less_it_{key}": rounded(value) for key, value in tested.items() if key != "p"}
             row |= {"p": rounded(tested.get("p"))}
         rows.append(row)

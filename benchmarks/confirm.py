@@ -36,10 +36,10 @@ from typing import Any
 import torch
 
 from candidates import LISTS, CandidateRun, read_candidates, suite_of, why_unknown
-from whyformer.benchmark.digests import SUITE_FILE
-from whyformer.benchmark.plan import Plan, make_plan
 from whyformer.benchmark.protocols import protocol_named
-from whyformer.benchmark.tables import EXPLANATIONS, NOTE, ROWS, SAMPLES, Record, parquet, write_shard
+from whyformer.benchmark.run_digests import SUITE_FILE
+from whyformer.benchmark.run_plan import RunPlan, make_plan
+from whyformer.benchmark.tables import EXPLANATION_TABLE, NOTE, ROW_TABLE, SAMPLE_TABLE, Record, parquet, write_shard
 from whyformer.benchmark.worker import Worker, make_worker, shard_records
 from whyformer.errors import WhyformerError
 from whyformer.files import write_whole
@@ -58,7 +58,7 @@ class Job:
     shard: int
 
 
-def plans(data: Path, runs: Iterable[CandidateRun], samples: int | None) -> Iterator[tuple[str, Plan]]:
+def plans(data: Path, runs: Iterable[CandidateRun], samples: int | None) -> Iterator[tuple[str, RunPlan]]:
     """The plan of each run whose data and model are here."""
     lists = read_candidates().lists
     for run in runs:
@@ -108,7 +108,7 @@ def answer_in_tf32(model: torch.nn.Module) -> None:
 
 
 def measure(
-    planned: Mapping[str, Plan],
+    planned: Mapping[str, RunPlan],
     data: Path,
     runs: Sequence[CandidateRun],
     samples: int | None,
@@ -157,10 +157,14 @@ def light_shard(worker: Worker, number: int) -> bytes:
         for choice in worker.plan.suite.protocols
         for figure in protocol_named(choice.name).figures.values()
     }
-    rows = [row for row in records[ROWS] if row["protocol"] == NOTE or (row["protocol"], row["measure"]) in figures]
+    rows = [
+        row for row in records[ROW_TABLE] if row["protocol"] == NOTE or (row["protocol"], row["measure"]) in figures
+    ]
     document = {
-        SAMPLES: [{key: sample[key] for key in LIGHT if sample.get(key) is not None} for sample in records[SAMPLES]],
-        ROWS: [
+        SAMPLE_TABLE: [
+            {key: sample[key] for key in LIGHT if sample.get(key) is not None} for sample in records[SAMPLE_TABLE]
+        ],
+        ROW_TABLE: [
             {**dict(zip(KEYS, key, strict=True)), "sample": [row["sample"] for row in same], **_values(same)}
             for key, each in groupby(rows, lambda row: tuple(row[key] for key in KEYS))
             for same in [list(each)]
@@ -214,14 +218,14 @@ def unpack(archives: Iterable[Path], out: Path) -> list[Path]:
 def _tables(document: Mapping[str, Any]) -> dict[str, bytes]:
     rows = [
         {"sample": sample, **{key: line[key] for key in KEYS}, kind: line[kind][place]}
-        for line in document[ROWS]
+        for line in document[ROW_TABLE]
         for kind in (("text",) if "text" in line else ("values",))
         for place, sample in enumerate(line["sample"])
     ]
     return {
-        SAMPLES: parquet(SAMPLES, document[SAMPLES]),
-        EXPLANATIONS: parquet(EXPLANATIONS, []),
-        ROWS: parquet(ROWS, rows),
+        SAMPLE_TABLE: parquet(SAMPLE_TABLE, document[SAMPLE_TABLE]),
+        EXPLANATION_TABLE: parquet(EXPLANATION_TABLE, []),
+        ROW_TABLE: parquet(ROW_TABLE, rows),
     }
 
 

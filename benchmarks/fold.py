@@ -14,15 +14,15 @@ from pathlib import Path
 import torch
 from triton.testing import do_bench
 
-from whyformer.tracing.flow import fold
+from whyformer.tracing.flow import HeadMean, fold
 from whyformer.tracing.fused import fold_on_chip
 from whyformer.tracing.kernels import Attention
-from whyformer.tracing.mixing import HeadMean
-from whyformer.tracing.record import AttentionRecord, FoldedGradient
+from whyformer.tracing.mixing import MixedGradient
+from whyformer.tracing.record import AttentionRecord
 
 
 def record(attention: Attention, of_mixed: torch.Tensor) -> AttentionRecord:
-    return AttentionRecord("", 0, "text", "text", attention, FoldedGradient(attention, of_mixed))
+    return AttentionRecord("", 0, "text", "text", attention, MixedGradient(attention, of_mixed))
 
 
 def case(tokens: int, heads: int, groups: int, width: int, is_causal: bool, dtype: torch.dtype) -> AttentionRecord:

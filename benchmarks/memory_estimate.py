@@ -18,7 +18,7 @@ import torch
 import transformers
 
 from whyformer import WhyformerError, attribute, estimate_memory
-from whyformer.api.memory import peak_bytes, random_text, weight_bytes
+from whyformer.api.memory_estimate import peak_bytes, random_text, weight_bytes
 from whyformer.methods.registry import trace_methods
 
 ALLOWED = 0.25  # of what is measured that the estimate may be off

@@ -42,11 +42,17 @@ from whyformer.inputs.opening import opening_of
 from whyformer.inputs.prompt import Prompt, render_messages
 from whyformer.inputs.sources import Source, sources_of
 from whyformer.inputs.spans import spans_of
-from whyformer.methods.ablation import random_subsets
-from whyformer.metrics.sources import HELD_OUT, average_precision, rank_agreement, source_recall, top_k_drop
+from whyformer.methods.source_ablation import random_subsets
+from whyformer.metrics.source_measures import (
+    HELD_OUT,
+    rank_agreement,
+    source_average_precision,
+    source_recall,
+    top_k_drop,
+)
 from whyformer.models.loading import LoadedModel, load
 from whyformer.models.zoo import bundled_folder
-from whyformer.results.pooling import source_scores
+from whyformer.results.source_pooling import source_scores
 
 TOP, SUBSETS, STEPS = 3, 16, 20
 TOLERANCE = 0.01  # of a log-probability
@@ -122,7 +128,7 @@ class Question:
         return {
             key: {
                 f"recall@{TOP}": max(source_recall(values, truth, TOP) for truth in truths),
-                "AUPRC": max(average_precision(values, truth) for truth in truths),
+                "AUPRC": max(source_average_precision(values, truth) for truth in truths),
                 f"drop@{TOP}": float(top_k_drop(ablation, values[None], [TOP])[0, 0]),
                 "LDS": float(rank_agreement((masks @ values)[:, None], real)[0]),
             }

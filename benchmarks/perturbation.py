@@ -27,7 +27,7 @@ from whyformer.batching import MemoryLimit
 from whyformer.benchmark import PROTOCOLS
 from whyformer.benchmark.batch import collate_samples, encode_sample
 from whyformer.benchmark.choice import Choice
-from whyformer.benchmark.maps import explanations
+from whyformer.benchmark.method_maps import explanations
 from whyformer.benchmark.samples import Sample
 from whyformer.benchmark.shard import Shard, make_shard
 

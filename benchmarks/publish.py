@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from whyformer.benchmark.choice import Choice
-from whyformer.benchmark.figures import Run, compare, make_figures, read_run, sample_values
+from whyformer.benchmark.figures import Run, compare_runs, make_figures, read_run, sample_values
 from whyformer.benchmark.protocols import Figure
 
 # The papers' order: the first two best, then each better than the next.
@@ -76,7 +76,7 @@ def advantage(
     name: str, figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int
 ) -> dict[str, float | None] | None:
     """By how much the first is better, positive whichever way that is, under a name; with its interval and p."""
-    tested = compare(figure, first, second, seed)
+    tested = compare_runs(figure, first, second, seed)
     if tested is None:
         return None
     sign = -1 if figure.better == "lower" else 1

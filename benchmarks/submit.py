@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from publish import published, write
-from whyformer.api.attribution import DEFAULT_METHOD
+from whyformer.api.attribute import DEFAULT_METHOD
 from whyformer.benchmark import make_suite, run_suite
 from whyformer.benchmark.figures import read_run
 from whyformer.benchmark.reporting.charts import CONTROLS

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from whyformer.api.attribution import DEFAULT_METHOD
+from whyformer.api.attribute import DEFAULT_METHOD
 from whyformer.benchmark.reporting.charts import CONTROLS
 from whyformer.benchmark.reporting.page import ALIKE, ARROWS
 

@@ -20,7 +20,7 @@ from whyformer.models.zoo import ZOO
 from whyformer.render import canvas
 from whyformer.render.colour import rgb, score_scale
 from whyformer.render.heat import overlay
-from whyformer.render.text import spans
+from whyformer.render.text_spans import spans
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 from whyformer.results.response import Response

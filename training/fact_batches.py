@@ -20,8 +20,8 @@ from transformers import PreTrainedTokenizerFast
 
 from chat_tokenizer import BEGIN, END, PAD, ROLES, WORD, chat_tokenizer
 from whyformer.facts import POOLS, Example, Sentence, example, question
-from whyformer.facts.language import ANSWERS, NO_ANSWER, QUESTIONS, TEMPLATES
-from whyformer.facts.names import GROUPS
+from whyformer.facts.names import NAME_GROUPS
+from whyformer.facts.wording import ANSWER_TEMPLATES, FACT_TEMPLATES, NO_ANSWER, QUESTIONS
 
 POSITIONS = 1024
 SHARD = 500  # rows that a worker makes at a time
@@ -55,7 +55,7 @@ BUCKETS = (Bucket((3, 8), 161, 8), Bucket((9, 24), 353, 14), Bucket((25, 60), 64
 
 def new_tokenizer() -> PreTrainedTokenizerFast:
     """Every word of Facts World is one token; other texts are spelt in letters and bytes."""
-    templates = [*sum(TEMPLATES.values(), ()), *QUESTIONS.values(), *ANSWERS.values(), NO_ANSWER, *SYSTEM]
+    templates = [*sum(FACT_TEMPLATES.values(), ()), *QUESTIONS.values(), *ANSWER_TEMPLATES.values(), NO_ANSWER, *SYSTEM]
     words = {word.strip(".?") for text in templates for word in text.split() if "{" not in word}
     words |= {"The", "the", "Document", *TITLES, *(name for names in POOLS.values() for name in names)}
     return chat_tokenizer(words, TEMPLATE, positions=POSITIONS)
@@ -196,7 +196,7 @@ def name_groups(tokenizer: PreTrainedTokenizerFast) -> Iterator[list[int]]:
     """Tokens of names whose pairs with any other name belong to the same split."""
     for names in POOLS.values():
         tokens = tokenizer.convert_tokens_to_ids([WORD + name for name in names])
-        yield from (tokens[rest::GROUPS] for rest in range(GROUPS))
+        yield from (tokens[rest::NAME_GROUPS] for rest in range(NAME_GROUPS))
 
 
 def answer_mask(tokens: Tensor, tokenizer: PreTrainedTokenizerFast) -> Tensor:

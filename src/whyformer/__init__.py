@@ -9,21 +9,21 @@ TYPE_CHECKING = False  # as type checkers read it; `typing` would take most of t
 if TYPE_CHECKING:
     from typing import Any
 
-    from whyformer.api.attribution import attribute
+    from whyformer.api.attribute import attribute
     from whyformer.api.checkup import Checkup
-    from whyformer.api.continuation import continuation
     from whyformer.api.doctor import doctor
     from whyformer.api.explain import explain, explain_batch
-    from whyformer.api.memory import estimate_memory
-    from whyformer.api.response import explain_response, explain_responses
-    from whyformer.api.several import explain_targets
+    from whyformer.api.explain_continuation import continuation
+    from whyformer.api.explain_response import explain_response, explain_responses
+    from whyformer.api.memory_estimate import estimate_memory
+    from whyformer.api.multiple_targets import explain_targets
     from whyformer.api.signatures import make_keys, sign
     from whyformer.api.verify import Verification, verify
     from whyformer.axes import head_mean
     from whyformer.benchmark.advice.recommend import recommend
     from whyformer.benchmark.advice.recommendation import Recommendation
     from whyformer.benchmark.evaluation import Evaluation, evaluate
-    from whyformer.data.registry import READERS, reader
+    from whyformer.data.readers import READERS, reader
     from whyformer.errors import UnsupportedModel, WhyformerError
     from whyformer.inputs.candidates import Candidates
     from whyformer.inputs.read import Regions
@@ -58,7 +58,7 @@ if TYPE_CHECKING:
 _HOMES = {
     "FAMILIES": "models.families",
     "METHODS": "methods.registry",
-    "READERS": "data.registry",
+    "READERS": "data.readers",
     "Attribution": "tracing.attribution",
     "Candidates": "inputs.candidates",
     "Checkup": "api.checkup",
@@ -85,19 +85,19 @@ _HOMES = {
     "Verification": "api.verify",
     "Word": "results.part",
     "at": "targets.scores",
-    "attribute": "api.attribution",
+    "attribute": "api.attribute",
     "box_side": "targets.scores",
-    "continuation": "api.continuation",
+    "continuation": "api.explain_continuation",
     "contrast": "targets.scores",
     "detection": "targets.scores",
     "doctor": "api.doctor",
-    "estimate_memory": "api.memory",
+    "estimate_memory": "api.memory_estimate",
     "evaluate": "benchmark.evaluation",
     "explain": "api.explain",
     "explain_batch": "api.explain",
-    "explain_response": "api.response",
-    "explain_responses": "api.response",
-    "explain_targets": "api.several",
+    "explain_response": "api.explain_response",
+    "explain_responses": "api.explain_response",
+    "explain_targets": "api.multiple_targets",
     "head_mean": "axes",
     "load": "models.loading",
     "load_plugins": "plugins",
@@ -105,7 +105,7 @@ _HOMES = {
     "make_keys": "api.signatures",
     "method": "methods.registry",
     "moment": "targets.scores",
-    "reader": "data.registry",
+    "reader": "data.readers",
     "recommend": "benchmark.advice.recommend",
     "sign": "api.signatures",
     "similarity": "targets.scores",
@@ -193,7 +193,7 @@ def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'whyformer' has no attribute {name!r}")
     value = getattr(import_module(f"whyformer.{_HOMES[name]}"), name)
-    globals()[name] = value  # so that this is asked only once
+    globals()[name] = value  # so that the next access is direct
     return value
 
 

@@ -14,7 +14,7 @@ HEAD, QUERY, KEY = 1, 2, 3
 AttentionMap = Float[Tensor, "batch head query key"]
 Values = Float[Tensor, "batch head key feature"]
 State = Float[Tensor, "batch token channel"]
-Mixing = Float[Tensor, "batch query key"]
+MixingMatrix = Float[Tensor, "batch query key"]
 Rows = Float[Tensor, "batch row token"]
 Positions = Int[Tensor, "batch row"]
 RowWeights = Float[Tensor, "batch row"]
@@ -87,7 +87,7 @@ def at_least_float32(x: Tensor) -> Tensor:
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
-def head_mean(x: AttentionMap) -> Mixing:
+def head_mean(x: AttentionMap) -> MixingMatrix:
     """The mean of a map over its heads, in float32 at least.
 
     Args:

@@ -12,8 +12,8 @@ import torch
 from whyformer.errors import UnsupportedModel, WhyformerError, check_count, reason_of
 from whyformer.progress import track
 
-Item = TypeVar("Item")
-Result = TypeVar("Result")
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 # What PyTorch says where it has no class for it, on a CPU above all.
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
@@ -42,10 +42,10 @@ class MemoryLimit:
     checkpoint: bool | None = None  # None leaves it to the trace
 
     def map_batches(
-        self, items: Sequence[Item], function: Callable[[Sequence[Item], bool | None], Sequence[Result]], task: str
-    ) -> list[Result]:
+        self, items: Sequence[_Item], function: Callable[[Sequence[_Item], bool | None], Sequence[_Result]], task: str
+    ) -> list[_Result]:
         """Return the function's results on all items in their order; `task` names the work in errors."""
-        results: list[Result] = []
+        results: list[_Result] = []
         while len(results) < len(items):
             batch = items[len(results) : len(results) + self.size]
             try:
@@ -62,9 +62,9 @@ class MemoryLimit:
             self._lower(len(batch), task)  # outside, where no traceback holds what the attempt has made
         return results
 
-    def map_slices(self, count: int, function: Callable[[slice], Result], *, unit: int = 1) -> list[Result]:
+    def map_slices(self, count: int, function: Callable[[slice], _Result], *, unit: int = 1) -> list[_Result]:
         """Return the function's results on `count` inputs, slice by slice; a slice holds whole units or part of one."""
-        results: list[Result] = []
+        results: list[_Result] = []
         start = 0
         while start < count:
             fitting = self.size - self.size % unit if self.size >= unit else min(self.size, unit - start % unit)
@@ -105,17 +105,17 @@ def consecutive(count: int, size: int) -> list[list[int]]:
 
 
 def in_batches(
-    items: Sequence[Item],
-    function: Callable[[Sequence[Item], bool | None], Sequence[Result]],
+    items: Sequence[_Item],
+    function: Callable[[Sequence[_Item], bool | None], Sequence[_Result]],
     batches: Sequence[Sequence[int]],
     task: str,
     *,
     progress: bool,
     can_go_by_blocks: bool = False,
-) -> list[Result]:
+) -> list[_Result]:
     """Return the function's results on all items in their order, batch by batch, or as many at once as fit."""
     limit = MemoryLimit(max(map(len, batches), default=1), can_go_by_blocks)
-    results: dict[int, Result] = {}
+    results: dict[int, _Result] = {}
     for batch in track(batches, task, progress=progress):
         of_batch = limit.map_batches([items[number] for number in batch], function, task)
         results |= zip(batch, of_batch, strict=True)

@@ -1,4 +1,4 @@
-"""What can go wrong by the user's doing, said in one line."""
+"""Errors caused by the user, each reported in one line."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class WhyformerError(ValueError):
 
 
 class UnsupportedModel(WhyformerError):
-    """The model does something the asked-for method cannot follow.
+    """The model does something the method cannot follow.
 
     Example:
         >>> import whyformer
@@ -44,7 +44,7 @@ def check_choice(name: str, value: str, choices: Any) -> None:
 
 
 def check_count(name: str, value: object) -> None:
-    """Refuse what is no whole number from 1 on."""
+    """Validate a positive integer."""
     if type(value) is not int or value < 1:
         raise WhyformerError(f"{name}={value!r}: a whole number, at least 1.")
 
@@ -63,14 +63,14 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an error says, or its kind where it says nothing."""
+    """Message of an error, or its type if it has none."""
     message = " ".join(str(error).split())
     return message or f"{type(error).__name__}, without a message"
 
 
 @contextmanager
 def misfits_in_one_line(who: str) -> Iterator[None]:
-    """What a model or a processor raises of its own whose settings and input do not fit each other, in one line."""
+    """Report in one line errors from a model or processor whose settings do not fit the input."""
     try:
         yield
     except WhyformerError:

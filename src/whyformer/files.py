@@ -77,7 +77,7 @@ def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def file_stamp(path: Path) -> tuple[int, ...]:
-    """What tells cheaply whether a file is still the same: size, times and number; the last time cannot be set."""
+    """Size, times and inode of a file: a cheap check for changes; the change time cannot be forged."""
     about = path.stat()
     return about.st_size, about.st_mtime_ns, about.st_ctime_ns, about.st_ino
 

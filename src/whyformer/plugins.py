@@ -30,7 +30,7 @@ def load_plugins(paths: str | Path | Iterable[str | Path] = (), *, entry_points:
         The names of all plugins that are loaded now: paths of files, names of entry points.
 
     Raises:
-        WhyformerError: A file does not exist or is no Python file, or a plugin fails; the message has file and line.
+        WhyformerError: A file does not exist or is not a Python file, or a plugin fails; the message has file and line.
 
     Example:
         >>> import tempfile, pathlib, whyformer
@@ -63,7 +63,7 @@ def _plugin_file(path: Path) -> Path:
     if not path.is_file():
         raise WhyformerError(f"--plugin {str(path)!r}: no such file. Name a Python file.")
     if path.suffix != ".py":
-        raise WhyformerError(f"--plugin {str(path)!r} is no Python file: its name must end in .py.")
+        raise WhyformerError(f"--plugin {str(path)!r} is not a Python file: its name must end in .py.")
     return path.resolve()
 
 
@@ -88,7 +88,7 @@ def _run_entry_point(point: importlib.metadata.EntryPoint) -> None:
         package = point.dist.name if point.dist is not None else "an unknown package"
         raise WhyformerError(
             f"Plugin {point.name!r} ({point.value}) of the installed package {package}{_line(error)}: "
-            f"{_reason(error)} Mend it, or uninstall {package}."
+            f"{_reason(error)} Fix it, or uninstall {package}."
         ) from error
 
 

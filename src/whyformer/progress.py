@@ -10,15 +10,15 @@ from rich.console import Console
 from rich.progress import track as rich_track
 from tqdm.std import tqdm  # type: ignore[import-untyped]
 
-Item = TypeVar("Item")
+_Item = TypeVar("_Item")
 
 
-def track(items: Sequence[Item], description: str, *, progress: bool) -> Iterable[Item]:
+def track(items: Sequence[_Item], description: str, *, progress: bool) -> Iterable[_Item]:
     """The items, with a bar that moves on as they are taken, if one is wanted."""
     if not progress:
         return items
     if in_notebook():  # where rich would ask for widgets instead of showing a bar
-        bar: Iterable[Item] = tqdm(items, desc=description, leave=False)
+        bar: Iterable[_Item] = tqdm(items, desc=description, leave=False)
         return bar
     return rich_track(items, description, console=Console(stderr=True), transient=True)
 

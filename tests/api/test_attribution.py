@@ -13,7 +13,7 @@ from conftest import MOODS, WORDS, change_weights, labelled, saved, tokenizer
 from tiny_models import FAMILIES, TEXT, built, image_inputs, text_inputs
 from whyformer import Explanation, WhyformerError, attribute, contrast, explain, explain_batch, load, logit
 from whyformer.inputs.chunks import length_limit
-from whyformer.inputs.encode import covered_box
+from whyformer.inputs.layouts import covered_box
 from whyformer.methods.registry import trace_methods
 from whyformer.targets.scores import label_index
 
@@ -296,7 +296,7 @@ def test_options_are_checked_against_the_method(painter):
         explain(photograph(1), painter, method="rollout", stepz=3)
     with pytest.raises(WhyformerError, match=r"bi_token: quadrature='simpson'. Choose from: midpoint, uniform"):
         explain(photograph(1), painter, method="bi_token", quadrature="simpson")
-    with pytest.raises(WhyformerError, match=r"bi_token: steps='many' is no int"):
+    with pytest.raises(WhyformerError, match=r"bi_token: steps='many' is not of type int"):
         explain(photograph(1), painter, method="bi_token", steps="many")
     with pytest.raises(WhyformerError, match=r"steps=0: the path needs at least one"):
         explain(photograph(1), painter, method="bi_token", steps=0)

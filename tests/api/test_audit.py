@@ -24,8 +24,8 @@ from whyformer.methods.registry import trace_methods
 from whyformer.models.digests import module_digest
 from whyformer.models.loading import load, quiet
 from whyformer.models.zoo import ZOO
-from whyformer.targets.documents import read_target, target_document
 from whyformer.targets.scores import Contrast, Detection, Moment, Pixel, PlacedLabel, Region
+from whyformer.targets.target_documents import read_target, target_document
 
 
 def change(path, *place, to):
@@ -269,7 +269,7 @@ def test_inputs_that_stand_for_nothing_are_refused(audit):
 @pytest.mark.parametrize(
     ("place", "value", "reason"),
     [
-        (("format",), "other", "is no audit file: it does not say that its format is whyformer-audit"),
+        (("format",), "other", "is not an audit file: it does not say that its format is whyformer-audit"),
         (("version",), 9, "is of version 9, and this Whyformer reads version 1"),
         (("model",), KeyError, "cannot be verified: 'model' is missing"),
         (("model", "weights"), [], r"its weights is \[\], not an object"),
@@ -277,7 +277,7 @@ def test_inputs_that_stand_for_nothing_are_refused(audit):
         (("computation", "dtype"), "float3", "dtype='float3'"),
         (("computation", "seed"), "none", "its seed is 'none', not an integer"),
         (("input",), {"kind": "smell"}, "its input is {'kind': 'smell'}, which is no kind of example"),
-        (("question", "target"), {"kind": "os"}, "its target is {'kind': 'os'}, which is no kind of target"),
+        (("question", "target"), {"kind": "os"}, "its target is {'kind': 'os'}, which is not a kind of target"),
         (("question", "target"), {"kind": "Pixel"}, "cannot be verified: TypeError"),
         (("question", "truncate"), 1, "its truncate is 1, not true or false"),
         (("explanation",), [], r"its explanation is \[\], not an object"),
@@ -296,7 +296,7 @@ def test_a_damaged_audit_file_gets_one_line(audit, place, value, reason):
 
 def test_no_json_no_file_and_a_plain_explanation_are_refused_in_a_line(tmp_path, audit, own_bert):
     (tmp_path / "x.audit.json").write_text("{")
-    with pytest.raises(WhyformerError, match="is no audit file: it is not JSON"):
+    with pytest.raises(WhyformerError, match="is not an audit file: it is not JSON"):
         whyformer.verify(tmp_path / "x.audit.json")
     with pytest.raises(WhyformerError, match="No file"):
         whyformer.verify(tmp_path / "none.audit.json")
@@ -312,7 +312,7 @@ def test_no_json_no_file_and_a_plain_explanation_are_refused_in_a_line(tmp_path,
 
 def test_what_no_file_can_keep_is_refused_and_nothing_written(bert, tmp_path):
     explanation = whyformer.explain(FILM, bert, method="bi_token", baseline=torch.zeros(48))
-    with pytest.raises(WhyformerError, match="An option is no plain value"):
+    with pytest.raises(WhyformerError, match="An option is not a plain value"):
         explanation.save(tmp_path / "film.audit.json")
     written = whyformer.continuation("the film", "mini-gpt", tokens=1)
     with pytest.raises(WhyformerError, match="A continuation has no audit file"):
@@ -359,7 +359,7 @@ def test_the_commands_write_and_verify(vit, tmp_path):
     result = invoke("verify", audit)
     assert (result.exit_code, result.stdout.splitlines()[-1]) == (1, "not verified: target")
     change(audit, "format", to=1)
-    assert "is no audit file" in refusal("verify", audit)
+    assert "is not an audit file" in refusal("verify", audit)
     run("explain", picture, picture, "--model", vit, "--out", tmp_path / "pages", "--format", "audit.json", "--quiet")
     for file in sorted((tmp_path / "pages").iterdir()):
         assert run("verify", file).splitlines()[-1] == "verified"

@@ -17,8 +17,9 @@ from tiny_models import FAMILIES
 from whyformer import WhyformerError, attribute, estimate_memory, explain, explain_batch, explain_response, load
 from whyformer.cli import app
 from whyformer.inputs.collate import collate
-from whyformer.inputs.encode import EncodedExample, Picture
+from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.read import image_of, text_of
+from whyformer.modalities.image import Picture
 from whyformer.models.loading import LoadedModel
 from whyformer.scenes import example
 
@@ -119,7 +120,7 @@ def test_a_second_text_is_not_for_pictures(tmp_path, vit, photo):
 def test_a_picture_is_no_file_of_regions(tmp_path, photo):
     asked = ["--model", "mini-lxmert", "--text", "what colour is the circle?"]
     line = refusal(tmp_path, "explain", photo, *asked)
-    assert f"'{photo}' is no .npz file: mini-lxmert sees regions of a picture" in line
+    assert f"'{photo}' is not an .npz file: mini-lxmert sees regions of a picture" in line
     assert "Path(" not in line
     assert "whyformer.Regions" not in line
     example(3).regions.save(tmp_path / "scene.npz")
@@ -165,12 +166,15 @@ def test_an_unknown_target_is_named(tmp_path, vit, photo, target, reason):
     [
         (["--method", "rolout"], "No method named 'rolout'. Did you mean 'rollout'?"),
         (["--method", "rollout", "--option", "steps=3"], "rollout has no option 'steps'. It takes: first_block=0"),
-        (["--method", "bi_token", "--option", "steps=many"], "bi_token: steps='many' is no int."),
-        (["--method", "bi_token", "--option", "steps=2.5"], "bi_token: steps=2.5 is no int."),
+        (["--method", "bi_token", "--option", "steps=many"], "bi_token: steps='many' is not of type int."),
+        (["--method", "bi_token", "--option", "steps=2.5"], "bi_token: steps=2.5 is not of type int."),
         (["--option", "steps"], "--option 'steps': write it as name=value."),
         (["--method", "bi_token", "--option", "alpha=beta"], "bi_token: alpha='beta'. Choose from: paper, values."),
         (["--method", "bi_token", "--option", "first_block=9"], "first_block=9: this model's blocks are 0 to 2."),
-        (["--method", "rollout", "--option", "normalise_rows=perhaps"], "normalise_rows='perhaps' is no bool."),
+        (
+            ["--method", "rollout", "--option", "normalise_rows=perhaps"],
+            "normalise_rows='perhaps' is not of type bool.",
+        ),
         (["--nonsense"], "No such option: --nonsense"),
     ],
 )
@@ -367,7 +371,7 @@ def test_the_ends_of_a_long_picture_are_cut_before_they_are_enlarged(size):
     image = Image.fromarray(noise(size[1], size[0], 3))
     whole = processor(images=[image], return_tensors="pt")["pixel_values"]
     assert torch.equal(
-        collate(seeing(processor), [EncodedExample(0, Picture(image, (0, 0, *size)))])["pixel_values"], whole
+        collate(seeing(processor), [EncodedExample(0, {"image": Picture(image, (0, 0, *size))})])["pixel_values"], whole
     )
 
 
@@ -375,7 +379,7 @@ def test_a_picture_of_a_line_of_pixels_fits_in_memory():
     sizes = {"size": {"shortest_edge": 32}, "do_center_crop": True, "crop_size": {"height": 32, "width": 32}}
     image = Image.new("RGB", (1, 1_000_000), "white")
     processor = transformers.CLIPImageProcessorPil(**sizes)
-    pixels = collate(seeing(processor), [EncodedExample(0, Picture(image, (0, 0, 1, 1_000_000)))])
+    pixels = collate(seeing(processor), [EncodedExample(0, {"image": Picture(image, (0, 0, 1, 1_000_000))})])
     assert pixels["pixel_values"].shape == (1, 3, 32, 32)
 
 

@@ -11,11 +11,11 @@ from test_continuation import llama, translator
 
 from tiny_models import STREAM_FAMILIES, built
 from whyformer import Response, continuation, explain, explain_response, explain_responses
-from whyformer.api.rows import NOT_SHARED
+from whyformer.api.exchange_scores import NOT_SHARED
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, load
-from whyformer.results.pooling import source_scores
-from whyformer.tracing import build, checkpointing, recorder
+from whyformer.results.source_pooling import source_scores
+from whyformer.tracing import build, handlers, plan
 
 PROMPT, RESPONSE = "The film was dull. The music was", " great. I liked it."
 DIALOGUE = [
@@ -168,7 +168,7 @@ def test_each_of_many_exchanges_is_run_once_where_it_has_many_rows(gpt2, count_f
 
 def test_rows_whose_maps_are_too_large_to_keep_run_as_a_batch(gpt2, count_forwards, monkeypatch):
     shared = explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")
-    for module in (checkpointing, recorder):
+    for module in (plan, handlers):
         monkeypatch.setattr(module, "KEPT", 10)
     with count_forwards(gpt2.model) as runs:
         batch = explain_response(PROMPT, RESPONSE, gpt2, "generic_attention", units="token")

@@ -10,7 +10,7 @@ from tiny_architectures import OTHERS
 from tiny_models import built, text_inputs, to_translate
 from tiny_more import TRANSLATORS
 from whyformer import UnsupportedModel, attribute, continuation, doctor, explain, explain_batch, load
-from whyformer.api.attribution import FALLBACKS, first_that_applies
+from whyformer.api.attribute import FALLBACKS, first_that_applies
 from whyformer.methods.registry import trace_methods
 
 REASON = "The residual state of block 1 (path unknown) is not known: nothing is added to it as attention blocks do"

@@ -6,10 +6,10 @@ import pytest
 import torch
 from typer.testing import CliRunner
 
-import whyformer.api.memory as memory
+import whyformer.api.memory_estimate as memory
 from tiny_models import IMAGE, TEXT, built
 from whyformer import WhyformerError, attribute, doctor, estimate_memory, load
-from whyformer.api.memory import LiveBytes, OutOfMemory, peak_bytes, weight_bytes
+from whyformer.api.memory_estimate import LiveBytes, OutOfMemory, peak_bytes, weight_bytes
 from whyformer.cli import app
 
 LONG = {"max_position_embeddings": 1024}

@@ -49,7 +49,7 @@ def test_a_baseline_of_another_shape_is_refused(method):
 @pytest.mark.parametrize("processor", ["x", 5])
 def test_a_processor_is_an_object_that_makes_inputs(bert, processor):
     model = load(bert).model
-    with pytest.raises(WhyformerError, match=rf"processor={processor!r} is no tokenizer and no image processor"):
+    with pytest.raises(WhyformerError, match=rf"processor={processor!r} is neither a tokenizer nor an image processor"):
         explain("the film was great", model, processor=processor)
 
 

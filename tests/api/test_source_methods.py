@@ -12,8 +12,8 @@ from made_responses import source_ablation
 from whyformer import explain_response, explain_responses
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import prompt_of
-from whyformer.methods.ablation import random_subsets
 from whyformer.methods.registry import METHODS
+from whyformer.methods.source_ablation import random_subsets
 
 PROMPT, RESPONSE = "The plot was dull. The actors were bad. The music was", " great. I liked it."
 DOCUMENTS = [("plot", "A dull story."), ("cast", "Bad actors."), ("sound", "Great music.")]

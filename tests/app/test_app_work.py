@@ -12,21 +12,21 @@ import pytest
 import torch
 
 from whyformer import WhyformerError, verify
-from whyformer.app.area import SUFFIXES, Area, serve, serve_audit
+from whyformer.app.bundled_examples import CAT
 from whyformer.app.code import Code, call, command
-from whyformer.app.examples import CAT
-from whyformer.app.labelled import Question, explain_picture, explain_text
+from whyformer.app.label_tabs import LabelQuestion, explain_picture, explain_text
 from whyformer.app.models import model_choice, tab_of
-from whyformer.app.pairs import Pair, explain_pair
-from whyformer.app.response import Exchange, explain_exchange
+from whyformer.app.pair_tab import Pair, explain_pair
+from whyformer.app.response_tab import ResponseInputs, explain_exchange
+from whyformer.app.result_area import SUFFIXES, ResultArea, serve, serve_audit
 from whyformer.app.setup import Setup
-from whyformer.app.view import View, progress_html
+from whyformer.app.tab_view import TabView, progress_html
 from whyformer.app.visitors import Visitors
 from whyformer.app.work import Progress, Stopped, Work, follow
 from whyformer.files import file_digest
 
 # The components of an area by their names.
-AREA = Area("html", "stop", SUFFIXES, "audit", "audit_file", "view", "python", "command")
+AREA = ResultArea("html", "stop", SUFFIXES, "audit", "audit_file", "view", "python", "command")
 
 
 def visitor(name="we"):
@@ -92,7 +92,7 @@ def test_progress_says_how_many_and_how_long():
 def test_two_visitors_get_their_own_results():
     def action(work, name):
         time.sleep(0.1)
-        return View(name)
+        return TabView(name)
 
     answer = serve(action, AREA, Visitors(), 60)
     ours, theirs = answer(visitor(), "ours"), answer(visitor("they"), "theirs")
@@ -108,7 +108,7 @@ def test_a_newer_question_of_a_visitor_ends_the_older_one_and_its_answer_stays()
                 endless(work)
             finally:
                 ended.set()
-        return View(name)
+        return TabView(name)
 
     visitors = Visitors()
     answer = serve(action, AREA, visitors, 60)
@@ -129,7 +129,7 @@ def test_an_older_answer_that_is_ready_after_all_is_not_shown():
     def action(work, name):
         if name == "older":
             list(answer(visitor(), "newer"))
-        return View(name)
+        return TabView(name)
 
     answer = serve(action, AREA, Visitors(), 60)
     assert list(answer(visitor(), "older")) == [gr.skip()]
@@ -142,7 +142,7 @@ def test_downloads_that_were_outdated_while_they_were_written_are_deleted(upload
                 list(answer(visitor(), "newer"))
             path.write_text(name)
 
-        return View(name, writers={".json": write})
+        return TabView(name, writers={".json": write})
 
     answer = serve(action, AREA, Visitors(), 60)
     shown, last = answer(visitor(), "older")
@@ -160,7 +160,7 @@ def test_a_stopped_question_shows_nothing_more():
 
 def test_downloads_are_written_after_the_result_and_deleted_when_another_one_is_shown(uploads):
     def action(work, name):
-        return View(name, Code("python", "command"), {".json": lambda path: path.write_text(name)})
+        return TabView(name, Code("python", "command"), {".json": lambda path: path.write_text(name)})
 
     answer = serve(action, AREA, Visitors(), 60)
     for name in ("one", "other"):
@@ -176,7 +176,7 @@ def test_downloads_are_written_after_the_result_and_deleted_when_another_one_is_
 def test_while_a_new_question_is_worked_on_nothing_is_left_of_the_result_before():
     def action(work):
         time.sleep(0.8)
-        return View("shown", Code("python", "command"), audit=Path.touch)
+        return TabView("shown", Code("python", "command"), audit=Path.touch)
 
     working, shown = serve(action, AREA, Visitors(), 60)(visitor())
     assert [working[name]["interactive"] for name in SUFFIXES] == [False, False, False]
@@ -188,12 +188,12 @@ def test_while_a_new_question_is_worked_on_nothing_is_left_of_the_result_before(
 
 def test_an_audit_file_is_made_for_who_asks_and_agrees_with_the_picture(uploads):
     visitors = Visitors()
-    view = explain_picture(Work(600), Setup(model_choice()), str(CAT), Question(methods=["raw_attention"]))
+    view = explain_picture(Work(600), Setup(model_choice()), str(CAT), LabelQuestion(methods=["raw_attention"]))
     outputs = serve_audit(AREA, visitors, 600)(visitor(), view)
     path = Path(outputs["audit_file"]["value"])
     assert path.is_relative_to(uploads)
     assert verify(path, inputs=[CAT]).agrees
-    list(serve(lambda work: View("another"), AREA, visitors, 60)(visitor()))
+    list(serve(lambda work: TabView("another"), AREA, visitors, 60)(visitor()))
     assert not path.exists()
     refused = serve_audit(AREA, visitors, 600)(visitor(), None)
     assert "The result is no longer kept here: explain it again." in refused["html"]
@@ -247,9 +247,11 @@ def test_any_model_is_taken_only_where_the_page_was_started_so(bert):
 @pytest.mark.parametrize(
     "ask",
     [
-        lambda work, setup, text: explain_text(work, setup, text, Question(methods=["rollout"])),
+        lambda work, setup, text: explain_text(work, setup, text, LabelQuestion(methods=["rollout"])),
         lambda work, setup, text: explain_pair(work, setup, Pair(str(CAT), text=text, method="rollout")),
-        lambda work, setup, text: explain_exchange(work, setup, Exchange(text, text, response=text, method="rollout")),
+        lambda work, setup, text: explain_exchange(
+            work, setup, ResponseInputs(text, text, response=text, method="rollout")
+        ),
     ],
 )
 def test_a_visitor_who_types_the_name_of_a_file_gets_a_text_explained(ask, tmp_path, uploads, monkeypatch):
@@ -270,8 +272,16 @@ def test_a_visitor_who_types_the_name_of_a_file_gets_a_text_explained(ask, tmp_p
 @pytest.mark.parametrize(
     ("name", "ask", "reason"),
     [
-        ("half.jpg", lambda work, setup, path: explain_picture(work, setup, path, Question()), "The image 'half.jpg' "),
-        ("a.txt", lambda work, setup, path: explain_exchange(work, setup, Exchange("a", files=[path])), "'a.txt' is n"),
+        (
+            "half.jpg",
+            lambda work, setup, path: explain_picture(work, setup, path, LabelQuestion()),
+            "The image 'half.jpg' ",
+        ),
+        (
+            "a.txt",
+            lambda work, setup, path: explain_exchange(work, setup, ResponseInputs("a", files=[path])),
+            "'a.txt' is n",
+        ),
         (
             "a.npz",
             lambda work, setup, path: explain_pair(work, setup, Pair(regions=path, text="a", model="mini-lxmert")),

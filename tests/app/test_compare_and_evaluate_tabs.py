@@ -11,9 +11,9 @@ import pytest
 
 from commands import run
 from whyformer import WhyformerError, evaluate, explain
-from whyformer.app.comparison import Comparison, compare_methods
-from whyformer.app.evaluation import SEED, Measurement, measure
-from whyformer.app.examples import CAT, REVIEWS
+from whyformer.app.bundled_examples import CAT, REVIEWS
+from whyformer.app.comparison_tab import ComparisonInputs, compare_methods
+from whyformer.app.evaluation_tab import SEED, EvaluationInputs, measure
 from whyformer.app.limits import Limits
 from whyformer.app.models import model_choice
 from whyformer.app.setup import Setup
@@ -29,11 +29,11 @@ def setup():
 
 
 def compared(setup, **asked):
-    return compare_methods(Work(seconds=600), setup, Comparison(**asked))
+    return compare_methods(Work(seconds=600), setup, ComparisonInputs(**asked))
 
 
 def measured(setup, **asked):
-    return measure(Work(seconds=600), setup, Measurement(**asked))
+    return measure(Work(seconds=600), setup, EvaluationInputs(**asked))
 
 
 def test_each_cell_is_what_explain_gives_and_the_code_gives_the_same(setup, tmp_path):
@@ -122,7 +122,7 @@ def test_an_evaluation_says_how_far_it_is_and_can_be_stopped(setup):
                 work.stop()
 
         work.step = step
-        return measure(work, setup, Measurement("mini-bert", REVIEWS, methods=["raw_attention"]))
+        return measure(work, setup, EvaluationInputs("mini-bert", REVIEWS, methods=["raw_attention"]))
 
     with pytest.raises(Stopped):
         list(follow(action, Work(600)))

@@ -11,8 +11,8 @@ import pytest
 
 from commands import run
 from whyformer import Explanation, WhyformerError, contrast, explain
-from whyformer.app.examples import CAT
-from whyformer.app.labelled import Question, explain_picture, explain_text
+from whyformer.app.bundled_examples import CAT
+from whyformer.app.label_tabs import LabelQuestion, explain_picture, explain_text
 from whyformer.app.limits import Limits
 from whyformer.app.models import model_choice
 from whyformer.app.setup import Setup
@@ -56,7 +56,7 @@ def assert_code_gives(explanation, view, folder):
 
 
 def test_a_picture_is_explained_as_by_the_library_and_its_code_gives_the_same(setup, cat, tmp_path):
-    view = explain_picture(work(), setup, str(cat), Question(methods=["rollout"]))
+    view = explain_picture(work(), setup, str(cat), LabelQuestion(methods=["rollout"]))
     explanation = download(view, tmp_path)
     assert explanation.target == "cat"
     np.testing.assert_allclose(explanation.scores, explain(cat, "mini-vit", method="rollout").scores, rtol=1e-4)
@@ -64,7 +64,7 @@ def test_a_picture_is_explained_as_by_the_library_and_its_code_gives_the_same(se
 
 
 def test_each_patch_is_a_cell_with_its_place_and_its_score(setup, cat, tmp_path):
-    view = explain_picture(work(), setup, str(cat), Question(methods=["rollout"]))
+    view = explain_picture(work(), setup, str(cat), LabelQuestion(methods=["rollout"]))
     part = download(view, tmp_path).parts["image"]
     (content,) = re.findall(r'data-cells="([^"]*)"', view.html)
     cells = json.loads(unescape(content))
@@ -80,7 +80,7 @@ def test_each_patch_is_a_cell_with_its_place_and_its_score(setup, cat, tmp_path)
 
 
 def test_labels_come_with_their_probabilities_the_likeliest_first(setup, cat):
-    view = explain_picture(work(), setup, str(cat), Question(methods=["raw_attention"]))
+    view = explain_picture(work(), setup, str(cat), LabelQuestion(methods=["raw_attention"]))
     probability = explain(cat, "mini-vit", method="raw_attention").probability
     assert view.choices[0] == (f"cat · {100 * probability:.0f} %", "cat")
     assert len(view.choices) == 11
@@ -88,7 +88,7 @@ def test_labels_come_with_their_probabilities_the_likeliest_first(setup, cat):
 
 
 def test_a_label_is_explained_against_another(setup, tmp_path):
-    asked = Question("mini-bert", "negative", "positive", ["grad_cam"])
+    asked = LabelQuestion("mini-bert", "negative", "positive", ["grad_cam"])
     view = explain_text(work(), setup, TEXT, asked)
     explanation = download(view, tmp_path)
     expected = explain(TEXT, "mini-bert", contrast("negative", "positive"), "grad_cam")
@@ -98,13 +98,13 @@ def test_a_label_is_explained_against_another(setup, tmp_path):
 
 
 def test_what_a_visitor_typed_is_escaped(setup):
-    view = explain_text(work(), setup, TEXT, Question("mini-bert", methods=["raw_attention"]))
+    view = explain_text(work(), setup, TEXT, LabelQuestion("mini-bert", methods=["raw_attention"]))
     assert "<b>music" not in view.html
     assert "music" in view.html
 
 
 def test_two_methods_stand_side_by_side_and_are_downloaded_as_one(setup, tmp_path):
-    view = explain_text(work(), setup, TEXT, Question("mini-bert", methods=["raw_attention", "rollout"]))
+    view = explain_text(work(), setup, TEXT, LabelQuestion("mini-bert", methods=["raw_attention", "rollout"]))
     assert view.html.count("<article>") == 2
     paths = view.save(tmp_path)
     assert set(paths) == {".html", ".png", ".json"}
@@ -116,21 +116,21 @@ def test_two_methods_stand_side_by_side_and_are_downloaded_as_one(setup, tmp_pat
 
 
 def test_a_label_that_the_model_does_not_have_is_the_predicted_one(setup, tmp_path):
-    view = explain_text(work(), setup, TEXT, Question("mini-bert", "cat", "dog", ["raw_attention"]))
+    view = explain_text(work(), setup, TEXT, LabelQuestion("mini-bert", "cat", "dog", ["raw_attention"]))
     assert download(view, tmp_path).target == explain(TEXT, "mini-bert", method="raw_attention").target
 
 
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ((None, Question()), "Choose a picture first"),
-        (("gone.jpg", Question()), "no longer kept here: send it again"),
-        ((__file__, Question()), "is no picture that can be read: choose a JPEG, PNG or WebP file"),
-        ((str(CAT), Question("mini-bert")), "does not offer the model 'mini-bert', but mini-vit, mini-vit-mae."),
-        ((str(CAT), Question("../../etc")), "does not offer the model '../../etc'"),
-        ((str(CAT), Question(label="cat", rather_than="cat")), "'cat' cannot be explained against itself"),
-        ((str(CAT), Question(methods=["rollout", "lrp", "random"])), "3 methods, and this page takes 2 at once"),
-        ((str(CAT), Question(methods=["rolout"])), "No method named 'rolout'. Did you mean 'rollout'?"),
+        ((None, LabelQuestion()), "Choose a picture first"),
+        (("gone.jpg", LabelQuestion()), "no longer kept here: send it again"),
+        ((__file__, LabelQuestion()), "is not a readable picture: choose a JPEG, PNG or WebP file"),
+        ((str(CAT), LabelQuestion("mini-bert")), "does not offer the model 'mini-bert', but mini-vit, mini-vit-mae."),
+        ((str(CAT), LabelQuestion("../../etc")), "does not offer the model '../../etc'"),
+        ((str(CAT), LabelQuestion(label="cat", rather_than="cat")), "'cat' cannot be explained against itself"),
+        ((str(CAT), LabelQuestion(methods=["rollout", "lrp", "random"])), "3 methods, and this page takes 2 at once"),
+        ((str(CAT), LabelQuestion(methods=["rolout"])), "No method named 'rolout'. Did you mean 'rollout'?"),
     ],
 )
 def test_a_picture_that_cannot_be_explained_says_why(setup, asked, message):
@@ -141,10 +141,10 @@ def test_a_picture_that_cannot_be_explained_says_why(setup, asked, message):
 def test_limits_are_checked_before_anything_is_computed(setup):
     small = Setup(setup.models, Limits(file_bytes=1 << 10, pixels=10, characters=5))
     with pytest.raises(WhyformerError, match=r"cat.jpg has 0.0 MB, and this page takes 0 MB: choose a smaller file"):
-        explain_picture(work(), small, str(CAT), Question())
+        explain_picture(work(), small, str(CAT), LabelQuestion())
     with pytest.raises(WhyformerError, match="451 × 300 pixels, and this page takes 0 million: make it smaller first"):
-        explain_picture(work(), Setup(setup.models, Limits(pixels=10)), str(CAT), Question())
+        explain_picture(work(), Setup(setup.models, Limits(pixels=10)), str(CAT), LabelQuestion())
     with pytest.raises(WhyformerError, match="The text has 6 characters, and this page takes 5: shorten it"):
-        explain_text(work(), small, "a film", Question())
+        explain_text(work(), small, "a film", LabelQuestion())
     with pytest.raises(WhyformerError, match="Type a text first, or click an example"):
-        explain_text(work(), small, "  ", Question())
+        explain_text(work(), small, "  ", LabelQuestion())

@@ -10,11 +10,11 @@ from PIL import Image
 
 from commands import run_script
 from whyformer import Continuation, Explanation, WhyformerError, detection, explain, explain_targets
-from whyformer.app.detection import explain_detection, finds
-from whyformer.app.examples import CAPTIONS, CAT, scene_files, scene_question
+from whyformer.app.bundled_examples import CAPTION_CHOICES, CAT, scene_files, scene_question
+from whyformer.app.detection_tab import explain_detection, finds
 from whyformer.app.limits import Limits
 from whyformer.app.models import model_choice, open_model
-from whyformer.app.pairs import Pair, explain_pair
+from whyformer.app.pair_tab import Pair, explain_pair
 from whyformer.app.setup import Setup
 from whyformer.app.work import Work
 from whyformer.scenes import example
@@ -56,15 +56,15 @@ def assert_code_gives(view, folder, name="explanation"):
 
 
 def test_a_picture_is_compared_with_texts(setup, tmp_path):
-    view = answer(setup, picture=str(CAT), text=CAPTIONS, model="mini-clip", method="rollout")
+    view = answer(setup, picture=str(CAT), text=CAPTION_CHOICES, model="mini-clip", method="rollout")
     explanation = download(view, tmp_path)
-    texts = CAPTIONS.split("\n")
+    texts = CAPTION_CHOICES.split("\n")
     expected = explain((CAT, texts), "mini-clip", method="rollout")
     assert (explanation.target, view.choice) == (expected.target, "a photo of a cat")
     assert view.choices[0] == (f"a photo of a cat · {100 * expected.probability:.0f} %", "a photo of a cat")
     assert sorted(text for _, text in view.choices) == sorted(texts)
     assert_code_gives(view, tmp_path)
-    other = answer(setup, picture=str(CAT), text=CAPTIONS, model="mini-clip", target=texts[1], method="rollout")
+    other = answer(setup, picture=str(CAT), text=CAPTION_CHOICES, model="mini-clip", target=texts[1], method="rollout")
     assert download(other, tmp_path).target == texts[1]
 
 

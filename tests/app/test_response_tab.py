@@ -10,10 +10,10 @@ import pytest
 
 from commands import run
 from whyformer import Response, WhyformerError, explain_response
-from whyformer.app.examples import DOCUMENTS, QUESTION
+from whyformer.app.bundled_examples import DOCUMENTS, FACT_QUESTION
 from whyformer.app.limits import Limits
 from whyformer.app.models import model_choice
-from whyformer.app.response import Exchange, documents_of, explain_exchange
+from whyformer.app.response_tab import ResponseInputs, documents_of, explain_exchange
 from whyformer.app.setup import Setup
 from whyformer.app.work import Work
 
@@ -30,7 +30,7 @@ def setup():
 
 
 def answer(setup, **exchange):
-    return explain_exchange(Work(seconds=600), setup, Exchange(**{"prompt": QUESTION, **exchange}))
+    return explain_exchange(Work(seconds=600), setup, ResponseInputs(**{"prompt": FACT_QUESTION, **exchange}))
 
 
 def download(view, folder):
@@ -62,7 +62,7 @@ def test_a_question_is_answered_from_the_documents_and_its_code_gives_the_same(s
     view = answer(setup, documents=DOCUMENTS)
     response = download(view, tmp_path)
     assert response.text.strip() == "The key is in Rome. David has the hat."
-    expected = explain_response(QUESTION, context=CONTEXT)
+    expected = explain_response(FACT_QUESTION, context=CONTEXT)
     np.testing.assert_allclose(response.scores, expected.scores, rtol=1e-3, atol=1e-6)
     assert view.html.count("data-row=") == 2
     assert "<script" not in view.html
@@ -74,7 +74,7 @@ def test_a_response_that_is_given_is_explained_against_another(setup, tmp_path):
     view = answer(setup, documents=DOCUMENTS, **exchange)
     response = download(view, tmp_path)
     expected = explain_response(
-        QUESTION, "David has the hat.", context=CONTEXT, contrast="Emil has the hat.", method="rollout"
+        FACT_QUESTION, "David has the hat.", context=CONTEXT, contrast="Emil has the hat.", method="rollout"
     )
     np.testing.assert_allclose(response.scores, expected.scores, rtol=1e-3, atol=1e-6)
     assert_code_gives(response, view, tmp_path / "again")

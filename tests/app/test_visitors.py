@@ -8,7 +8,7 @@ import pytest
 
 from whyformer.app import components
 from whyformer.app import visitors as module
-from whyformer.app.area import keep_files
+from whyformer.app.result_area import keep_files
 from whyformer.app.visitors import Visitors
 
 

@@ -15,14 +15,14 @@ from whyformer import WhyformerError
 from whyformer.benchmark.advice import competition
 from whyformer.benchmark.advice.costs import explanation_cost
 from whyformer.benchmark.advice.elimination import ERROR_RATE, Correction, Lead, leader, looks, losers
-from whyformer.benchmark.advice.questions import CONTENDERS, Question, contenders, question_of
-from whyformer.benchmark.advice.recommendation import Contender, Recommendation, page, sentences
+from whyformer.benchmark.advice.protocol_choice import CONTENDERS, Contest, contenders, contest_for
+from whyformer.benchmark.advice.recommendation import Contender, Recommendation, advice_page, sentences
 from whyformer.benchmark.choice import Choice
-from whyformer.benchmark.plan import Plan
+from whyformer.benchmark.run_plan import RunPlan
 from whyformer.benchmark.samples import Sample
 from whyformer.benchmark.suite import Suite
 from whyformer.benchmark.worker import Worker
-from whyformer.metrics.statistics import Interval, comparison
+from whyformer.metrics.statistics import Interval, paired_comparison
 
 FILMS = [
     ("a wonderful film, full of warmth", "positive"),
@@ -41,7 +41,7 @@ def test_a_p_counts_for_every_look_and_every_other_method():
     rng = np.random.default_rng(0)
     first, second = (dict(enumerate(rng.normal(mean, 1, 20).tolist())) for mean in (0.5, 0))
     lead = Correction(methods=4, looks=3).lead(first, second)
-    plain = comparison(np.array(list(first.values())), np.array(list(second.values())), resamples=10_000)
+    plain = paired_comparison(np.array(list(first.values())), np.array(list(second.values())), resamples=10_000)
     assert lead.p == pytest.approx(min(1, 9 * plain.p))
     assert lead.difference.value == pytest.approx(plain.difference.value)
     assert lead.samples == 20
@@ -110,7 +110,7 @@ def test_where_no_control_is_beaten_or_samples_are_few_the_advice_is_none():
 
 def test_the_page_and_the_json_hold_the_advice_and_escape_what_they_show():
     result = advice(model="<b>model</b>", worst=(("<script>", -0.2),))
-    text = page(result)
+    text = advice_page(result)
     assert "<script>" not in text
     assert "&lt;script&gt;" in text
     document = json.loads(json.dumps(result.to_json()))
@@ -177,9 +177,9 @@ def test_the_time_is_held_to_within_a_sample_and_a_method(monkeypatch):
     monkeypatch.setattr(competition, "shard_records", records)
     names = ["rollout", "raw_attention", "grad_cam", "random"]
     suite = Suite("mini-bert", Choice("table"), tuple(map(Choice, names)), (Choice("text_perturbation"),))
-    plan = competition.between_looks(Plan(suite, "mini-bert", ["a film"] * 40, (tuple(range(40)),)), 0)
-    measurement = competition.Measurement(Worker(plan, None, None), None, end=20.0)
-    question = Question(Choice("text_perturbation"), "negative − positive, probability", "what goes")
+    plan = competition.between_looks(RunPlan(suite, "mini-bert", ["a film"] * 40, (tuple(range(40)),)), 0)
+    measurement = competition.SampleMeasurement(Worker(plan, None, None), None, end=20.0)
+    question = Contest(Choice("text_perturbation"), "negative − positive, probability", "what goes")
     result, _ = competition.compete(measurement, question, Console(quiet=True))
     assert sizes == [(1, 1)] * 4 + [(2, 4), (1, 4), (1, 4)]
     assert (len(result.names), now[0]) == (5, 20.0)
@@ -206,15 +206,15 @@ def test_what_cannot_be_advised_on_is_refused_in_one_line(data, changes, message
 
 def test_the_protocols_fit_the_model_and_the_truth_that_the_data_has():
     bert, vit = whyformer.load("mini-bert"), whyformer.load("mini-vit")
-    assert question_of(bert, [Sample("a", "a film")]).protocols[0].name == "text_perturbation"
-    marked = question_of(bert, [Sample("a", "a film", words=np.array([True, False]))])
+    assert contest_for(bert, [Sample("a", "a film")]).protocols[0].name == "text_perturbation"
+    marked = contest_for(bert, [Sample("a", "a film", words=np.array([True, False]))])
     assert [one.name for one in marked.protocols] == ["text_perturbation", "rationales"]
     image = Image.new("RGB", (4, 4))
-    assert [one.name for one in question_of(vit, [Sample("a", image)]).protocols] == ["image_perturbation"]
-    masked = question_of(vit, [Sample("a", image, mask=np.ones((4, 4)))])
+    assert [one.name for one in contest_for(vit, [Sample("a", image)]).protocols] == ["image_perturbation"]
+    masked = contest_for(vit, [Sample("a", image, mask=np.ones((4, 4)))])
     assert [one.name for one in masked.protocols] == ["image_perturbation", "segmentation"]
     with pytest.raises(WhyformerError, match="Some examples have pictures and some have none"):
-        question_of(vit, [Sample("a", image), Sample("b", "text")])
+        contest_for(vit, [Sample("a", image), Sample("b", "text")])
 
 
 def test_the_methods_that_compete_are_those_of_this_version():

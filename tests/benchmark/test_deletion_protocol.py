@@ -8,7 +8,7 @@ from scipy.stats import spearmanr
 
 from mini_vit_deletion import random_holes, random_shares, with_holes
 from whyformer import WhyformerError, evaluate, load
-from whyformer.api.attribution import attribute
+from whyformer.api.attribute import attribute
 from whyformer.benchmark.protocols.deletion import cells
 
 RNG = np.random.default_rng(0)

@@ -17,19 +17,19 @@ from whyformer.batching import MemoryLimit
 from whyformer.benchmark import PROTOCOLS, explanations, make_suite
 from whyformer.benchmark.batch import collate_samples, encode_sample
 from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.ground_truth import pixel_truths
 from whyformer.benchmark.protocols.perturbation import remove_pixels
 from whyformer.benchmark.samples import make_sample
 from whyformer.benchmark.shard import make_shard
 from whyformer.benchmark.tables import explanation_records
-from whyformer.benchmark.tokens import readout_tokens
-from whyformer.benchmark.truth import pixel_truths
+from whyformer.benchmark.word_tokens import readout_tokens
 from whyformer.data import Instances, Photo, eraser, oxford_pets
 from whyformer.data.generated import scenes
 from whyformer.methods.registry import METHODS as REGISTRY
 from whyformer.methods.registry import Method
 from whyformer.metrics.approximation import approximation_errors
 from whyformer.metrics.detection import object_masks
-from whyformer.metrics.perturbation import FRACTIONS, VQA_FRACTIONS, curves, step_logits
+from whyformer.metrics.perturbation_curves import FRACTIONS, VQA_FRACTIONS, curves, step_logits
 from whyformer.metrics.rationale import (
     auprc,
     mean_drop,
@@ -42,7 +42,7 @@ from whyformer.metrics.rationale import (
 from whyformer.metrics.removal import removed
 from whyformer.metrics.sanity import other_class, randomised, rank_correlation
 from whyformer.metrics.segmentation import foreground, overlap
-from whyformer.models.modalities import TEXT_INPUTS
+from whyformer.models.input_tensors import TEXT_INPUTS
 from whyformer.removal.fills import deleted, erased
 from whyformer.tracing.reads import Reads
 
@@ -383,7 +383,7 @@ def test_a_suite_may_name_every_protocol():
 @pytest.mark.parametrize("sure", ["high", 1, -0.1])
 def test_how_sure_a_detector_must_be_is_a_probability(sure):
     tested = shard("mini-detr", list(scenes(1, seed=5)))
-    with pytest.raises(WhyformerError, match=rf"weak_segmentation: sure={sure!r} is no probability"):
+    with pytest.raises(WhyformerError, match=rf"weak_segmentation: sure={sure!r} is not a probability"):
         PROTOCOLS["weak_segmentation"].measure(tested, sure=sure)
 
 
@@ -399,5 +399,5 @@ def test_one_caption_among_longer_ones_is_located_as_it_is_among_many():
 
 
 def test_the_text_of_a_dual_encoder_is_not_perturbed():
-    with pytest.raises(WhyformerError, match="text_perturbation needs texts, which mini-clip on this data has not"):
+    with pytest.raises(WhyformerError, match="text_perturbation needs texts, which mini-clip on this data lacks"):
         PROTOCOLS["text_perturbation"].measure(shard("mini-clip", list(scenes(2, seed=7))))

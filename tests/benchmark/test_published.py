@@ -19,7 +19,7 @@ from publish import ordered_pairs, published, rounded, write
 from whyformer.benchmark import make_suite, run_suite
 from whyformer.benchmark.figures import read_run, sample_values
 from whyformer.metrics.segmentation import mean_iou
-from whyformer.metrics.statistics import comparison
+from whyformer.metrics.statistics import paired_comparison
 
 ROOT = Path(__file__).parents[2]
 METHODS = ["bi_token", "bi_head", "transformer_attribution", "generic_attention", "rollout"]
@@ -56,7 +56,7 @@ def test_published_figures_are_those_of_the_run(folder, tmp_path):
         assert row["value"] == pytest.approx(mean_iou(counts[row["method"]]), rel=1e-4)
     assert len(figure["ranking"]) == 9
     for pair in figure["ranking"]:
-        tested = comparison(counts[pair["ahead"]], counts[pair["behind"]], mean_iou)
+        tested = paired_comparison(counts[pair["ahead"]], counts[pair["behind"]], mean_iou)
         assert pair["difference"] == pytest.approx(tested.difference.value, rel=1e-4, abs=1e-9)
         assert pair["p"] == pytest.approx(tested.p, rel=1e-4)
     lower = next(one for one in found["protocols"][0]["figures"] if one["better"] == "lower")
@@ -151,7 +151,7 @@ def test_options_are_judged_against_their_defaults(folder, tmp_path):
         assert gain["gain"] == pytest.approx(of(rows[0]) - of(rows[1]), rel=1e-4, abs=1e-9)
     for criterion, gain in zip(first, row["first_half"], strict=True):
         rows = [np.array(list(criterion.values[name].values())) for name in ("rollout first_block=1", "rollout")]
-        tested = comparison(*rows, criterion.figure.of)
+        tested = paired_comparison(*rows, criterion.figure.of)
         bounds = {"low": rounded(tested.difference.low), "high": rounded(tested.difference.high)}
         assert gain == {"gain": rounded(tested.difference.value), **bounds, "p": rounded(tested.p)}
         signs.append(np.sign(tested.difference.value) if tested.p < 0.05 else 0)

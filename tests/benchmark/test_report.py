@@ -23,12 +23,12 @@ from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.figures import half_of, read_run, sample_values, value_of
 from whyformer.benchmark.reporting.charts import chart
 from whyformer.benchmark.reporting.gallery import galleries, truth
-from whyformer.benchmark.reporting.page import curves_of, markdown, plain, table, unusable_notes
+from whyformer.benchmark.reporting.page import curves_of, figure_table, markdown, plain_text, unusable_notes
 from whyformer.benchmark.tables import parquet, read_records
 from whyformer.cli import app
 from whyformer.data.generated import scenes
 from whyformer.metrics.segmentation import mean_iou
-from whyformer.metrics.statistics import comparison, interval
+from whyformer.metrics.statistics import interval, paired_comparison
 
 
 @pytest.fixture(scope="module")
@@ -56,20 +56,22 @@ def test_figures_are_those_of_the_tables_with_intervals_and_paired_tests(shown):
     document = json.loads((shown / "results.json").read_text())
     assert document["samples"] == 7
     assert [sample["name"] for sample in document["errors"]] == ["dog_0"]
-    table = document["protocols"][1]["tables"][0]
-    assert table["figure"] == "mIoU"
-    counts = {row["method"]: rows_of(shown, "segmentation", row["method"], "overlap") for row in table["rows"]}
-    best = table["rows"][0]["method"]
-    for row in table["rows"]:
+    figure_table = document["protocols"][1]["tables"][0]
+    assert figure_table["figure"] == "mIoU"
+    counts = {row["method"]: rows_of(shown, "segmentation", row["method"], "overlap") for row in figure_table["rows"]}
+    best = figure_table["rows"][0]["method"]
+    for row in figure_table["rows"]:
         expected = interval(counts[row["method"]], mean_iou)
         assert [row["value"], row["low"], row["high"]] == [expected.value, expected.low, expected.high]
         assert row["samples"] == 7
         if row["method"] != best:
-            tested = comparison(counts[row["method"]], counts[best], mean_iou)
+            tested = paired_comparison(counts[row["method"]], counts[best], mean_iou)
             assert row["to_best"]["p"] == tested.p
             assert row["to_best"]["value"] == tested.difference.value
-    assert [row["value"] for row in table["rows"]] == sorted((row["value"] for row in table["rows"]), reverse=True)
-    assert len(table["pairs"]) == 10
+    assert [row["value"] for row in figure_table["rows"]] == sorted(
+        (row["value"] for row in figure_table["rows"]), reverse=True
+    )
+    assert len(figure_table["pairs"]) == 10
     curve = document["protocols"][0]["curves"]["probability positive"]["random"]
     values = rows_of(shown, "image_perturbation", "random", "probability positive")
     np.testing.assert_allclose(curve["mean"], values.mean(axis=0))
@@ -113,7 +115,7 @@ def test_all_that_are_best_as_shown_are_bold(better, bold):
     values = {"lrp": 1.0, "rollout": 0.9999, "random": 0.998}
     rows = [{"method": method, "value": value, "low": value, "high": 1.0} for method, value in values.items()]
     one = {"figure": "mIoU", "better": better, "is_share": True, "rows": rows}
-    _, cells = table({"tables": [one]})
+    _, cells = figure_table({"tables": [one]})
     assert [cell.startswith("**") for _, cell in cells] == bold
     assert [cell.replace("**", "").split()[0] for _, cell in cells] == ["100.0", "100.0", "99.8"]
 
@@ -351,7 +353,7 @@ def test_samples_with_one_reason_are_counted_together():
     ],
 )
 def test_markdown_shows_names_as_they_are(text, escaped):
-    assert plain(text) == escaped
+    assert plain_text(text) == escaped
 
 
 def test_markdown_of_a_careless_name_holds_no_markup(shown):
@@ -390,7 +392,7 @@ def test_every_report_says_which_methods_are_left_out(levit, pets, tmp_path, hal
     assert note["method"] == "bi_token"
     place = report(out, half=half).parent
     assert json.loads((place / "results.json").read_text())["left_out"] == {"bi_token": note["text"]}
-    assert plain(f"bi_token is left out: {note['text']}") in (place / "report.md").read_text()
+    assert plain_text(f"bi_token is left out: {note['text']}") in (place / "report.md").read_text()
     assert "bi_token is left out: " in (place / "report.html").read_text()
 
 

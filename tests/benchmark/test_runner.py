@@ -27,8 +27,8 @@ from whyformer.batching import MemoryLimit
 from whyformer.benchmark import NoUsableSample, make_suite, read_suite, run_suite
 from whyformer.benchmark.tables import TABLES, read_records
 from whyformer.inputs.encode import encode
-from whyformer.metrics.maps import upsampled
-from whyformer.metrics.perturbation import FRACTIONS, area, curves, step_logits
+from whyformer.metrics.perturbation_curves import FRACTIONS, area, curves, step_logits
+from whyformer.metrics.pixel_maps import upsampled
 from whyformer.metrics.priors import centre_prior
 from whyformer.metrics.removal import removed_pixels
 from whyformer.metrics.segmentation import foreground, overlap
@@ -252,7 +252,7 @@ def test_data_and_labels_that_do_not_fit_the_model_end_the_run_at_once(suite, tm
     out = tmp_path / "out"
     with pytest.raises(WhyformerError) as caught:
         run_suite(make_suite({**suite.document, **change}), out, data=tmp_path, quiet=True)
-    said = f"No sample can be used: {reason} Mend the suite's model, \\[data\\] or \\[labels\\]."
+    said = f"No sample can be used: {reason} Fix the suite's model, \\[data\\] or \\[labels\\]."
     assert re.fullmatch(said, str(caught.value)), caught.value
     assert bytes_of(out) == {}
     run_suite(suite, out, quiet=True)  # mended, it may use the same folder
@@ -296,9 +296,9 @@ def test_the_machines_trouble_is_not_put_down_to_a_sample(suite, tmp_path, monke
 
 def answering_nan_to(monkeypatch, wrong):
     """The model answers NaN wherever `wrong` says so of the inputs."""
-    from whyformer.benchmark import questions
+    from whyformer.benchmark import sample_targets
 
-    plain = questions._classification
+    plain = sample_targets._classification
 
     def classification(loaded_model, batch):
         asks = plain(loaded_model, batch)
@@ -308,7 +308,7 @@ def answering_nan_to(monkeypatch, wrong):
 
         return replace(asks, logits=logits)
 
-    monkeypatch.setattr(questions, "_classification", classification)
+    monkeypatch.setattr(sample_targets, "_classification", classification)
 
 
 def test_a_sample_without_a_finite_answer_is_recorded_and_skipped(suite, tmp_path, monkeypatch):
@@ -354,7 +354,7 @@ def test_a_run_without_a_finite_answer_is_an_error_and_leaves_no_result(suite, t
 
 @pytest.mark.parametrize("how_many", ["one", "all"])
 def test_a_method_without_finite_scores_costs_the_sample_or_itself(suite, tmp_path, monkeypatch, how_many):
-    from whyformer.benchmark import maps
+    from whyformer.benchmark import method_maps
 
     def spoilt(model, inputs, target, method, **options):
         scores = attribute(model, inputs, target, method, **options)
@@ -362,7 +362,7 @@ def test_a_method_without_finite_scores_costs_the_sample_or_itself(suite, tmp_pa
             scores["image"][slice(None) if how_many == "all" else 0] = torch.nan
         return scores
 
-    monkeypatch.setattr(maps, "attribute", spoilt)
+    monkeypatch.setattr(method_maps, "attribute", spoilt)
     suite = replace(suite, samples=3, shard=3)
     if how_many == "one":  # of two that remain one is spoilt again; of one that remains it is the sample's fault
         said = "^None of the 3 samples could be used: generic_attention gives NaN or infinite scores.$"
@@ -395,9 +395,9 @@ def test_maps_of_pixels_are_kept_as_means_of_cells(suite, vit, pets, tmp_path, m
 @pytest.mark.parametrize("error", [torch.OutOfMemoryError, RuntimeError])
 def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch, error):
     run_suite(suite, tmp_path / "whole", quiet=True)
-    from whyformer.benchmark import questions
+    from whyformer.benchmark import sample_targets
 
-    asked, plain = [], questions.logits_of
+    asked, plain = [], sample_targets.logits_of
 
     def fails(output, place=None):
         logits = plain(output, place)
@@ -406,7 +406,7 @@ def test_out_of_memory_halves_the_batch_and_goes_on(suite, tmp_path, monkeypatch
             raise error("CUDA out of memory. Tried to allocate 20.00 GiB.")
         return logits
 
-    monkeypatch.setattr(questions, "logits_of", fails)
+    monkeypatch.setattr(sample_targets, "logits_of", fails)
     run_suite(suite, tmp_path / "out", quiet=True)
     assert max(asked) > 5
     assert sum(count > 5 for count in asked) <= 6  # what did not fit once is not tried again
@@ -485,8 +485,8 @@ WRONG = [
     ({"data": {"reader": "petz"}}, "No reader named 'petz'"),
     ({"data": {"folder": "pets"}}, "data names its reader"),
     ({"data": {"reader": "oxford_pets"}}, "oxford_pets needs folder"),
-    ({"data": {"reader": "oxford_pets", "folder": 3}}, "oxford_pets: folder=3 is no path"),
-    ({"data": {"reader": "imagenet", "folder": "val", "per_class": "5"}}, "imagenet: per_class='5' is no int"),
+    ({"data": {"reader": "oxford_pets", "folder": 3}}, "oxford_pets: folder=3 is not a path"),
+    ({"data": {"reader": "imagenet", "folder": "val", "per_class": "5"}}, "imagenet: per_class='5' is not of type int"),
     ({"samples": 0}, "samples = 0: a whole number, 1 or more"),
     ({"shard": "many"}, "shard = 'many': a whole number"),
     ({"labels": ["cat"]}, "labels is a table"),
@@ -504,7 +504,7 @@ def test_a_suite_file_that_cannot_be_read_is_named(tmp_path):
     with pytest.raises(WhyformerError, match=r"The suite '.*none.toml' cannot be read"):
         read_suite(tmp_path / "none.toml")
     (tmp_path / "bad.toml").write_text("model = ")
-    with pytest.raises(WhyformerError, match=r"bad.toml' is no TOML"):
+    with pytest.raises(WhyformerError, match=r"bad.toml' is not valid TOML"):
         read_suite(tmp_path / "bad.toml")
 
 
@@ -655,7 +655,7 @@ def test_of_a_batch_that_cannot_be_made_only_the_sample_at_fault_is_lost(suite, 
     plain = batch.model_inputs
 
     def breaks(loaded_model, encodings):
-        if any(encoding.picture.image.getpixel((0, 0)) == first_pixel for encoding in encodings):
+        if any(encoding.parts["image"].image.getpixel((0, 0)) == first_pixel for encoding in encodings):
             raise RuntimeError("The processor stumbles")
         return plain(loaded_model, encodings)
 
@@ -728,7 +728,7 @@ def test_a_run_beside_its_data_is_gone_on_with(suite, pets, tmp_path):
 @pytest.mark.parametrize("count", [10**11, 0, 10**11 * 1.0])
 def test_more_scenes_than_memory_holds_are_refused(tmp_path, count):
     document = {"model": "mini-lxmert", "data": {"reader": "scenes", "count": count}, "methods": ["rollout"]}
-    said = "count is .*: (at most 100,000 scenes|ask for one)|scenes: count=100000000000.0 is no int"
+    said = "count is .*: (at most 100,000 scenes|ask for one)|scenes: count=100000000000.0 is not of type int"
     with pytest.raises(WhyformerError, match=said):
         run_suite(make_suite({**document, "protocols": ["localisation"]}), tmp_path / "out", quiet=True)
 

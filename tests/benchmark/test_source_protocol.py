@@ -15,7 +15,7 @@ from whyformer.errors import WhyformerError
 from whyformer.inputs.opening import opening_of
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
-from whyformer.metrics.sources import average_precision, lexical_overlap, recency, source_recall
+from whyformer.metrics.source_measures import lexical_overlap, recency, source_average_precision, source_recall
 
 STORIES = facts(5, most=7)
 CONTROLS = {"random", "recency", "lexical_overlap"}
@@ -55,7 +55,7 @@ def test_figures_against_the_truth_are_those_of_the_measures(values):
             "lexical_overlap": lexical_overlap(texts, f"{story.question} {story.answer}"),
         }
         for method, one in scores.items():
-            areas = [average_precision(one, truth) for truth in truths(number)]
+            areas = [source_average_precision(one, truth) for truth in truths(number)]
             assert values[method, "AUPRC"][number] == pytest.approx(max(areas, default=np.nan), nan_ok=True)
             shares = [source_recall(one, truth, 3) for truth in truths(number)]
             assert values[method, "recall@3"][number] == pytest.approx(max(shares, default=np.nan), nan_ok=True)

@@ -13,11 +13,11 @@ from whyformer.batching import MemoryLimit
 from whyformer.benchmark import PROTOCOLS
 from whyformer.benchmark.batch import collate_samples, encode_sample
 from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.ground_truth import part_truths
 from whyformer.benchmark.samples import make_sample
 from whyformer.benchmark.shard import make_shard
-from whyformer.benchmark.truth import part_truths
 from whyformer.data import written_words
-from whyformer.metrics.maps import upsampled
+from whyformer.metrics.pixel_maps import upsampled
 from whyformer.metrics.sanity import mass_on_object, pointing_game
 
 KINDS = ["colour", "count", "beside", "pair", "scene"]

@@ -19,7 +19,7 @@ from playwright.sync_api import expect, sync_playwright
 
 from app_soak import figures, soak
 from whyformer import Explanation, Response, explain, verify
-from whyformer.app.examples import CAPTIONS, CAT, DOCUMENTS, QUESTION, REVIEW
+from whyformer.app.bundled_examples import CAPTION_CHOICES, CAT, DOCUMENTS, FACT_QUESTION, REVIEW
 
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="no Chromium on this machine: install chromium to click pages")
@@ -238,7 +238,7 @@ def test_a_file_that_is_no_picture_gets_one_line(opened, tmp_path):
     with opened() as page:
         send(page, tmp_path / "broken.jpg")
         expect(shown(page, ".problem")).to_have_text(
-            "broken.jpg is no picture that can be read: choose a JPEG, PNG or WebP file."
+            "broken.jpg is not a readable picture: choose a JPEG, PNG or WebP file."
         )
 
 
@@ -265,7 +265,7 @@ def test_a_text_is_typed_and_its_words_are_coloured(opened, tmp_path):
 def test_a_click_on_a_sentence_of_a_response_shows_its_sources(opened, tmp_path):
     with opened() as page:
         tab(page, "Response")
-        page.get_by_label("Question or prompt").fill(QUESTION)
+        page.get_by_label("Question or prompt").fill(FACT_QUESTION)
         names = []
         for document in DOCUMENTS.split("\n\n"):
             name, _, text = document.partition(": ")
@@ -286,7 +286,7 @@ def test_a_picture_is_compared_with_texts_and_each_can_be_asked_about(opened, tm
     with opened() as page:
         tab(page, "Picture + text")
         send(page, CAT)
-        page.get_by_label("Texts, a question, or a prompt").fill(CAPTIONS)
+        page.get_by_label("Texts, a question, or a prompt").fill(CAPTION_CHOICES)
         page.get_by_label("Model").locator("visible=true").first.click()
         page.get_by_role("option", name="mini-clip").click()
         button(page, "Explain").click()

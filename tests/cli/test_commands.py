@@ -192,13 +192,13 @@ def grids(monkeypatch):
     """The tables of explanations handed to the renderer."""
     handed = []
     html = importlib.import_module("whyformer.render.html")
-    drawn = html.comparison
+    drawn = html.comparison_page
 
     def comparison(rows, *titles, **settings):
         handed.append((rows, *titles))
         return drawn(rows, *titles, **settings)
 
-    monkeypatch.setattr(html, "comparison", comparison)
+    monkeypatch.setattr(html, "comparison_page", comparison)
     return handed
 
 

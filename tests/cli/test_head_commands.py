@@ -107,7 +107,7 @@ def test_every_answer_is_explained_in_turn(head, tmp_path):
 
 
 def test_that_nothing_is_found_is_said(head, tmp_path, monkeypatch):
-    monkeypatch.setattr("whyformer.api.several.every_target", lambda *_, **__: [])
+    monkeypatch.setattr("whyformer.api.multiple_targets.every_target", lambda *_, **__: [])
     result = invoke("explain", TEXT, "--model", folder(head("bert tags")), "--each", "--out", tmp_path / "tags.html")
     assert (result.exit_code, result.stdout) == (0, "")
     assert result.stderr == f"{TEXT}: bert-tags finds nothing to explain.\n"

@@ -53,9 +53,9 @@ def test_a_folder_is_its_texts_where_the_model_reads(bert, folder, tmp_path, mon
 
 
 def test_a_folder_with_too_many_files_is_refused(vit, folder, monkeypatch):
-    monkeypatch.setattr(input_sources, "MOST_FILES", 2)
+    monkeypatch.setattr(input_sources, "MOST_FOLDER_FILES", 2)
     line = refusal("explain", folder, "--model", vit)
-    assert line.startswith(f"The folder '{folder}' has 3 pictures, more than the 2 that are explained at once")
+    assert line.startswith(f"The folder '{folder}' has 3 pictures, more than the 2 explained at once")
     assert line.endswith(f"name some of them, such as {folder / 'a*'}.")
 
 

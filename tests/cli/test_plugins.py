@@ -110,7 +110,7 @@ def test_a_plugin_that_is_no_python_file_is_refused(plugin, tmp_path):
     assert refusal("methods", "--plugin", tmp_path) == f"--plugin '{tmp_path}': no such file. Name a Python file."
     (tmp_path / "methods.txt").write_text("")
     line = refusal("methods", "--plugin", tmp_path / "methods.txt")
-    assert line == f"--plugin '{tmp_path / 'methods.txt'}' is no Python file: its name must end in .py."
+    assert line == f"--plugin '{tmp_path / 'methods.txt'}' is not a Python file: its name must end in .py."
 
 
 @pytest.fixture

@@ -175,7 +175,7 @@ COMMAND_OF_BATCH = ["response", "--batch", "lines.jsonl", "--out", "out", *FAST]
 
 
 def test_what_is_finished_is_not_computed_again(files, monkeypatch):
-    import whyformer.api.response as api
+    import whyformer.api.explain_response as api
 
     prompts = []
     explain = api.explain_response

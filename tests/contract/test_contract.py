@@ -30,6 +30,11 @@ def double(family: str) -> nn.Module:
     return FAMILIES[family]().double()
 
 
+@cache
+def frozen_model(family: str) -> nn.Module:
+    return FAMILIES[family]().requires_grad_(False)
+
+
 def scores_of(model: nn.Module, inputs: Inputs, method: str | None, target: int = 1) -> Tensor:
     if next(model.parameters()).dtype == torch.float64:
         inputs = {name: value.double() if value.is_floating_point() else value for name, value in inputs.items()}
@@ -51,6 +56,17 @@ def logits_of(model: nn.Module, inputs: Inputs) -> Tensor:
     return getattr(output, "logits", output)
 
 
+@cache
+def logits_of_the_batch(family: str) -> Tensor:
+    return logits_of(model_of(family), inputs_of(family))
+
+
+def state_of(model: nn.Module) -> list[object]:
+    """What an attribution could leave behind: flags, gradients and hooks."""
+    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
+    return [(p.requires_grad, p.grad) for p in model.parameters()] + hooks
+
+
 def without_padding(inputs: Inputs, example: int) -> Inputs:
     """One example of a batch alone, its padding cut off."""
     alone = {name: value[example : example + 1] for name, value in inputs.items()}
@@ -69,53 +85,45 @@ CASES = [(method, family) for method in [*trace_methods(), None] for family in F
 
 
 @pytest.mark.parametrize(("method", "family"), CASES)
-class TestEveryMethodOnEveryFamily:
-    def test_scores_are_finite_one_per_token_and_the_same_every_time(self, method, family):
-        model, inputs = model_of(family), inputs_of(family)
-        scores = scores_of(model, inputs, method)
-        tokens = inputs["input_ids"].shape[1] if "input_ids" in inputs else 1024 if method in OF_PIXELS else 16
-        assert len(scores) == len(next(iter(inputs.values())))
-        assert tokens <= scores.shape[1] <= tokens + 5
-        assert torch.isfinite(scores).all()
-        assert torch.equal(scores, scores_of(model, inputs, method))
+def test_every_method_explains_every_family_and_leaves_the_model_as_it_was(method, family):
+    model, inputs = model_of(family), inputs_of(family)
+    before = logits_of_the_batch(family)
+    state = state_of(model)
+    scores = scores_of(model, inputs, method)
+    tokens = inputs["input_ids"].shape[1] if "input_ids" in inputs else 1024 if method in OF_PIXELS else 16
+    assert len(scores) == len(next(iter(inputs.values())))
+    assert tokens <= scores.shape[1] <= tokens + 5
+    assert torch.isfinite(scores).all()
 
-    def test_a_batch_is_explained_like_its_examples_one_by_one(self, method, family):
-        model, inputs = (double if method in IN_FLOAT64 else model_of)(family), inputs_of(family)
-        scores = scores_of(model, inputs, method)
-        for example, row in enumerate(scores):
-            alone = without_padding(inputs, example)
-            (expected,) = scores_of(model, alone, method)
-            assert_close(row[: len(expected)], expected)
-            assert not row[len(expected) :].any(), "padding got a score"
+    assert torch.equal(logits_of(model, inputs), before)
+    assert state_of(model) == state
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module.training for module in model.modules())
 
-    def test_the_model_is_left_as_it_was(self, method, family):
-        model, inputs = model_of(family), inputs_of(family)
-        before = logits_of(model, inputs)
-        flags = [(p.requires_grad, p.grad) for p in model.parameters()]
-        hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
-        scores_of(model, inputs, method)
-        assert torch.equal(logits_of(model, inputs), before)
-        assert [(p.requires_grad, p.grad) for p in model.parameters()] == flags
-        assert all(grad is None for _, grad in flags)
-        after = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
-        assert after == hooks
-        assert not any(module.training for module in model.modules())
+    assert torch.equal(scores_of(frozen_model(family), inputs, method), scores), "the same every time, frozen or not"
 
-    def test_frozen_and_trainable_parameters_give_the_same_scores(self, method, family):
-        model, inputs = FAMILIES[family](), inputs_of(family)
-        trainable = scores_of(model, inputs, method)
-        frozen = scores_of(model.requires_grad_(False), inputs, method)
-        assert torch.equal(frozen, trainable)
+    exact = double(family) if method in IN_FLOAT64 else model
+    together = scores if exact is model else scores_of(exact, inputs, method)
+    for example, row in enumerate(together):
+        (expected,) = scores_of(exact, without_padding(inputs, example), method)
+        assert_close(row[: len(expected)], expected)
+        assert not row[len(expected) :].any(), "padding got a score"
+
+
+@cache
+def without_positions(family: str, dtype: torch.dtype) -> nn.Module:
+    model = IMAGE_FAMILIES[family]().to(dtype)
+    for name, parameter in model.named_parameters():
+        if "position_embedding" in name:
+            nn.init.zeros_(parameter)
+    return model
 
 
 @pytest.mark.parametrize("family", ABSOLUTE_POSITIONS)
 @pytest.mark.parametrize("method", sorted(trace_methods().keys() - {"random"}))
 def test_permuting_the_patches_permutes_the_scores(method, family):
-    model, inputs = IMAGE_FAMILIES[family](), image_inputs()
-    model = model.double() if method in IN_FLOAT64 else model
-    for name, parameter in model.named_parameters():
-        if "position_embedding" in name:
-            nn.init.zeros_(parameter)
+    model = without_positions(family, torch.float64 if method in IN_FLOAT64 else torch.float32)
+    inputs = image_inputs()
     order = torch.randperm(16, generator=torch.Generator().manual_seed(4))
     patches = inputs["pixel_values"].unfold(2, 8, 8).unfold(3, 8, 8).flatten(2, 3)[:, :, order]
     moved = patches.unflatten(2, (4, 4)).permute(0, 1, 2, 4, 3, 5).reshape(inputs["pixel_values"].shape)

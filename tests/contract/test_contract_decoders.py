@@ -79,6 +79,31 @@ def scores_one_by_one(name: str, method: str) -> list[Tensor]:
     return [scores_of(model_of(name), inputs, method)[0] for inputs in alone]
 
 
+@cache
+def weights_and_logits(name: str) -> tuple[dict[str, Tensor], Tensor]:
+    model = model_of(name)
+    with torch.no_grad():
+        logits = model(**text_inputs()).logits
+    return {key: value.clone() for key, value in model.state_dict().items()}, logits
+
+
+def state_of(model: nn.Module) -> list[object]:
+    """What an attribution could leave behind: flags, gradients and hooks."""
+    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
+    return [(p.requires_grad, p.grad) for p in model.parameters()] + hooks
+
+
+def assert_unchanged(model: nn.Module, before: tuple[dict[str, Tensor], Tensor], state: list[object]) -> None:
+    weights, logits = before
+    with torch.no_grad():
+        assert torch.equal(model(**text_inputs()).logits, logits)
+    assert model.state_dict().keys() == weights.keys()
+    assert all(torch.equal(value, weights[key]) for key, value in model.state_dict().items())
+    assert state_of(model) == state
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module.training for module in model.modules())
+
+
 def scale_of(name: str, method: str, example: int) -> Tensor:
     """The size of the largest score; of terms that cancel out, that of the same terms by libra, which do not."""
     kept = "input_x_gradient by libra" if (name, method) in ROUNDING else method
@@ -86,9 +111,12 @@ def scale_of(name: str, method: str, example: int) -> Tensor:
 
 
 @pytest.mark.parametrize(("name", "method"), CASES)
-def test_a_batch_padded_on_either_side_is_explained_like_its_texts_one_by_one(name, method):
-    right = scores_of(model_of(name), text_inputs(), method)
-    left = scores_of(model_of(name), padded_on_the_left(), method)
+def test_a_batch_padded_on_either_side_is_explained_like_its_texts_and_leaves_the_model_as_it_was(name, method):
+    model = model_of(name)
+    before, state = weights_and_logits(name), state_of(model)
+    right = scores_of(model, text_inputs(), method)
+    assert_unchanged(model, before, state)
+    left = scores_of(model, padded_on_the_left(), method)
     assert torch.isfinite(right).all()
     for example, (row, moved, expected) in enumerate(zip(right, left, scores_one_by_one(name, method), strict=True)):
         length, allowed = len(expected), 1e-4 * scale_of(name, method, example)
@@ -110,27 +138,6 @@ def test_relevance_tells_examples_apart_whose_tokens_are_sorted_by_expert(name, 
         alone = {key: value[example : example + 1, :length] for key, value in text_inputs().items()}
         (expected,) = scores_of(model, alone, "transformer_attribution")
         torch.testing.assert_close(scores[example, :length], expected, rtol=0, atol=1e-4 * float(expected.max()))
-
-
-@pytest.mark.parametrize(("name", "method"), CASES)
-def test_the_model_is_left_as_it_was(name, method):
-    model = model_of(name)
-    weights = {key: value.clone() for key, value in model.state_dict().items()}
-    flags = [(p.requires_grad, p.grad) for p in model.parameters()]
-    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
-    with torch.no_grad():
-        before = model(**text_inputs()).logits
-    attribution_of(model, text_inputs(), method)
-    with torch.no_grad():
-        assert torch.equal(model(**text_inputs()).logits, before)
-    assert model.state_dict().keys() == weights.keys()
-    assert all(torch.equal(value, weights[key]) for key, value in model.state_dict().items())
-    assert [(p.requires_grad, p.grad) for p in model.parameters()] == flags
-    assert all(grad is None for _, grad in flags)
-    assert [
-        len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()
-    ] == hooks
-    assert not any(module.training for module in model.modules())
 
 
 @pytest.mark.parametrize(("name", "method"), [case for case in CASES if case not in ROUNDING])

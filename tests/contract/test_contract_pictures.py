@@ -14,7 +14,7 @@ from tiny_vlms import IMAGE_TOKEN, PAD, TINY_VLMS
 from whyformer import UnsupportedModel, attribute
 from whyformer.axes import Inputs, StreamScores
 from whyformer.methods.registry import methods_of, trace_methods
-from whyformer.tracing import build
+from whyformer.tracing import plan
 from whyformer.tracing.build import trace
 
 OF_PATHS = {"bi_head", "bi_token", "integrated_gradients"}
@@ -70,32 +70,29 @@ def hooks_of(model: nn.Module) -> list[int]:
 @pytest.mark.parametrize(
     "method", [*(name for name in trace_methods() if name not in OF_ONE_STREAM), *methods_of("image prompt"), None]
 )
-class TestEveryMethodOnEveryModelWithPictures:
-    def test_scores_are_finite_the_same_every_time_and_the_model_is_left_as_it_was(self, method, name):
-        model, inputs, scores = model_of(name), inputs_of(name), scores_of_the_batch(name, method)
-        before, hooks = logits_of(name), hooks_of(model)  # some are transformers' own
-        flags = [(p.requires_grad, p.grad) for p in model.parameters()]
-        again = scores_of(name, inputs, method)
-        with torch.no_grad():
-            assert torch.equal(model(**inputs).logits, before)
-        assert [(p.requires_grad, p.grad) for p in model.parameters()] == flags
-        assert hooks_of(model) == hooks
-        lengths = {stream: mask.shape[1] for stream, mask in masks_of(name).items()}
-        assert scores["text"].shape == inputs["input_ids"].shape
-        assert scores.keys() == again.keys()
-        for stream, part in scores.items():
-            assert part.shape[1] == lengths[stream]
-            assert torch.isfinite(part).all()
-            assert torch.equal(part, again[stream])
+def test_every_method_explains_every_model_with_pictures_and_leaves_it_as_it_was(method, name):
+    model, inputs, scores = model_of(name), inputs_of(name), scores_of_the_batch(name, method)
+    before, hooks = logits_of(name), hooks_of(model)  # some are transformers' own
+    flags = [(p.requires_grad, p.grad) for p in model.parameters()]
+    again = scores_of(name, inputs, method)
+    with torch.no_grad():
+        assert torch.equal(model(**inputs).logits, before)
+    assert [(p.requires_grad, p.grad) for p in model.parameters()] == flags
+    assert hooks_of(model) == hooks
+    lengths = {stream: mask.shape[1] for stream, mask in masks_of(name).items()}
+    assert scores["text"].shape == inputs["input_ids"].shape
+    assert scores.keys() == again.keys()
+    for stream, part in scores.items():
+        assert part.shape[1] == lengths[stream]
+        assert torch.isfinite(part).all()
+        assert torch.equal(part, again[stream])
 
-    def test_a_batch_is_explained_like_its_prompts_one_by_one(self, method, name):
-        vlm, inputs, together = TINY_VLMS[name], inputs_of(name), scores_of_the_batch(name, method)
-        for example in range(2):
-            alone = scores_of(name, vlm.alone(inputs, example, pictures_of(name)), method)
-            for stream, scores in together.items():
-                (expected,) = alone[stream]
-                assert_close(scores[example, : len(expected)], expected)
-                assert not scores[example, len(expected) :].any(), "padding got a score"
+    for example in range(2):
+        alone = scores_of(name, TINY_VLMS[name].alone(inputs, example, pictures_of(name)), method)
+        for stream, part in scores.items():
+            (expected,) = alone[stream]
+            assert_close(part[example, : len(expected)], expected)
+            assert not part[example, len(expected) :].any(), "padding got a score"
 
 
 @pytest.mark.parametrize("name", TINY_VLMS)
@@ -131,7 +128,7 @@ def test_what_reads_the_decoders_last_map_alone_has_no_graph_of_what_comes_befor
     assert [part is not None for part in reached] == [False] * len(before) + [True]
     assert not any(module._forward_pre_hooks for module in model.modules())
     late = scores_of(name, inputs, "partial_lrp")
-    monkeypatch.setattr(build, "last_of_decoder", lambda model: None)
+    monkeypatch.setattr(plan, "last_of_decoder", lambda model: None)
     for stream, scores in scores_of(name, inputs, "partial_lrp").items():
         assert torch.equal(late[stream], scores), stream
 

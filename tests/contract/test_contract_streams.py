@@ -38,6 +38,7 @@ TOKENS = {
     "whisper": {"target": 5, "audio": 10},
 } | dict.fromkeys(("gpt2", "llama", "qwen2", "qwen3", "gemma", "mistral in windows"), WORDS)
 OF_PATHS = {"bi_head", "bi_token", "integrated_gradients"}
+OF_EVERY_STREAM = {"raw_attention", "rollout", "generic_attention"}
 # What those that read the input itself score: pixels and sound as they come in, embeddings token by token.
 OF_INPUTS = {"input_x_gradient", "integrated_gradients", "gradient_shap", "lrp"}
 RAW = {
@@ -75,8 +76,8 @@ def scores_of(family: str, model: nn.Module, inputs: Inputs, method: str | None)
 
 
 @cache
-def scores_of_the_batch(family: str, method: str | None) -> StreamScores:
-    return scores_of(family, model_of(family), inputs_of(family), method)
+def frozen_model(family: str) -> nn.Module:
+    return STREAM_FAMILIES[family][0]().requires_grad_(False)
 
 
 @cache
@@ -107,6 +108,17 @@ def tensors_of(model: nn.Module, inputs: Inputs) -> list[Tensor]:
         return [value for value in model(**inputs).values() if isinstance(value, Tensor)]
 
 
+@cache
+def outputs_of_the_batch(family: str) -> list[Tensor]:
+    return tensors_of(model_of(family), inputs_of(family))
+
+
+def state_of(model: nn.Module) -> list[object]:
+    """What an attribution could leave behind: flags, gradients and hooks."""
+    hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
+    return [(p.requires_grad, p.grad) for p in model.parameters()] + hooks
+
+
 def assert_close(got: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None:
     # GradCAM's sums cancel: a map of 1e-5 carries the rounding of terms near 1e-2.
     assert (got - expected).abs().max() <= tolerance * expected.abs().max() + 2e-9
@@ -124,56 +136,34 @@ CASES = [
 
 
 @pytest.mark.parametrize(("method", "family"), CASES)
-class TestEveryMethodOnEveryStream:
-    def test_scores_are_finite_one_per_token_and_the_same_every_time(self, method, family):
-        scores = scores_of_the_batch(family, method)
-        expected = RAW.get(family, TOKENS[family]) if method in OF_INPUTS else TOKENS[family]
-        assert expected.items() <= {stream: part.shape[1] for stream, part in scores.items()}.items()
-        again = scores_of(family, model_of(family), inputs_of(family), method)
-        assert scores.keys() == again.keys()
-        for stream, part in scores.items():
-            assert len(part) == len(next(iter(inputs_of(family).values())))
-            assert torch.isfinite(part).all()
-            assert torch.equal(part, again[stream])
+def test_every_method_explains_every_family_and_leaves_the_model_as_it_was(method, family):
+    model, inputs = model_of(family), inputs_of(family)
+    before, state = outputs_of_the_batch(family), state_of(model)
+    scores = scores_of(family, model, inputs, method)
+    expected_tokens = RAW.get(family, TOKENS[family]) if method in OF_INPUTS else TOKENS[family]
+    assert expected_tokens.items() <= {stream: part.shape[1] for stream, part in scores.items()}.items()
+    if method in OF_EVERY_STREAM:
+        assert all(scores[stream].any() for stream in TOKENS[family])
 
-    def test_a_batch_is_explained_like_its_examples_one_by_one(self, method, family):
-        model, inputs = (double if method in RELEVANCE else model_of)(family), inputs_of(family)
-        together = scores_of(family, model, inputs, method)
-        for example in range(len(next(iter(inputs.values())))):
-            alone = scores_of(family, model, without_padding(inputs, example), method)
-            for stream, scores in together.items():
-                real, (expected,) = real_tokens(family).get(stream, scores == scores)[example], alone[stream]
-                if len(expected) == len(real):  # its padding could not be cut off
-                    expected = expected[real]
-                assert_close(scores[example, real], expected)
-                assert not scores[example, ~real].any(), "padding got a score"
+    assert all(map(torch.equal, tensors_of(model, inputs), before))
+    assert state_of(model) == state
+    assert all(parameter.grad is None for parameter in model.parameters())
+    assert not any(module.training for module in model.modules())
 
-    def test_the_model_is_left_as_it_was(self, method, family):
-        model, inputs = model_of(family), inputs_of(family)
-        before = tensors_of(model, inputs)
-        flags = [(p.requires_grad, p.grad) for p in model.parameters()]
-        hooks = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
-        scores_of(family, model, inputs, method)
-        assert all(map(torch.equal, tensors_of(model, inputs), before))
-        assert [(p.requires_grad, p.grad) for p in model.parameters()] == flags
-        assert all(grad is None for _, grad in flags)
-        after = [len(m._forward_hooks) + len(m._forward_pre_hooks) + len(m._backward_hooks) for m in model.modules()]
-        assert after == hooks
-        assert not any(module.training for module in model.modules())
+    frozen = scores_of(family, frozen_model(family), inputs, method)
+    assert frozen.keys() == scores.keys()
+    for stream, part in scores.items():
+        assert len(part) == len(next(iter(inputs.values())))
+        assert torch.isfinite(part).all()
+        assert torch.equal(frozen[stream], part), "the same every time, frozen or not"
 
-    def test_frozen_and_trainable_parameters_give_the_same_scores(self, method, family):
-        frozen = scores_of(family, frozen_model(family), inputs_of(family), method)
-        for stream, trainable in scores_of_the_batch(family, method).items():
-            assert torch.equal(frozen[stream], trainable)
-
-
-@pytest.mark.parametrize("family", STREAM_FAMILIES)
-@pytest.mark.parametrize("method", ["raw_attention", "rollout", "generic_attention"])
-def test_every_stream_gets_a_score(method, family):
-    scores = scores_of_the_batch(family, method)
-    assert all(scores[stream].any() for stream in TOKENS[family])
-
-
-@cache
-def frozen_model(family: str) -> nn.Module:
-    return STREAM_FAMILIES[family][0]().requires_grad_(False)
+    exact = double(family) if method in RELEVANCE else model
+    together = scores if exact is model else scores_of(family, exact, inputs, method)
+    for example in range(len(next(iter(inputs.values())))):
+        alone = scores_of(family, exact, without_padding(inputs, example), method)
+        for stream, part in together.items():
+            real, (expected,) = real_tokens(family).get(stream, part == part)[example], alone[stream]
+            if len(expected) == len(real):  # its padding could not be cut off
+                expected = expected[real]
+            assert_close(part[example, real], expected)
+            assert not part[example, ~real].any(), "padding got a score"

@@ -24,11 +24,11 @@ from whyformer.data import (
     photos,
     vqa,
 )
-from whyformer.data.examples import BACKGROUND, OBJECT, UNKNOWN
-from whyformer.data.texts import bare
+from whyformer.data.examples import BACKGROUND, OBJECT, UNLABELLED
+from whyformer.data.text_datasets import bare
 
 TRIMAP = np.array([[1, 2, 3], [2, 2, 1]], dtype=np.uint8)
-TRUTH = np.array([[OBJECT, BACKGROUND, UNKNOWN], [BACKGROUND, BACKGROUND, OBJECT]], dtype=np.uint8)
+TRUTH = np.array([[OBJECT, BACKGROUND, UNLABELLED], [BACKGROUND, BACKGROUND, OBJECT]], dtype=np.uint8)
 
 
 def pixels(seed=0, height=2, width=3):
@@ -72,7 +72,7 @@ def test_imagenet_segmentation_is_read_upright(segmentation_file):
 
 def test_a_file_that_is_no_hdf5_is_said_so(tmp_path):
     (tmp_path / "gtsegs_ijcv.mat").write_bytes(b"nothing")
-    with pytest.raises(WhyformerError, match=r"gtsegs_ijcv\.mat' is no gtsegs_ijcv\.mat"):
+    with pytest.raises(WhyformerError, match=r"gtsegs_ijcv\.mat' is not a gtsegs_ijcv\.mat"):
         imagenet_segmentation(tmp_path / "gtsegs_ijcv.mat")
 
 
@@ -139,9 +139,9 @@ def test_a_mask_without_an_object_is_refused(pets, value, missing):
 
 
 def test_a_file_is_no_folder_and_a_folder_no_file(pets):
-    with pytest.raises(WhyformerError, match=r"pug_7\.png' is no folder"):
+    with pytest.raises(WhyformerError, match=r"pug_7\.png' is not a folder"):
         oxford_pets(pets / "images" / "pug_7.png")
-    with pytest.raises(WhyformerError, match=r"images' is no file"):
+    with pytest.raises(WhyformerError, match=r"images' is not a file"):
         imagenet_segmentation(pets / "images")
 
 
@@ -198,7 +198,7 @@ def test_what_is_wrong_in_the_pack_is_named(pack):
     examples = photos(pack)
     with pytest.raises(WhyformerError, match=r"val-0\.tar: dog/c\.jpg': The file is not an image that can be read"):
         examples[2]
-    with pytest.raises(WhyformerError, match=r"'\.\./other\.tar' is no file inside"):
+    with pytest.raises(WhyformerError, match=r"'\.\./other\.tar' is not a file inside"):
         examples[3]
     with pytest.raises(WhyformerError, match=r"'cat/z\.jpg' of .*train-0\.tar' cannot be read"):
         photos(pack, "train")[0]
@@ -243,9 +243,9 @@ def test_eraser_marks_words_of_the_document(movies):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        (3, "is no JSON"),
+        (3, "is not valid JSON"),
         (4, "marks words 8 to 20 of 'neg_1.txt', which has 9"),
-        (5, "'../../secret' is no file inside"),
+        (5, "'../../secret' is not a file inside"),
         (6, "has no classification and no evidences"),
         (7, r"gone.txt' cannot be read"),
         (8, "'test.jsonl line 8' is not laid out as it should be"),
@@ -306,7 +306,7 @@ def test_coco_gives_each_picture_its_annotations(coco):
     assert examples.names == ("../one.png", "none.png", "one.png")
     scene = examples[2]
     assert (scene.image_id, scene.annotations[0]["category_id"], scene.image.size) == (7, 2, (60, 40))
-    with pytest.raises(WhyformerError, match=r"'\.\./one\.png' is no file inside"):
+    with pytest.raises(WhyformerError, match=r"'\.\./one\.png' is not a file inside"):
         examples[0]
     with pytest.raises(WhyformerError, match=r"none\.png"):
         examples[1]
@@ -318,10 +318,10 @@ def test_an_instances_file_that_is_none_is_said_so(coco):
     with pytest.raises(WhyformerError, match=r"Entry 0 of .*instances\.json' has no file_name"):
         coco_truth(path)
     path.write_text('{"images": 1, "annotations": [], "categories": []}')
-    with pytest.raises(WhyformerError, match=r"images of the file .*instances\.json' is no list"):
+    with pytest.raises(WhyformerError, match=r"images of the file .*instances\.json' is not a list"):
         coco_truth(path)
     path.write_text("[")
-    with pytest.raises(WhyformerError, match=r"instances\.json' is no JSON"):
+    with pytest.raises(WhyformerError, match=r"instances\.json' is not valid JSON"):
         coco_truth(path)
 
 

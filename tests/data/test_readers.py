@@ -15,7 +15,7 @@ from PIL import Image
 from conftest import save_noise
 from whyformer import WhyformerError
 from whyformer.data import READERS, Document, Examples, hugging_face, image_folder, image_masks, reader, table
-from whyformer.data.memory import memory_examples
+from whyformer.data.in_memory import memory_examples
 
 ROWS = [
     {"review": "a fine, quiet film", "stars": "5", "why": [1, 2]},
@@ -85,7 +85,7 @@ def test_a_file_that_is_no_table_is_said_so(tmp_path, name, content, said):
 
 
 @pytest.mark.parametrize(
-    ("why", "said"), [([9], "marks word 9, and it has 3, from 0 on"), ("first", "is no list of the words' numbers")]
+    ("why", "said"), [([9], "marks word 9, and it has 3, from 0 on"), ("first", "is not a list of the words' numbers")]
 )
 def test_a_rationale_that_marks_no_word_is_refused(tmp_path, why, said):
     (tmp_path / "a.jsonl").write_text(json.dumps({"text": "a fine film", "why": why}))

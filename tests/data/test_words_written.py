@@ -9,7 +9,7 @@ import torch
 from whyformer import WhyformerError, load
 from whyformer.benchmark.samples import make_sample
 from whyformer.data import READERS, written_words
-from whyformer.data.examples import BACKGROUND, OBJECT, UNKNOWN
+from whyformer.data.examples import BACKGROUND, OBJECT, UNLABELLED
 from whyformer.scenes import COLOURS, VOCABULARY, dialogues, pictures, sample, texts
 
 COUNT, SEED = 200, 5
@@ -59,8 +59,8 @@ def test_the_mask_is_the_pixels_of_the_things_the_word_is_read_off(words, world)
         assert np.array_equal(word.mask == OBJECT, np.isin(owner, things))
         others = set(about.things[row].nonzero()[:, 0].tolist()) - set(things)
         is_unknown = np.isin(owner, list(others)) if word.kind == "beside" else np.zeros_like(owner, dtype=bool)
-        assert np.array_equal(word.mask == UNKNOWN, is_unknown)
-        assert set(np.unique(word.mask)) <= {BACKGROUND, OBJECT, UNKNOWN}
+        assert np.array_equal(word.mask == UNLABELLED, is_unknown)
+        assert set(np.unique(word.mask)) <= {BACKGROUND, OBJECT, UNLABELLED}
         assert np.array_equal(np.array(word.image), drawing.pixels[row].permute(1, 2, 0).numpy())
 
 

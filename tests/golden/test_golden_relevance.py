@@ -26,8 +26,9 @@ from cases import GOLDEN, Case, MeanPooled, assert_near, case
 from whyformer import METHODS, detection
 from whyformer.tracing.build import trace
 from whyformer.tracing.graph import MapRelevances
+from whyformer.tracing.mixing import KeptMap
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.record import AttentionRecord, KeptGradient
+from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.trace import Trace
 
 STORED = Path(__file__).parent / "relevance"
@@ -117,7 +118,7 @@ class Known(Trace):
     found: Mapping[str, Mapping[int, Tensor]] = field(default_factory=dict)
 
     def relevances(self, rules: str, *, strict: bool) -> MapRelevances:
-        return MapRelevances(self.found[rules])
+        return MapRelevances({operation: KeptMap(values) for operation, values in self.found[rules].items()})
 
 
 @cache
@@ -126,7 +127,8 @@ def propagated(name: str, dtype: torch.dtype, scope: str) -> Known:
     found = {}
     for rules in ("dtd", "lrp") if name in ("vit_cls", "bert") else ("dtd",):
         asked = trace_of(name, dtype, scope, RELEVANCES)
-        found[rules] = asked.relevances(rules, strict=True).by_operation
+        relevances = asked.relevances(rules, strict=True).by_operation
+        found[rules] = {operation: relevance() for operation, relevance in relevances.items()}
     return Known(**asked.__dict__, found=found)
 
 
@@ -145,7 +147,7 @@ def stored(name: str, scope: str) -> Known:
                 if (key := f"{scope}/{part}/cam.rules_{rules}") in arrays:
                     found.setdefault(RULES[rules], {})[record.operation] = torch.from_numpy(arrays[key])[None]
     steps = tuple(
-        tuple(replace(r, gradient_source=KeptGradient(gradients[r.operation])) for r in step) for step in asked.steps
+        tuple(replace(r, gradient_source=KeptMap(gradients[r.operation])) for r in step) for step in asked.steps
     )
     return Known(**{**asked.__dict__, "steps": steps}, found=found)
 
@@ -181,7 +183,9 @@ def of_image(
         return METHODS["lrp"](asked, rules=rules)["pixels"][0].reshape(expected.shape), expected
     relevances = asked.relevances(rules, strict=True)
     if found["method"] == "relevance_rollout":
-        return authors.relevance_rollout(list(relevances.by_operation.values()))[0, 1:], expected
+        return authors.relevance_rollout([relevance() for relevance in relevances.by_operation.values()])[
+            0, 1:
+        ], expected
     matrix = authors.gradient_times_relevance(asked.last, relevances[asked.last])
     return (asked.readout.weights[0] @ matrix)[1:], expected
 
@@ -210,7 +214,7 @@ def of_streams(
         scores = matrix[position]
     elif found["method"] == "ga" and key == DROPS_A_LAYER:
         relevances = asked.relevances("dtd", strict=True)
-        records = [replace(record, source=relevances[record]) for record in asked.records]
+        records = [replace(record, source=KeptMap(relevances[record])) for record in asked.records]
         scores = authors.generic_attention_that_drops_layers(records, own, stream)[0]["Rqi"][position]
     else:
         method, options = {

@@ -11,7 +11,7 @@ from PIL import Image
 
 from whyformer import Regions, WhyformerError, explain
 from whyformer.app.limits import Limits
-from whyformer.app.uploads import picture_of, regions_of_file
+from whyformer.app.uploads import read_upload, regions_of_file
 
 
 def chunk(kind, content):
@@ -37,7 +37,7 @@ def test_a_picture_that_is_a_line_is_refused_before_it_is_decoded(tmp_path, widt
     path.write_bytes(png_header(width, height))
     line = f"has {width:,} × {height:,} pixels, and one side may be 1,000 times the other: crop it."
     with pytest.raises(WhyformerError) as error:
-        picture_of(str(path), Limits())
+        read_upload(str(path), Limits())
     assert str(error.value) == f"The image 'line.png' {line}"
     with pytest.raises(WhyformerError, match=line):
         explain(path, "mini-vit")
@@ -46,14 +46,14 @@ def test_a_picture_that_is_a_line_is_refused_before_it_is_decoded(tmp_path, widt
 def test_a_picture_of_a_thousand_to_one_is_read(tmp_path):
     path = tmp_path / "strip.png"
     Image.new("RGB", (5000, 5), "red").save(path)
-    assert picture_of(str(path), Limits()).size == (5000, 5)
+    assert read_upload(str(path), Limits()).size == (5000, 5)
 
 
 def test_a_picture_with_too_many_pixels_is_refused_before_it_is_decoded(tmp_path):
     path = tmp_path / "large.png"
     path.write_bytes(png_header(8000, 8000))
     with pytest.raises(WhyformerError, match=r"large.png has 8,000 × 8,000 pixels, and this page takes 40 million"):
-        picture_of(str(path), Limits())
+        read_upload(str(path), Limits())
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from made_runs import forget_shard, make_old
 from whyformer import WhyformerError, evaluate
-from whyformer.benchmark import digests, report
+from whyformer.benchmark import report, run_digests
 from whyformer.benchmark.tables import TABLES
 from whyformer.cli import app
 from whyformer.methods.registry import METHODS
@@ -228,7 +228,7 @@ def test_a_run_does_not_go_on_with_data_changed_at_equal_size_and_time(place):
 
 
 def test_above_the_stated_size_data_is_told_by_sizes_and_times_and_the_run_says_so(place, monkeypatch):
-    monkeypatch.setattr(digests, "MOST_DATA_BYTES", 50)
+    monkeypatch.setattr(run_digests, "MOST_DATA_BYTES", 50)
     shutil.rmtree(place / "out")
     first = run_again(place)
     assert "table: 5 examples read, 5 used." in first.stderr
@@ -240,7 +240,7 @@ def test_above_the_stated_size_data_is_told_by_sizes_and_times_and_the_run_says_
 
 
 def test_a_run_does_not_go_on_with_another_version(place, monkeypatch):
-    monkeypatch.setattr("whyformer.benchmark.plan.package_version", lambda: "99.0")
+    monkeypatch.setattr("whyformer.benchmark.run_plan.package_version", lambda: "99.0")
     refused = run_again(place)
     assert refused.exit_code == 2
     assert "from before the version of whyformer (" in refused.stderr

@@ -210,7 +210,7 @@ def test_what_is_no_key_gets_one_line(audit, keys, tmp_path):
     with pytest.raises(WhyformerError, match=r"No public key in '.*nothing': No such file"):
         whyformer.verify(audit, key=tmp_path / "nothing")
     (tmp_path / "x.json").write_text("{}")
-    with pytest.raises(WhyformerError, match="is no audit file"):
+    with pytest.raises(WhyformerError, match="is not an audit file"):
         whyformer.sign(tmp_path / "x.json", keys[0])
 
 

@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from page_client import META, ask, served_page, upload
-from whyformer.app.examples import CAT, scene_files
+from whyformer.app.bundled_examples import CAT, scene_files
 from whyformer.app.gate import FOREIGN_FILE, file_paths
 from whyformer.app.uploads import is_sent_file
 

@@ -6,7 +6,7 @@ import re
 import pytest
 
 from page_client import META, Visit, ask, post, served_page, upload
-from whyformer.app.examples import CAT
+from whyformer.app.bundled_examples import CAT
 from whyformer.app.gate import WRONG_FORM
 
 SEED, ROUNDS = 25, 1

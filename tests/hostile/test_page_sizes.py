@@ -9,7 +9,7 @@ import pytest
 
 from gate_client import LOCAL, gated, question
 from whyformer.app import quota as module
-from whyformer.app.examples import CAT
+from whyformer.app.bundled_examples import CAT
 from whyformer.app.limits import Limits
 from whyformer.app.quota import BLOCK, delete_abandoned
 

@@ -8,12 +8,12 @@ import pytest
 
 from whyformer import WhyformerError
 from whyformer.app import models, work
-from whyformer.app.area import SUFFIXES, Area, serve, serve_audit
-from whyformer.app.view import View
+from whyformer.app.result_area import SUFFIXES, ResultArea, serve, serve_audit
+from whyformer.app.tab_view import TabView
 from whyformer.app.visitors import Visitors
 from whyformer.app.work import Stopped, Work, follow
 
-AREA = Area("html", "stop", SUFFIXES, "audit", "audit_file", "view", "python", "command")
+AREA = ResultArea("html", "stop", SUFFIXES, "audit", "audit_file", "view", "python", "command")
 TOO_LONG = "This took longer than the 0.3 seconds that the page gives an answer"
 VISITOR = SimpleNamespace(session_hash="we")
 
@@ -103,7 +103,7 @@ def test_downloads_that_take_too_long_end_and_leave_no_file(tmp_path, monkeypatc
         path.write_text("half of it")
         count_forever()
 
-    shown, refused = serve(lambda work: View("shown", writers={".json": write}), AREA, Visitors(), 0.3)(VISITOR)
+    shown, refused = serve(lambda work: TabView("shown", writers={".json": write}), AREA, Visitors(), 0.3)(VISITOR)
     assert shown["html"] == "shown"
     assert TOO_LONG in refused["html"]
     assert list(tmp_path.iterdir()) == []
@@ -111,7 +111,7 @@ def test_downloads_that_take_too_long_end_and_leave_no_file(tmp_path, monkeypatc
 
 def test_an_audit_that_takes_too_long_ends(tmp_path, monkeypatch):
     monkeypatch.setenv("GRADIO_TEMP_DIR", str(tmp_path))
-    refused = serve_audit(AREA, Visitors(), 0.3)(VISITOR, View("shown", audit=count_forever))
+    refused = serve_audit(AREA, Visitors(), 0.3)(VISITOR, TabView("shown", audit=count_forever))
     assert TOO_LONG in refused["html"]
     assert list(tmp_path.iterdir()) == []
 

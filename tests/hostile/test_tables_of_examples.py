@@ -14,7 +14,7 @@ import pytest
 
 from commands import invoke, refusal
 from whyformer import WhyformerError, evaluate, explain, explain_batch, load
-from whyformer.cli import compare, input_sources
+from whyformer.cli import compare_command, input_sources
 from whyformer.data import table
 
 QUOTES = [("the film was great", "good"), ('"tis a bad film', "bad"), ("a great film", "good"), ('said "bad"', "bad")]
@@ -260,7 +260,7 @@ def test_what_cannot_be_taken_row_by_row_is_said(vit, bert, tmp_path, monkeypatc
     path = write_table(tmp_path / "films.csv")
     assert "reads no texts alone: choose a text model" in refusal("explain", path, "--model", vit)
     assert "leave --lines out" in refusal("explain", path, "--model", bert, "--lines")
-    assert "is no file: leave it out" in refusal("explain", "a film", "--model", bert, "--lines")
+    assert "is not a file: leave it out" in refusal("explain", "a film", "--model", bert, "--lines")
     assert refusal("explain", tmp_path / "no.csv", "--model", bert) == f"No file '{tmp_path / 'no.csv'}'."
     assert "has no texts" in refusal("explain", write(tmp_path / "empty.csv", "text\n"), "--model", bert)
     with pytest.raises(WhyformerError, match=r"films.csv' is a table, not one text: explain_batch"):
@@ -283,7 +283,7 @@ def test_methods_are_compared_on_the_rows_of_a_table(bert, tmp_path, monkeypatch
     np.testing.assert_allclose(documents[2]["parts"]["text"]["scores"], rollout, atol=1e-5)
     assert invoke(*command, "--out", tmp_path / "page.html").exit_code == 0
     assert "row 2, labelled b" in (tmp_path / "page.html").read_text()
-    monkeypatch.setattr(compare, "MOST_COMPARED", 2)
+    monkeypatch.setattr(compare_command, "MOST_COMPARED", 2)
     assert "has 3 texts, more than the 2 that are taken at once" in refusal(*command)
 
 

@@ -10,7 +10,7 @@ import torch
 from tiny_models import FAMILIES, inputs_of, text_inputs
 from whyformer import attribute
 from whyformer.models import calls
-from whyformer.tracing import checkpointing
+from whyformer.tracing import plan
 from whyformer.tracing.blocks import find_blocks
 
 THREADS = 8
@@ -35,7 +35,7 @@ def frequent_switches():
 @pytest.fixture
 def many_blocks_are_large(monkeypatch):
     """Long texts go block by block by themselves, short ones do not."""
-    monkeypatch.setattr(checkpointing, "KEPT", 3 * 20**2)
+    monkeypatch.setattr(plan, "KEPT", 3 * 20**2)
 
 
 def texts(length):

@@ -159,8 +159,8 @@ def test_a_sound_that_is_too_long_or_too_short_is_refused_and_cut_off_if_asked()
     with pytest.raises(WhyformerError, match=r"The sound lasts 2.5 s, and whisper hears 2 s at once: cut it, or say"):
         encode(loaded_whisper(), [tone(2.5)])
     (encoded,) = encode(loaded_whisper(), [tone(2.5)], truncate=True)
-    assert encoded.hearing.is_truncated
-    assert encoded.hearing.sound.seconds == 2.0
+    assert encoded.parts["audio"].is_truncated
+    assert encoded.parts["audio"].sound.seconds == 2.0
     # AST's extractor takes 120 columns of 10 ms, and the last one hears 25 ms: 1.215 s.
     with pytest.raises(WhyformerError, match=r"ast hears 1.22 s at once"):
         encode(loaded_ast(), [tone(1.3)])

@@ -13,9 +13,9 @@ from hypothesis.extra import numpy as arrays
 from made_responses import source_ablation
 from whyformer import attribute
 from whyformer.errors import WhyformerError
-from whyformer.methods.ablation import all_and_all_but_one, context_ablation, random_subsets, sequence_logits
-from whyformer.methods.options import check_options
+from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import METHODS, Method
+from whyformer.methods.source_ablation import all_and_all_but_one, context_ablation, random_subsets, sequence_logits
 from whyformer.removal.units import Ablation
 from whyformer.tracing.reads import Reads
 
@@ -124,7 +124,7 @@ def test_options_are_checked_by_name_and_kind():
         WhyformerError, match=r"context_ablation has no option 'steps'\. It takes: subsets=64, seed=0\."
     ):
         check_options(method, {"steps": 3})
-    with pytest.raises(WhyformerError, match=r"context_ablation: subsets='many' is no int\."):
+    with pytest.raises(WhyformerError, match=r"context_ablation: subsets='many' is not of type int\."):
         check_options(method, {"subsets": "many"})
 
 

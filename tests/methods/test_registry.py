@@ -56,7 +56,7 @@ def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced():
 
 @pytest.mark.parametrize("reads", ["nope", "maps", None, {"maps": "all"}])
 def test_what_a_method_reads_is_said_by_a_value_of_its_own(reads):
-    with pytest.raises(WhyformerError, match=r"is no Reads, such as whyformer.Reads\(maps=\"all\"\)"):
+    with pytest.raises(WhyformerError, match=r"is not a Reads, such as whyformer.Reads\(maps=\"all\"\)"):
         method("own", reads=reads)
 
 
@@ -71,7 +71,10 @@ def test_a_reading_that_does_not_exist_is_refused():
 @pytest.mark.parametrize(
     ("scores", "message"),
     [
-        ({"txt": torch.ones(3, 9)}, r"own gave scores of 'txt', which is no stream of this model. Did you mean 'text'"),
+        (
+            {"txt": torch.ones(3, 9)},
+            r"own gave scores of 'txt', which is not a stream of this model. Did you mean 'text'",
+        ),
         ({"text": torch.ones(3, 8)}, r"own gave scores of shape \(3, 8\) for the stream 'text'.*\(3, 9\)"),
         ({"text": torch.ones(9)}, r"own gave scores of shape \(9,\)"),
         (None, "own gave nothing: return scores by stream, {trace.readout.stream: scores}."),

@@ -15,17 +15,17 @@ from pycocotools.cocoeval import COCOeval
 
 from whyformer.benchmark.protocols import PROTOCOLS, objects
 from whyformer.metrics.detection import (
-    AREAS,
     IOU_THRESHOLDS,
+    OBJECT_SIZES,
     DetectedObject,
     above_otsu,
-    average_precision,
     average_recall,
     evaluate_objects,
     matches,
+    object_average_precision,
     object_masks,
 )
-from whyformer.metrics.statistics import OfTexts, comparison, draws, interval
+from whyformer.metrics.statistics import OfTexts, draws, interval, paired_comparison
 
 SIDE = 180
 
@@ -35,8 +35,8 @@ def average_precision_recall(evaluation):
     once = np.ones(len(evaluation.params.imgIds))
     return {
         name if area == "all" else f"{name}_{area}": float(figure(matches(evaluation, area), once))
-        for name, figure in (("AP", average_precision), ("AR", average_recall))
-        for area in AREAS
+        for name, figure in (("AP", object_average_precision), ("AR", average_recall))
+        for area in OBJECT_SIZES
     }
 
 
@@ -181,8 +181,8 @@ def test_figures_of_images_counted_so_often_are_cocos_of_images_drawn_so_often(s
     draws = np.random.default_rng(seed).integers(0, 4, (20, 4))
     counts = np.array([np.bincount(drawn, minlength=4) for drawn in draws], dtype=np.float64)
     twins = [coco_figures(evaluation, drawn) for drawn in draws]
-    for name, figure in (("AP", average_precision), ("AR", average_recall)):
-        for area in AREAS:
+    for name, figure in (("AP", object_average_precision), ("AR", average_recall)):
+        for area in OBJECT_SIZES:
             expected = [twin[name, area] for twin in twins]
             np.testing.assert_allclose(figure(matches(evaluation, area), counts), expected, rtol=1e-12)
 
@@ -191,7 +191,7 @@ def test_images_drawn_twice_count_twice():
     known, found = scattered(3)
     twice = [*known, *((9, kind, mask) for image, kind, mask in known if image == 1)]
     copies = [*found, *(DetectedObject(9, one.category, one.score, one.mask) for one in found if one.image == 1)]
-    counted = average_precision(matches(evaluate_objects(truth_of(known), found)), np.array([2.0, 1, 1, 1]))
+    counted = object_average_precision(matches(evaluate_objects(truth_of(known), found)), np.array([2.0, 1, 1, 1]))
     assert counted == pytest.approx(average_precision_recall(evaluate_objects(truth_of(twice), copies))["AP"])
 
 
@@ -256,7 +256,7 @@ def test_the_interval_of_average_precision_is_the_basic_bootstrap_of_images(two_
 def test_two_detectors_are_compared_with_their_images_exchanged(two_detectors):
     first, second = two_detectors
     of = OfTexts(PROTOCOLS["weak_segmentation"].figures["AP"].of_texts)
-    got = comparison(first, second, of, resamples=40, seed=3)
+    got = paired_comparison(first, second, of, resamples=40, seed=3)
     value = plain_average_precision(first) - plain_average_precision(second)
     chance = np.array(
         [

@@ -16,7 +16,7 @@ from conftest import tokenizer
 from tiny_models import IMAGE, STREAM_FAMILIES, TEXT, built
 from whyformer import WhyformerError
 from whyformer.metrics.answers import answer_scores, answer_table, plain_answer
-from whyformer.metrics.perturbation import (
+from whyformer.metrics.perturbation_curves import (
     DOMAINS,
     FRACTIONS,
     VQA_FRACTIONS,
@@ -27,7 +27,7 @@ from whyformer.metrics.perturbation import (
     step_logits,
 )
 from whyformer.metrics.removal import class_token_least, groups, removable_tokens, removed, removed_pixels
-from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
+from whyformer.models.input_tensors import REGION_INPUTS, TEXT_INPUTS
 from whyformer.removal.fills import blank, blanked, deleted, erased, filler_id
 from whyformer.targets.scores import logits_of
 

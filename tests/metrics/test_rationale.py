@@ -13,7 +13,7 @@ from sklearn.metrics import auc, precision_recall_curve, precision_recall_fscore
 from test_perturbation import EVALUATION, EXPECTED, IDS, INPUTS, TEXTS
 
 from tiny_models import TEXT, built
-from whyformer.metrics.perturbation import step_logits
+from whyformer.metrics.perturbation_curves import step_logits
 from whyformer.metrics.rationale import (
     BINS,
     auprc,

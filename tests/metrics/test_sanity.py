@@ -17,7 +17,7 @@ from scipy.stats import spearmanr
 from tiny_models import FAMILIES, STREAM_FAMILIES, inputs_of
 from whyformer import UnsupportedModel, WhyformerError, attribute, extras
 from whyformer.metrics.approximation import approximation_errors
-from whyformer.metrics.perturbation import curves, step_logits
+from whyformer.metrics.perturbation_curves import curves, step_logits
 from whyformer.metrics.removal import groups, removed_pixels
 from whyformer.metrics.sanity import (
     other_class,
@@ -26,7 +26,7 @@ from whyformer.metrics.sanity import (
     saco,
     stages,
 )
-from whyformer.metrics.statistics import Interval, OfTotals, comparison, holm, interval
+from whyformer.metrics.statistics import Interval, OfTotals, holm, interval, paired_comparison
 from whyformer.removal.road_imputation import imputed
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
@@ -264,7 +264,7 @@ def test_a_figure_of_the_whole_set_is_resampled_by_its_examples():
     found = interval(rows, ratio)
     assert found.value == ratio(rows)
     assert found.low < found.value < found.high
-    compared = comparison(rows, rows[:, ::-1], ratio)
+    compared = paired_comparison(rows, rows[:, ::-1], ratio)
     assert compared.difference.value == pytest.approx(ratio(rows) - 1 / ratio(rows))
 
 
@@ -272,16 +272,16 @@ def test_a_paired_test_sees_a_small_difference_that_all_examples_share():
     rng = np.random.default_rng(3)
     first = rng.normal(size=80)
     second = first + 0.1 + 0.05 * rng.normal(size=80)
-    found = comparison(second, first)
+    found = paired_comparison(second, first)
     assert found.p < 0.01
     assert 0 < found.difference.low < found.difference.value < found.difference.high
-    assert comparison(first, rng.permutation(first)).p > 0.05
-    assert comparison(first, first).p == 1
+    assert paired_comparison(first, rng.permutation(first)).p > 0.05
+    assert paired_comparison(first, first).p == 1
 
 
 def test_what_cannot_be_compared_is_refused():
     with pytest.raises(WhyformerError, match="same examples twice"):
-        comparison(np.zeros(3), np.zeros(4))
+        paired_comparison(np.zeros(3), np.zeros(4))
     with pytest.raises(WhyformerError, match="No examples"):
         interval(np.zeros(0))
     with pytest.raises(WhyformerError, match="1 of 3 examples have no finite value"):
@@ -323,7 +323,7 @@ def test_figures_of_sums_are_tested_as_any_other_figure():
     fast = OfTotals(lambda totals: totals[..., 0] / totals[..., 1])
     assert fast(first) == pytest.approx(first[:, 0].sum() / first[:, 1].sum())
     for one, other in ((first, second), (first, rng.permutation(first))):
-        quick, slow = comparison(one, other, fast), comparison(one, other, lambda rows: fast(rows))
+        quick, slow = paired_comparison(one, other, fast), paired_comparison(one, other, lambda rows: fast(rows))
         assert quick.difference.value == pytest.approx(slow.difference.value)
         width = slow.difference.high - slow.difference.low
         assert quick.difference.low == pytest.approx(slow.difference.low, abs=0.1 * width)
@@ -337,7 +337,7 @@ def test_few_examples_are_exchanged_in_all_ways(count):
     exact = scipy.stats.permutation_test(
         (first, second), lambda a, b: a.mean() - b.mean(), permutation_type="samples", vectorized=False
     )
-    assert comparison(first, second).p == pytest.approx(exact.pvalue)
+    assert paired_comparison(first, second).p == pytest.approx(exact.pvalue)
 
 
 @pytest.mark.parametrize(

@@ -8,18 +8,18 @@ import torch
 from sklearn.metrics import average_precision_score, f1_score, jaccard_score
 from test_perturbation import EXPECTED, INPUTS
 
-from whyformer.metrics.maps import unit_range, upsampled
+from whyformer.metrics.pixel_maps import unit_range, upsampled
 from whyformer.metrics.priors import PRIORS, centre_prior, edge_prior
 from whyformer.metrics.sanity import mass_on_object, pointing_game
 from whyformer.metrics.segmentation import (
     COUNTS,
     THRESHOLDS,
-    average_precision,
     f1,
     foreground,
     mean_iou,
     overlap,
     pixel_accuracy,
+    pixel_average_precision,
     precisions,
     row_f1,
 )
@@ -58,7 +58,7 @@ def test_figures_of_no_pixel_are_no_number():
 
 
 def test_precision_and_f1_are_those_of_the_reference():
-    found = average_precision(MAPS, MASKS)
+    found = pixel_average_precision(MAPS, MASKS)
     for number in range(3):
         expected = EXPECTED[f"segmentation/{number}/average_precision"].item()
         assert found[number].item() == pytest.approx(expected, abs=1e-6)
@@ -97,7 +97,7 @@ def test_intersection_over_union_is_scikit_learns_over_the_whole_set():
 @pytest.mark.parametrize("averaged", ["image", "thresholds"])
 def test_f1_and_precision_are_scikit_learns_on_the_known_pixels(averaged):
     maps, truth = random_case(1)
-    scores, precision = f1(maps, truth, averaged), average_precision(maps, truth)
+    scores, precision = f1(maps, truth, averaged), pixel_average_precision(maps, truth)
     for number, (heat, marks) in enumerate(zip(unit_range(maps), truth, strict=True)):
         known = marks != 2
         at = [number / THRESHOLDS for number in range(THRESHOLDS)] if averaged == "thresholds" else [heat.mean().item()]
@@ -114,7 +114,7 @@ def test_unknown_pixels_change_nothing():
     found = foreground(maps)
     flipped = found ^ (truth == 2)
     assert torch.equal(overlap(found, truth), overlap(flipped, truth))
-    assert torch.isfinite(average_precision(other, truth)).all()
+    assert torch.isfinite(pixel_average_precision(other, truth)).all()
 
 
 def test_a_map_that_says_the_same_everywhere_finds_nothing():

@@ -10,16 +10,16 @@ from hypothesis.extra import numpy as arrays
 from scipy.stats import spearmanr
 
 from made_responses import source_ablation
-from whyformer.methods.ablation import context_ablation, random_subsets
 from whyformer.methods.registry import METHODS
-from whyformer.metrics.sources import (
+from whyformer.methods.source_ablation import context_ablation, random_subsets
+from whyformer.metrics.source_measures import (
     HELD_OUT,
-    average_precision,
     lexical_overlap,
     linear_datamodelling_score,
     random_scores,
     rank_agreement,
     recency,
+    source_average_precision,
     source_recall,
     top_k_drop,
     without_the_highest,
@@ -63,19 +63,21 @@ def test_recall_of_equal_scores_is_what_random_orders_give_on_average(scores, tr
 @given(some_scores, some_truth, st.permutations(range(6)), st.integers(1, 6))
 def test_the_order_of_the_sources_changes_no_figure(scores, truth, order, k):
     assert source_recall(scores[order], truth[order], k) == pytest.approx(source_recall(scores, truth, k))
-    assert average_precision(scores[order], truth[order]) == pytest.approx(average_precision(scores, truth))
+    assert source_average_precision(scores[order], truth[order]) == pytest.approx(
+        source_average_precision(scores, truth)
+    )
 
 
 def test_average_precision_by_hand():
     scores = np.array([5.0, 4.0, 3.0, 2.0, 1.0])
-    assert average_precision(scores, TRUTH) == pytest.approx((1 / 1 + 2 / 4) / 2)
-    assert average_precision(np.zeros(5), TRUTH) == pytest.approx(0.4)
+    assert source_average_precision(scores, TRUTH) == pytest.approx((1 / 1 + 2 / 4) / 2)
+    assert source_average_precision(np.zeros(5), TRUTH) == pytest.approx(0.4)
 
 
 def test_without_a_true_source_there_is_no_figure():
     nothing = np.zeros(5, dtype=bool)
     assert np.isnan(source_recall(np.ones(5), nothing, 1))
-    assert np.isnan(average_precision(np.ones(5), nothing))
+    assert np.isnan(source_average_precision(np.ones(5), nothing))
 
 
 def test_top_k_drop_is_the_sum_of_what_the_highest_add():

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from whyformer.models.joined import MapTokens, Transfer, mean_of
 from whyformer.tracing.flow import carry, dense, flow
+from whyformer.tracing.mixing import KeptMap
 from whyformer.tracing.record import AttentionRecord
 
 FINE, COARSE, BATCH = 6, 3, 2
@@ -25,7 +26,7 @@ def mixing(record: AttentionRecord) -> Tensor:
 def windowed(seed: int = 1) -> AttentionRecord:
     tokens = torch.cat([torch.where(WINDOWS < 0, -1, WINDOWS + example * FINE) for example in range(BATCH)])
     maps = noise(4, 2, 3, 3, seed=seed)
-    return AttentionRecord("", 0, "fine", "fine", maps, tokens=MapTokens(tokens, tokens, (FINE, FINE), BATCH))
+    return AttentionRecord("", 0, "fine", "fine", KeptMap(maps), tokens=MapTokens(tokens, tokens, (FINE, FINE), BATCH))
 
 
 def matrix_of(record: AttentionRecord) -> Tensor:
@@ -53,7 +54,7 @@ def merge_matrix() -> Tensor:
 
 
 def coarse_record(seed: int = 2) -> AttentionRecord:
-    return AttentionRecord("", 1, "coarse", "coarse", noise(BATCH, 2, COARSE, COARSE, seed=seed))
+    return AttentionRecord("", 1, "coarse", "coarse", KeptMap(noise(BATCH, 2, COARSE, COARSE, seed=seed)))
 
 
 def test_the_maps_of_windows_are_one_sparse_matrix():
@@ -102,7 +103,7 @@ def test_one_packed_map_of_all_examples_is_read_example_by_example():
     """Two pictures of two and three tokens lie behind each other in one map, which keeps them apart."""
     tokens = torch.tensor([[0, 1, 3, 4, 5]])  # three positions an example, the first has two tokens
     weights = noise(1, 2, 5, 5) * torch.block_diag(torch.ones(2, 2), torch.ones(3, 3))
-    record = AttentionRecord("", 0, "image", "image", weights, tokens=MapTokens(tokens, tokens, (3, 3), 2))
+    record = AttentionRecord("", 0, "image", "image", KeptMap(weights), tokens=MapTokens(tokens, tokens, (3, 3), 2))
     start = noise(2, 1, 3, seed=4)
     moved = flow([(record,)], mixing, {"image": start})["image"]
     torch.testing.assert_close(moved[0, :, :2], start[0, :, :2] @ mixing(record)[0, :2, :2])

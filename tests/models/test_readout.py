@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny_models import FAMILIES, text_inputs
 from whyformer import WhyformerError, attribute
 from whyformer.models.readout import ReadOut, read_out_reached, read_out_weights
-from whyformer.tracing.record import KeptGradient
+from whyformer.tracing.mixing import KeptMap, reached_queries
 
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0]]).bool()
 
@@ -46,7 +46,7 @@ def test_the_read_out_of_an_unknown_head_is_where_its_gradient_is():
     gradient = torch.zeros(2, 3, 4, 4)
     gradient[0, 1, 2, 0] = -0.5
     gradient[1, :, 1:3] = 1.0
-    assert read_out_reached(KeptGradient(gradient).reached).tolist() == [[0, 0, 1, 0], [0, 0.5, 0.5, 0]]
+    assert read_out_reached(reached_queries(KeptMap(gradient))).tolist() == [[0, 0, 1, 0], [0, 0.5, 0.5, 0]]
 
 
 @pytest.mark.parametrize("position", [-1, -2])

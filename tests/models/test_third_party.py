@@ -16,7 +16,8 @@ from torch import nn
 import whyformer
 from whyformer import WhyformerError, attribute
 from whyformer.inputs.collate import model_inputs
-from whyformer.inputs.encode import covered_box, encode
+from whyformer.inputs.encode import encode
+from whyformer.inputs.layouts import covered_box
 from whyformer.models import third_party
 
 

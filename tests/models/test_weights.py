@@ -3,6 +3,7 @@
 import copy
 import importlib.util
 from contextlib import suppress
+from functools import cache
 
 import peft
 import pytest
@@ -110,12 +111,16 @@ def adapted(name: str, modules: list[str], dtype: torch.dtype = torch.float32) -
     return model
 
 
+@cache
+def adapted_and_merged(name: str) -> tuple[nn.Module, nn.Module]:
+    model = adapted(name, ADAPTED[name][0])
+    return model, copy.deepcopy(model).merge_and_unload().eval()
+
+
 @pytest.mark.parametrize("family", ADAPTED)
 @pytest.mark.parametrize(("method", "options"), [call for call in CALLS if call[0] not in RELEVANCE])
 def test_an_adapter_is_explained_like_the_weight_it_is_merged_into(family, method, options):
-    model = adapted(family, ADAPTED[family][0])
-    merged = copy.deepcopy(model).merge_and_unload().eval()
-    assert_same_scores(model, merged, method, options)
+    assert_same_scores(*adapted_and_merged(family), method, options)
 
 
 @pytest.mark.parametrize("family", ["bert", "llama"])
@@ -154,6 +159,7 @@ def test_peft_is_looked_through():
     assert type(resolve_model(model).model).__name__ == "BertForSequenceClassification"
 
 
+@cache
 def quantised(name: str) -> tuple[nn.Module, nn.Module]:
     """A model with int8 weights, and one that has the same values as plain tensors."""
     model = tiny(name).requires_grad_(False)
@@ -218,10 +224,13 @@ def opaque(name: str) -> tuple[nn.Module, nn.Module]:
     return model.eval(), twin.eval()
 
 
+shared_opaque = cache(opaque)
+
+
 @pytest.mark.parametrize("family", ["bert", "llama"])
 @pytest.mark.parametrize(("method", "options"), [call for call in CALLS if call[0] not in RELEVANCE])
 def test_layers_that_hide_their_product_are_explained_by_their_weights(family, method, options):
-    assert_same_scores(*opaque(family), method, options, tolerance=1e-4)
+    assert_same_scores(*shared_opaque(family), method, options, tolerance=1e-4)
 
 
 def test_hidden_products_are_hidden_again_afterwards():

@@ -15,11 +15,11 @@ from torch import Tensor, nn
 from tiny_architectures import DECODERS, OTHERS
 from tiny_models import FAMILIES, STREAM_FAMILIES, image_inputs, inputs_of, text_inputs
 from whyformer import attribute
-from whyformer.api.memory import peak_bytes, random_text
+from whyformer.api.memory_estimate import peak_bytes, random_text
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.methods import flow_routes
 from whyformer.methods.flow_routes import proximity
-from whyformer.tracing import record as records
+from whyformer.tracing import mixing
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 
@@ -232,7 +232,7 @@ def test_only_the_ratio_of_the_sinks_weights_counts():
 def test_tiles_give_what_whole_maps_give(name, monkeypatch):
     model, _, inputs = double(name)
     (whole,) = attribute(model, inputs, 1, "flow_routes", readout="mean").values()
-    monkeypatch.setattr(records, "TILE", 1)
+    monkeypatch.setattr(mixing, "TILE", 1)
     monkeypatch.setattr(flow_routes, "TILE", 1)
     (tiled,) = attribute(model, inputs, 1, "flow_routes", readout="mean").values()
     torch.testing.assert_close(tiled, whole, rtol=1e-9, atol=1e-12)

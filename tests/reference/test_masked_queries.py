@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from tiny_models import noise
 from tiny_segmenters import mask2former, maskformer, segment_anything
 from whyformer import Pixel, Region, WhyformerError, attribute, detection, doctor, explain, explain_batch, load
-from whyformer.targets.areas import resolve_area
+from whyformer.targets.image_segments import resolve_area
 from whyformer.tracing.build import trace
 
 SIZE = (64, 96)

@@ -13,7 +13,7 @@ from torch import Tensor
 from tiny_models import FAMILIES, IMAGE_FAMILIES, STREAM_FAMILIES, built
 from tiny_vlms import TINY_VLMS
 from whyformer import WhyformerError, attribute, explain, explain_batch, explain_response
-from whyformer.methods.options import check_options
+from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import method_named, trace_methods
 from whyformer.tracing.noise import Noise
 

@@ -14,9 +14,9 @@ from whyformer import attribute
 from whyformer.methods.beyond_intuition import head_theta, token_alpha
 from whyformer.methods.registry import trace_methods
 from whyformer.tracing.build import trace
+from whyformer.tracing.mixing import KeptMap
 from whyformer.tracing.path import nodes_and_weights
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.record import KeptGradient
 from whyformer.tracing.trace import Trace
 
 CASES = ["vit", "beit mean", "dinov2", "deit distilled", "bert", "modernbert mean", "deberta-v2"]
@@ -193,7 +193,8 @@ RELEVANCE_TWINS = {"partial_lrp": twin_partial_lrp, "transformer_attribution": t
 def test_a_method_that_reads_relevance_equals_its_naive_twin(method, rules, family):
     model, inputs = double(family)
     asked = trace(model, inputs, 2, reads=Reads(maps="all", gradients="all", relevances="all"))
-    relevances = asked.relevances(rules, strict=True).by_operation
+    sources = asked.relevances(rules, strict=True).by_operation
+    relevances = {operation: source() for operation, source in sources.items()}
     (scores,) = attribute(model, inputs, 2, method, rules=rules).values()
     for example, row in enumerate(scores):
         expected = RELEVANCE_TWINS[method](asked, relevances, example)
@@ -320,7 +321,7 @@ def test_layer_scale_is_part_of_the_output_projection():
 def test_heads_without_importance_count_alike():
     model, inputs = double("vit")
     record = trace(model, inputs, 2).last
-    silent = replace(record, gradient_source=KeptGradient(torch.zeros_like(record.map)))
+    silent = replace(record, gradient_source=KeptMap(torch.zeros_like(record.map)))
     assert torch.equal(head_theta(silent, "inner"), torch.full((2, 3), 1 / 3, dtype=torch.float64))
 
 

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from whyformer.inputs.layouts import WordPieces
-from whyformer.render import canvas, fonts, image
+from whyformer.render import canvas, figure, fonts
 from whyformer.render.fonts import FontFile
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
@@ -46,11 +46,11 @@ def test_the_usual_font_draws_what_it_has(machine):
 def test_characters_that_no_font_has_are_named_in_one_line_of_advice(machine):
     machine()
     assert fonts.missing_characters(f"a {HAN}是") == HAN
-    with_advice, without = image.explanation_figure(written(f"a {HAN}")), image.explanation_figure(written("a b"))
-    assert image._font_advice(written(HAN)) == [
+    with_advice, without = figure.explanation_figure(written(f"a {HAN}")), figure.explanation_figure(written("a b"))
+    assert figure._font_advice(written(HAN)) == [
         "No font of this machine has some of these characters, drawn as boxes: saved as .html they can be read."
     ]
-    assert image._font_advice(written("film")) == []
+    assert figure._font_advice(written("film")) == []
     assert with_advice.height > without.height
 
 
@@ -116,6 +116,6 @@ def test_words_without_spaces_stand_close_and_wrap():
 def test_every_character_of_a_text_without_spaces_has_its_own_colour(machine):
     machine()
     part = written(HAN).parts["text"]
-    chips = image._chips(image.part_scale(part), image.spans(part, 0))
+    chips = figure._chips(figure.part_scale(part), figure.spans(part, 0))
     assert [chip.text for chip in chips] == list(HAN)
     assert [chip.follows_space for chip in chips] == [True, *[False] * 8]

@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.text import Text
 
 from whyformer.inputs.layouts import Patches, WordPieces
-from whyformer.render import canvas, fonts, html, image, terminal
+from whyformer.render import canvas, figure, fonts, html, terminal
 from whyformer.render.colour import (
     _TO_CONE,
     _TO_LINEAR,
     RAMPS,
     Scale,
-    contrast,
+    contrast_ratio,
     ink,
     linear_light,
     rgb,
@@ -31,7 +31,7 @@ from whyformer.render.colour import (
 from whyformer.render.heat import OPACITY, display_layout, heat_bar, overlay, upsample
 from whyformer.render.marks import FRAME
 from whyformer.render.shades import declarations, token_shade
-from whyformer.render.text import invisible_tokens, part_scale, readable, spans
+from whyformer.render.text_spans import invisible_tokens, part_scale, readable, spans
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 
@@ -116,13 +116,13 @@ def test_extreme_scores_never_divide_by_zero(scores):
 
 
 def test_black_on_white_has_the_contrast_the_standard_says():
-    assert contrast((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
-    assert contrast((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.005)
+    assert contrast_ratio((0, 0, 0), (255, 255, 255)) == pytest.approx(21)
+    assert contrast_ratio((119, 119, 119), (255, 255, 255)) == pytest.approx(4.48, abs=0.005)
 
 
 @given(st.tuples(*[st.integers(0, 255)] * 3))
 def test_ink_reads_on_any_background(background):
-    assert contrast(ink(background), background) >= 4.5
+    assert contrast_ratio(ink(background), background) >= 4.5
 
 
 def naive_bilinear(grid, box, size):
@@ -206,16 +206,16 @@ def test_overlay_refuses_text():
 
 def test_legends_print_the_ends_of_the_range():
     rising, mixed, flat = (picture(scores).parts["image"] for scores in (range(8), range(-4, 4), [0] * 8))
-    assert image.legend(rising).size == image.legend(mixed, width=300).size
-    bar = np.asarray(image.legend(mixed))[5]
+    assert figure.legend(rising).size == figure.legend(mixed, width=300).size
+    bar = np.asarray(figure.legend(mixed))[5]
     expected = [rgb(colour) for colour in heat_bar(score_scale(mixed.scores), 300)]
     np.testing.assert_array_equal(bar, expected)
-    assert image.legend(flat).width == 300
+    assert figure.legend(flat).width == 300
 
 
 @pytest.mark.parametrize("explanation", [picture(), written("fine film"), both(), written(""), written(STRANGE)])
 def test_every_explanation_makes_a_figure(explanation):
-    pixels = np.asarray(image.explanation_figure(explanation))
+    pixels = np.asarray(figure.explanation_figure(explanation))
     assert pixels.ndim == 3
     assert (pixels[0] == 255).all()
     assert (pixels < 128).any()
@@ -223,14 +223,14 @@ def test_every_explanation_makes_a_figure(explanation):
 
 def test_words_of_a_figure_lie_on_their_colours():
     explanation = written("low high", scores=[0.5, 1.0])
-    pixels = {tuple(colour) for colour in np.asarray(image.explanation_figure(explanation)).reshape(-1, 3).tolist()}
+    pixels = {tuple(colour) for colour in np.asarray(figure.explanation_figure(explanation)).reshape(-1, 3).tolist()}
     assert {rgb(RAMPS["light", "only"][50]), rgb(RAMPS["light", "only"][100])} <= pixels
 
 
 def test_a_long_text_is_cut_in_a_figure_with_the_number_of_words_left_out():
     chips = [canvas.Chip("word")] * 1000
     assert canvas.paragraph(chips, 300, 20, most_lines=5).height == 5 * 31
-    assert image.explanation_figure(written("word " * 5000)).height < 16_000
+    assert figure.explanation_figure(written("word " * 5000)).height < 16_000
 
 
 def test_text_that_reads_from_the_right_begins_at_the_right():
@@ -246,14 +246,14 @@ def test_an_unbroken_string_is_wrapped():
 
 def test_a_grid_has_a_cell_for_each_explanation_and_refuses_unequal_rows():
     one = picture()
-    sheet = image.grid([[one, None], [one, one]], ["first", "second"], ["a", "b"])
-    assert sheet.width > 3 * image.CELL
+    sheet = figure.grid([[one, None], [one, one]], ["first", "second"], ["a", "b"])
+    assert sheet.width > 3 * figure.CELL
     with pytest.raises(ValueError, match="2 rows of explanations have 1 row titles"):
-        image.grid([[one], [one]], ["first"], ["a"])
+        figure.grid([[one], [one]], ["first"], ["a"])
     with pytest.raises(ValueError, match="Row 'first' has 1 cells, but there are 2 column titles"):
-        html.comparison([[one]], ["first"], ["a", "b"])
+        html.comparison_page([[one]], ["first"], ["a", "b"])
     with pytest.raises(ValueError, match="nothing to compare"):
-        image.grid([[None]], ["first"], ["a"])
+        figure.grid([[None]], ["first"], ["a"])
 
 
 class Page(HTMLParser):
@@ -281,10 +281,10 @@ def nasty():
 @pytest.mark.parametrize(
     "source",
     [
-        html.page([nasty()], NASTY),
+        html.html_page([nasty()], NASTY),
         html.explanation_fragment(nasty()),
-        html.comparison([[nasty(), None]], [NASTY], [NASTY, "b"], NASTY),
-        html.page([nasty(), replace(nasty(), parts=written(NASTY).parts)], NASTY),
+        html.comparison_page([[nasty(), None]], [NASTY], [NASTY, "b"], NASTY),
+        html.html_page([nasty(), replace(nasty(), parts=written(NASTY).parts)], NASTY),
     ],
 )
 def test_no_string_of_the_user_becomes_markup(source):
@@ -294,7 +294,9 @@ def test_no_string_of_the_user_becomes_markup(source):
     assert NASTY in "".join(page.text)
 
 
-@pytest.mark.parametrize("source", [html.page([both(), written("a")], "t"), html.comparison([[both()]], ["r"], ["c"])])
+@pytest.mark.parametrize(
+    "source", [html.html_page([both(), written("a")], "t"), html.comparison_page([[both()]], ["r"], ["c"])]
+)
 def test_a_page_asks_for_nothing_from_outside(source):
     page = Page(source)
     links = [value for _, name, value in page.attributes if name in ("src", "href", "srcset", "data")]
@@ -305,12 +307,12 @@ def test_a_page_asks_for_nothing_from_outside(source):
 
 
 def test_hovering_a_piece_shows_it_with_its_score():
-    page = Page(html.page([written("a <b>", scores=[0.25, 0.5])], "t"))
+    page = Page(html.html_page([written("a <b>", scores=[0.25, 0.5])], "t"))
     assert [value for tag, name, value in page.attributes if name == "title"] == ["a  0.25", "<b>  0.5"]
 
 
 def test_pieces_carry_the_class_of_their_level():
-    page = Page(html.page([written("a b c d", scores=[0, 0.25, -0.5, 0.5])], "t"))
+    page = Page(html.html_page([written("a b c d", scores=[0, 0.25, -0.5, 0.5])], "t"))
     classes = [value for tag, name, value in page.attributes if tag == "span" and name == "class"]
     assert classes == ["for-50", "against-100", "for-100"]
 
@@ -323,14 +325,14 @@ def test_text_on_every_level_is_readable_in_both_schemes(scores, kind):
         assert name == f"{kind}-{level}"
         pairs = re.findall(r"light-dark\(#(\w+), #(\w+)\)", declarations(name))
         (background, foreground) = ([tuple(bytes.fromhex(colour)) for colour in pair] for pair in pairs)
-        assert all(contrast(*pair) >= 4.5 for pair in zip(background, foreground, strict=True))
+        assert all(contrast_ratio(*pair) >= 4.5 for pair in zip(background, foreground, strict=True))
 
 
 def test_the_page_itself_is_readable_in_both_schemes():
-    source = html.page([picture()], "t")
+    source = html.html_page([picture()], "t")
     for ground, *inks in (("fcfcfc", "1c1c1e", "5f5f66"), ("1f1f1f", "ececee", "a6a6ad")):
         assert all(f"#{colour}" in source for colour in (ground, *inks))
-        assert all(contrast(tuple(bytes.fromhex(ground)), tuple(bytes.fromhex(colour))) >= 4.5 for colour in inks)
+        assert all(contrast_ratio(tuple(bytes.fromhex(ground)), tuple(bytes.fromhex(colour))) >= 4.5 for colour in inks)
 
 
 def test_legends_of_a_page_show_the_values():
@@ -340,23 +342,23 @@ def test_legends_of_a_page_show_the_values():
 
 
 def _legend(scores):
-    return re.findall(r"<span>([^<]*)</span>", html.page([picture(scores)], "t"))
+    return re.findall(r"<span>([^<]*)</span>", html.html_page([picture(scores)], "t"))
 
 
 def test_a_comparison_shows_the_original_once_a_row_and_shared_notes_once():
     noted = picture(notes=("cropped",))
-    page = Page(html.comparison([[noted, noted], [noted, None]], ["r1", "r2"], ["c1", "c2"]))
+    page = Page(html.comparison_page([[noted, noted], [noted, None]], ["r1", "r2"], ["c1", "c2"]))
     assert page.tags.count("img") == 2 + 3
     assert "".join(page.text).count("cropped") == 1
 
 
 def test_a_comparison_names_every_cell_by_its_method_and_lets_them_wrap():
-    page = html.comparison([[both(), None], [written("a"), written("b")]], ["r1", "r2"], ["bi_head", "rollout"])
+    page = html.comparison_page([[both(), None], [written("a"), written("b")]], ["r1", "r2"], ["bi_head", "rollout"])
     rows = re.findall(r'<section class="row">(.*?)</section>', page, re.DOTALL)
     captions = [re.findall(r"<figcaption[^>]*>(.*?)</figcaption>", row) for row in rows]
     assert captions == [["original", "bi_<wbr>head", "rollout"], ["bi_<wbr>head", "rollout"]]
     assert ["cells with-text" in row for row in rows] == [True, True]
-    assert "cells with-text" not in html.comparison([[picture()]], ["r"], ["c"])
+    assert "cells with-text" not in html.comparison_page([[picture()]], ["r"], ["c"])
     assert "repeat(auto-fit, minmax(" in page
     assert "<table" not in page
 
@@ -523,15 +525,15 @@ def test_a_system_without_dejavu_draws_in_pillows_own_font(monkeypatch):
     monkeypatch.setattr(fonts.ImageFont, "truetype", without_files)
     try:
         assert fonts.font(20).getname()[0] == "Aileron"
-        assert (np.asarray(image.explanation_figure(written(STRANGE))) < 128).any()
+        assert (np.asarray(figure.explanation_figure(written(STRANGE))) < 128).any()
     finally:
         fonts.font.cache_clear()
 
 
 def test_columns_of_a_grid_stay_in_line_over_pictures_and_texts():
     row = [written("many words " * 20), picture()]
-    pixels = np.asarray(image.grid([row, row[::-1]], ["a", "b"], ["one", "two"]))
-    widths = image.ROW_TITLE + 3 * image.CELL + 3 * 24 + 2 * image.MARGIN
+    pixels = np.asarray(figure.grid([row, row[::-1]], ["a", "b"], ["one", "two"]))
+    widths = figure.ROW_TITLE + 3 * figure.CELL + 3 * 24 + 2 * figure.MARGIN
     assert pixels.shape[1] == widths
 
 

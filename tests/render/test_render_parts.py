@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from whyformer.inputs.layouts import Boxes, Patches, WordPieces
-from whyformer.render import html, image, terminal
+from whyformer.render import figure, html, terminal
 from whyformer.render.canvas import INK, WHITE
 from whyformer.render.cells import half_blocks, region_list, shades
 from whyformer.render.colour import RAMPS, score_scale
@@ -25,10 +25,10 @@ from whyformer.render.heat import (
     overlay,
 )
 from whyformer.render.marks import FRAME, edges
-from whyformer.render.text import captioned_parts, visible
-from whyformer.results.documents import explanation_document
+from whyformer.render.text_spans import captioned_parts, visible
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
+from whyformer.results.result_documents import explanation_document
 
 GREY = 0.05 + 0.78 * 120 / 255
 SMALL, LARGE = (100.0, 100.0, 200.0, 200.0), (50.0, 50.0, 350.0, 300.0)
@@ -125,8 +125,8 @@ def test_a_region_beside_the_image_is_not_drawn_and_a_tiny_one_is():
 
 def test_an_image_without_regions_can_be_shown():
     empty = explanation({"image": regions([], [])})
-    assert image.explanation_figure(empty).width > 640
-    assert 'alt="Heat map on the image"' in html.page([empty])
+    assert figure.explanation_figure(empty).width > 640
+    assert 'alt="Heat map on the image"' in html.html_page([empty])
     assert terminal.plain_explanation(empty).splitlines()[-1] == "0 · ░▒▓█ 0"
 
 
@@ -178,8 +178,8 @@ def test_spaces_that_would_be_missed_are_shown():
 
 def test_a_token_with_a_space_is_seen_in_every_headline():
     shown = translated()
-    assert '<h2 dir="auto">␣house (0.93)</h2>' in html.page([shown])
-    assert '<h2 dir="auto">␣house</h2>' in html.comparison([[shown]], [shown.target], ["bi_token"])
+    assert '<h2 dir="auto">␣house (0.93)</h2>' in html.html_page([shown])
+    assert '<h2 dir="auto">␣house</h2>' in html.comparison_page([[shown]], [shown.target], ["bi_token"])
     assert terminal.plain_explanation(shown).startswith("␣house (0.93) by bi_token")
     assert coloured(shown).startswith("␣house (0.93) by bi_token")
 
@@ -191,39 +191,39 @@ def test_parts_are_read_pictures_first_and_what_the_model_wrote_last():
 
 
 def test_captions_of_a_page_name_the_parts_where_there_are_several():
-    captions = [re.findall(r"<h3>(.*?)</h3>", html.page([shown])) for shown in (asked(), translated())]
+    captions = [re.findall(r"<h3>(.*?)</h3>", html.html_page([shown])) for shown in (asked(), translated())]
     assert captions == [["image", "text"], ["source", "target so far"]]
-    assert "<h3>" not in html.page([explanation({"image": patches()})])
+    assert "<h3>" not in html.html_page([explanation({"image": patches()})])
     hostile = explanation({"<script>": words("a b", [1, 2]), "image": patches()})
-    assert re.findall(r"<h3>(.*?)</h3>", html.page([hostile])) == ["image", "&lt;script&gt;"]
+    assert re.findall(r"<h3>(.*?)</h3>", html.html_page([hostile])) == ["image", "&lt;script&gt;"]
 
 
 def test_each_part_of_a_page_has_its_own_scale():
-    assert re.findall(r"<span>([^<]*)</span>", html.page([translated()])) == ["0", "2", "0", "1"]
+    assert re.findall(r"<span>([^<]*)</span>", html.html_page([translated()])) == ["0", "2", "0", "1"]
 
 
 def test_a_page_says_the_scores_of_the_numbered_regions():
-    source = html.page([asked()])
+    source = html.html_page([asked()])
     assert '<p class="ranking">① 1 · ② 0.5</p>' in source
     assert "strongest at region 1" in source
-    assert 'class="ranking"' not in html.page([explanation({"image": patches()})])
+    assert 'class="ranking"' not in html.html_page([explanation({"image": patches()})])
 
 
 def test_long_texts_ask_for_more_room():
-    assert 'class="part written"' in html.page([asked()])
-    assert 'class="part written long"' in html.page([asked("many words " * 60)])
+    assert 'class="part written"' in html.html_page([asked()])
+    assert 'class="part written long"' in html.html_page([asked("many words " * 60)])
 
 
 def test_the_legend_of_regions_is_as_translucent_as_they_are():
     part = regions([0.0, 2.0], [SMALL, LARGE])
     expected = np.rint(heat_bar(score_scale(part.scores), 300, REGION_OPACITY) * 255)
-    np.testing.assert_array_equal(np.asarray(image.legend(part))[5], expected)
-    assert ".whyformer .regions-rising { background: linear-gradient(" in html.page([explanation({"image": part})])
+    np.testing.assert_array_equal(np.asarray(figure.legend(part))[5], expected)
+    assert ".whyformer .regions-rising { background: linear-gradient(" in html.html_page([explanation({"image": part})])
 
 
 def test_a_figure_has_the_words_beside_the_picture_unless_they_are_many():
-    beside, under = image.explanation_figure(asked()), image.explanation_figure(asked("many words " * 200))
-    picture = image.explanation_figure(explanation({"image": asked().parts["image"]}))
+    beside, under = figure.explanation_figure(asked()), figure.explanation_figure(asked("many words " * 200))
+    picture = figure.explanation_figure(explanation({"image": asked().parts["image"]}))
     assert beside.height < picture.height + 60
     assert under.height > beside.height
     pixels = np.asarray(beside).astype(int)
@@ -234,9 +234,9 @@ def test_a_figure_has_the_words_beside_the_picture_unless_they_are_many():
 
 def test_every_mix_of_parts_makes_a_cell_under_the_others():
     rows = [[asked(), translated()], [explanation({"image": patches((0.0, 0.0, 9.0, 9.0))}), None]]
-    sheet = image.grid(rows, ["a", " b"], ["one", "two"])
-    assert sheet.width == image.ROW_TITLE + 3 * image.CELL + 3 * 24 + 2 * image.MARGIN
-    page = html.comparison(rows, ["a", " b"], ["one", "two"])
+    sheet = figure.grid(rows, ["a", " b"], ["one", "two"])
+    assert sheet.width == figure.ROW_TITLE + 3 * figure.CELL + 3 * 24 + 2 * figure.MARGIN
+    page = html.comparison_page(rows, ["a", " b"], ["one", "two"])
     assert page.count("<img") == 2 + 2
 
 
@@ -302,32 +302,34 @@ def test_documents_say_where_regions_and_the_answer_are():
 
 def test_a_comparison_of_many_methods_goes_on_below():
     one, words_only = explanation({"image": patches()}), explanation({"text": words("a film", [0, 1])})
-    few = image.grid([[one] * 3], ["row"], ["a", "b", "c"])
-    many = image.grid([[one] * 13, [words_only] * 13], ["cat", "text"], [f"method_{number}" for number in range(13)])
-    assert few.width == many.width == image.ROW_TITLE + 4 * image.CELL + 4 * 24 + 2 * image.MARGIN
+    few = figure.grid([[one] * 3], ["row"], ["a", "b", "c"])
+    many = figure.grid([[one] * 13, [words_only] * 13], ["cat", "text"], [f"method_{number}" for number in range(13)])
+    assert few.width == many.width == figure.ROW_TITLE + 4 * figure.CELL + 4 * 24 + 2 * figure.MARGIN
     assert many.height > 4 * few.height
-    five = image.grid([[words_only] * 5], ["text"], list("abcde"))
-    assert five.width == image.ROW_TITLE + 3 * image.CELL + 3 * 24 + 2 * image.MARGIN
+    five = figure.grid([[words_only] * 5], ["text"], list("abcde"))
+    assert five.width == figure.ROW_TITLE + 3 * figure.CELL + 3 * 24 + 2 * figure.MARGIN
 
 
 def test_a_page_of_several_explanations_says_what_they_share():
     one, other = explanation({"image": patches()}), explanation({"image": patches()}, method="rollout", model="\x1bm")
-    titles = [re.findall("<title>(.*?)</title>", html.page(shown))[0] for shown in ([one], [one, one], [one, other])]
+    titles = [
+        re.findall("<title>(.*?)</title>", html.html_page(shown))[0] for shown in ([one], [one, one], [one, other])
+    ]
     assert titles == [
         "red (0.93) by bi_token on mini-lxmert",
         "2 explanations by bi_token on mini-lxmert",
         "2 explanations by bi_token and rollout on mini-lxmert and ␛m",
     ]
-    assert "<title>mine</title>" in html.page([one, one], "mine")
+    assert "<title>mine</title>" in html.html_page([one, one], "mine")
 
 
 def test_a_legend_says_where_all_scores_lie_far_above_zero():
     remark = "No score is below 3: on a scale that begins at 0 all look strong."
     high = words("a b c d e", [3, 4, 5, 4, 4])
-    assert f"<p>{remark}</p>" in html.page([explanation({"text": high})])
-    assert image.legend(high).height > image.legend(words("a b c d e", [0, 4, 5, 4, 4])).height
+    assert f"<p>{remark}</p>" in html.html_page([explanation({"text": high})])
+    assert figure.legend(high).height > figure.legend(words("a b c d e", [0, 4, 5, 4, 4])).height
     for scores in ([0, 4, 5, 4, 4], [2, 2, 5, 2, 2], [-3, 4, 5, 4, 4], [0] * 5):
-        assert "look strong" not in html.page([explanation({"text": words("a b c d e", scores)})])
+        assert "look strong" not in html.html_page([explanation({"text": words("a b c d e", scores)})])
 
 
 def test_a_page_colours_words_and_names_their_tokens_as_a_reader_knows_them():
@@ -338,15 +340,15 @@ def test_a_page_colours_words_and_names_their_tokens_as_a_reader_knows_them():
         ((0, 1), (1, 5), (5, 11), (11, 12), (12, 15), (15, 15)),
     )
     shown = explanation({"text": Part(layout, np.array([0.1, 0.2, 0.4, 0.3, 0.1, 0.2]))})
-    page = html.page([shown])
+    page = html.html_page([shown])
     assert 'title="won  0.2 · derful  0.4">wonderful</span>' in page
     assert re.findall(r'title="(↵|&lt;/s&gt;)  ', page) == ["↵", "&lt;/s&gt;"]
     assert "Ġ" not in page
     assert "Ċ" not in page
-    by_token = html.page([shown], units="token")
+    by_token = html.html_page([shown], units="token")
     assert 'title="won  0.2">won</span><span' in by_token
-    assert "wonderful</span>" in html.comparison([[shown]], ["a"], ["b"])
-    assert "derful</span>" in html.comparison([[shown]], ["a"], ["b"], units="token")
+    assert "wonderful</span>" in html.comparison_page([[shown]], ["a"], ["b"])
+    assert "derful</span>" in html.comparison_page([[shown]], ["a"], ["b"], units="token")
 
 
 def test_a_terminal_colours_words_or_tokens():

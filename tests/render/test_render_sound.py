@@ -13,10 +13,10 @@ from whyformer import Explanation, Part
 from whyformer.inputs.layouts import Frames, Spectrogram
 from whyformer.render import html, terminal
 from whyformer.render.colour import score_scale
-from whyformer.render.sound import (
+from whyformer.render.sound_picture import (
     AXIS_HEIGHT,
+    FREQUENCY_GUTTER,
     GRID_HEIGHT,
-    GUTTER,
     WAVE_HEIGHT,
     by_column,
     envelope,
@@ -77,7 +77,7 @@ def test_a_spectrogram_shows_the_tone_where_and_when_it_is_heard():
     assert abs((1 - row / GRID_HEIGHT) * 8000 - 1000) < 120
     assert 48 <= column <= 76
     part = bands([[0, 0, 0, 0], [1, 0, 0, 0]])  # the upper band, at first
-    picture = np.asarray(sound_picture(part, GUTTER + 200)).astype(int)[:GRID_HEIGHT, GUTTER:]
+    picture = np.asarray(sound_picture(part, FREQUENCY_GUTTER + 200)).astype(int)[:GRID_HEIGHT, FREQUENCY_GUTTER:]
     coloured = (picture.max(axis=2) - picture.min(axis=2)) > 40
     assert coloured[20, :40].all()
     assert not coloured[-20:].any()
@@ -112,12 +112,12 @@ def test_a_coloured_terminal_shows_bands_and_waves():
 
 
 def test_a_page_shows_a_sound_across_it_once():
-    page = html.page([explanation(frames([0.0, 1.0]))])
+    page = html.html_page([explanation(frames([0.0, 1.0]))])
     assert page.count("<img") == 1
     assert 'class="pictures wide"' in page
     assert "Scores on the sound, strongest at 0.50–1.00 s" in page
     assert explanation(bands([[0, 1]])).image().width > 600
-    grid = html.comparison([[explanation(frames([0.0, 1.0]))]], ["bell"], ["rollout"])
+    grid = html.comparison_page([[explanation(frames([0.0, 1.0]))]], ["bell"], ["rollout"])
     assert grid.count("<img") == 1
 
 

@@ -23,8 +23,8 @@ from whyformer.inputs.spans import Span
 from whyformer.inputs.tokens import Token
 from whyformer.render.colour import RAMPS, rgb
 from whyformer.render.heat import display_layout, heat_layer, heat_picture
-from whyformer.render.response import response_fragment, response_page
 from whyformer.render.response_figure import response_figure
+from whyformer.render.response_page import response_fragment, response_page
 from whyformer.render.response_text import response_text
 from whyformer.render.response_view import response_view
 from whyformer.results.response_parts import ResponseToken

@@ -12,9 +12,9 @@ from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
 from whyformer.inputs.tokens import text_tokens
 from whyformer.results.continuation import Continuation
-from whyformer.results.pooling import source_scores
 from whyformer.results.response import Response
 from whyformer.results.response_parts import ResponseToken, Sinks
+from whyformer.results.source_pooling import source_scores
 
 TEXT = " It is Oslo. Yes."
 

@@ -13,11 +13,11 @@ from PIL import Image
 from whyformer.errors import WhyformerError
 from whyformer.inputs.layouts import Boxes, Patches, WordPieces
 from whyformer.render import html, show
-from whyformer.render.text import one_line
+from whyformer.render.text_spans import one_line
 from whyformer.results.continuation import Continuation
-from whyformer.results.documents import continuation_document, explanation_document
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part, TopItem
+from whyformer.results.result_documents import continuation_document, explanation_document
 
 matplotlib = pytest.importorskip("matplotlib")
 matplotlib.use("agg")
@@ -61,7 +61,7 @@ def test_a_word_has_the_sum_of_its_tokens_everywhere():
     assert [word.score for word in shown.words("max")] == [-3.0, 0.5]
     assert [item.score for item in shown.top(by="word")] == [-4.99, 0.5]
     assert "-4.99  badly," in str(shown)
-    assert 'title="bad  -3 · ly  -2 · ,  0.01">badly,</span>' in html.page([shown])
+    assert 'title="bad  -3 · ly  -2 · ,  0.01">badly,</span>' in html.html_page([shown])
 
 
 def test_the_strongest_come_first_with_their_signs():
@@ -276,7 +276,7 @@ def test_a_script_opens_the_page_in_a_browser(monkeypatch, capsys, tmp_path):
     explanation().show(units="token")
     (file,) = tmp_path.iterdir()
     assert opened == [file.as_uri()]
-    assert file.read_text("utf-8") == html.page([explanation()], units="token")
+    assert file.read_text("utf-8") == html.html_page([explanation()], units="token")
     assert capsys.readouterr().out == ""
 
 

@@ -29,7 +29,6 @@ from whyformer.scenes import (
     descriptions,
     drawing,
     edit_things,
-    examples,
     language,
     pictures,
     prompts,
@@ -38,6 +37,7 @@ from whyformer.scenes import (
     region_features,
     regions,
     sample,
+    scene_examples,
     texts,
     world,
 )
@@ -335,7 +335,9 @@ def test_what_no_edit_can_change_is_refused(scenes):
         edit_things(scenes, torch.zeros(COUNT, dtype=torch.long), size=torch.zeros(COUNT, dtype=torch.long))
 
 
-@pytest.mark.parametrize("module", [whyformer.scenes, drawing, examples, language, prompts, region_features, world])
+@pytest.mark.parametrize(
+    "module", [whyformer.scenes, drawing, scene_examples, language, prompts, region_features, world]
+)
 def test_the_examples_of_the_docstrings_run(module):
     results = doctest.testmod(module)
     assert results.attempted > 0

@@ -9,8 +9,8 @@ import torch
 from whyformer.benchmark import run_suite
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.figures import make_figures, read_run
-from whyformer.benchmark.plan import make_plan
 from whyformer.benchmark.protocols import Figure
+from whyformer.benchmark.run_plan import make_plan
 from whyformer.benchmark.worker import make_worker
 
 candidates = importlib.import_module("candidates")

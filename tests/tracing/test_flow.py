@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whyformer.tracing.flow import flow
+from whyformer.tracing.mixing import KeptMap
 from whyformer.tracing.record import AttentionRecord
 
 SIZES = {"text": 3, "image": 4}
@@ -19,7 +20,7 @@ steps_of_pairs = st.lists(st.lists(st.sampled_from(PAIRS), min_size=1, max_size=
 def record(query: str, key: str, seed: int) -> AttentionRecord:
     generator = torch.Generator().manual_seed(seed)
     weights = torch.rand(2, 2, SIZES[query], SIZES[key], generator=generator, dtype=torch.float64)
-    return AttentionRecord("", 0, query, key, weights)
+    return AttentionRecord("", 0, query, key, KeptMap(weights))
 
 
 def mixing(record: AttentionRecord) -> Tensor:

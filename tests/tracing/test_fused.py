@@ -2,11 +2,11 @@
 
 import torch
 
-from whyformer.tracing.flow import fold
+from whyformer.tracing.flow import HeadMean, fold
 from whyformer.tracing.fused import fold_on_chip
 from whyformer.tracing.kernels import Attention
-from whyformer.tracing.mixing import HeadMean
-from whyformer.tracing.record import AttentionRecord, FoldedGradient
+from whyformer.tracing.mixing import MixedGradient
+from whyformer.tracing.record import AttentionRecord
 
 
 def example() -> AttentionRecord:
@@ -14,7 +14,7 @@ def example() -> AttentionRecord:
     query, of_mixed = torch.randn(2, 2, 4, 9, 32, generator=generator).unbind()
     key, value = torch.randn(2, 2, 2, 9, 32, generator=generator).unbind()
     attention = Attention(query, key, value, is_causal=True, enable_gqa=True)
-    return AttentionRecord("", 0, "text", "text", attention, FoldedGradient(attention, of_mixed), operation=3)
+    return AttentionRecord("", 0, "text", "text", attention, MixedGradient(attention, of_mixed), operation=3)
 
 
 def test_on_a_cpu_the_tiles_run():

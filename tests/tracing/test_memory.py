@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 
 from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, masked, word_pieces
 from whyformer import UnsupportedModel, WhyformerError, attribute
-from whyformer.tracing import recorder as record
+from whyformer.tracing import handlers
 from whyformer.tracing.build import trace
 from whyformer.tracing.kernels import Attention
 from whyformer.tracing.path import TOKENS_AT_ONCE, inputs_at_once
@@ -29,7 +29,7 @@ CASES |= {name: STREAM_FAMILIES[name] for name in ("gpt2", "qwen2", "t5", "lxmer
 
 @pytest.fixture
 def keeps_no_map(monkeypatch):
-    monkeypatch.setattr(record, "KEPT", 0)
+    monkeypatch.setattr(handlers, "KEPT", 0)
 
 
 def double(case: str) -> tuple[nn.Module, dict]:
@@ -49,7 +49,7 @@ def assert_alike(got: dict[str, Tensor], expected: dict[str, Tensor]) -> None:
 def test_maps_made_when_read_explain_like_maps_that_were_kept(case, method, backward, monkeypatch):
     model, inputs = double(case)
     expected = attribute(model, inputs, "predicted", method, backward=backward)
-    monkeypatch.setattr(record, "KEPT", 0)
+    monkeypatch.setattr(handlers, "KEPT", 0)
     assert_alike(attribute(model, inputs, "predicted", method, backward=backward), expected)
 
 
@@ -59,7 +59,7 @@ def test_queries_that_see_nothing_poison_no_gradient_of_a_fused_kernel(method, m
     mask = masked(9, 6, 4).flip(1)
     inputs = {"input_ids": word_pieces(mask, 3), "attention_mask": mask}
     expected = attribute(model, inputs, "predicted", method)
-    monkeypatch.setattr(record, "KEPT", 0)
+    monkeypatch.setattr(handlers, "KEPT", 0)
     got = attribute(model, inputs, "predicted", method)
     assert torch.isfinite(got["text"]).all()
     assert_alike(got, expected)

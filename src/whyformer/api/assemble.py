@@ -1,4 +1,4 @@
-"""What the encoded parts of an example gave, and the Explanation they make."""
+"""Build an Explanation from the results of an example's encoded parts."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import StreamScores
-from whyformer.inputs.encode import EncodedExample, Picture
-from whyformer.inputs.hearing import in_frames, sound_layout
-from whyformer.inputs.layouts import Box, Boxes, Layout, Patches, WordPieces
-from whyformer.inputs.parts import PartPlace, on_one_level, part_places, real_grid
+from whyformer.inputs.encode import EncodedExample
+from whyformer.inputs.hearing import in_frames
+from whyformer.inputs.layouts import Patches, WordPieces
+from whyformer.inputs.modality import SeenBatch, modalities
+from whyformer.inputs.parts import on_one_level
 from whyformer.inputs.pictured import PicturedPrompt
 from whyformer.inputs.tokens import unknown_token_note
 from whyformer.inputs.views import ScoredGrid, on_one_grid
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import AT_QUERIES, Bridge
-from whyformer.models.family import JOINT
 from whyformer.models.loading import LoadedModel
 from whyformer.models.task import Task
 from whyformer.results.explanation import Explanation
@@ -29,13 +29,12 @@ from whyformer.results.part import Part
 from whyformer.targets.scores import logits_of
 from whyformer.tracing.trace import Trace
 
-POINT = 0.01  # of a picture's longer side is how far the mark of a point reaches
 COARSE = 0.1  # of the answer's score may be missing from the scores' sum before a note says so
 
 
 @dataclass(frozen=True)
-class Answer:
-    """What one encoded part of an example gave: the parts of its explanation, and the label it was about."""
+class ExplainedAnswer:
+    """The result for one encoded part of an example: the parts of its explanation, and the label explained."""
 
     encoded: EncodedExample
     parts: Mapping[str, Part]
@@ -49,7 +48,7 @@ class Answer:
 
 def answers(
     trace: Trace, method: Method, options: Mapping[str, Any], batch: Sequence[EncodedExample], task: Task
-) -> Iterator[Answer]:
+) -> Iterator[ExplainedAnswer]:
     """One answer per encoded example of the batch."""
     attribution = method(trace, **options)
     nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
@@ -64,7 +63,7 @@ def answers(
     for row, encoded in enumerate(batch):
         parts = {name: part for name, part in _parts(encoded, row, trace, scores) if part.layout.size}
         completeness = None if attribution.completeness is None else float(attribution.completeness[row])
-        yield Answer(
+        yield ExplainedAnswer(
             encoded,
             parts,
             index=target.indices[row],
@@ -89,12 +88,18 @@ def _without_own_entry(scores: StreamScores, trace: Trace) -> StreamScores:
 
 def _parts(encoded: EncodedExample, row: int, trace: Trace, scores: StreamScores) -> Iterator[tuple[str, Part]]:
     """Each part of an encoded example by its name: the scores of its tokens, and where they are."""
-    if encoded.pictured is not None and trace.question.bridge is not None and encoded.chunk is not None:
+    pictured, question = encoded.parts.get("image_text"), trace.question
+    if pictured is not None and question.bridge is not None and encoded.chunk is not None:
         yield "text", Part(encoded.chunk.layout, scores["text"][row, list(encoded.chunk.positions)].cpu().numpy())
-        yield from picture_parts(encoded.pictured, row, trace.question.bridge, scores["image"][row].cpu().numpy())
+        yield from picture_parts(pictured, row, question.bridge, scores["image"][row].cpu().numpy())
         return
-    for name, stream, layout, positions in _layouts(encoded, row, trace, scores):
-        yield name, Part(layout, scores[stream][row, positions].cpu().numpy())
+    lengths = {stream: values.shape[1] for stream, values in scores.items()}
+    forward = SeenBatch(question.model, question.inputs, trace.output, trace.target.place)
+    for modality_name, modality in modalities().items():
+        place = modality.place(question.model, question.inputs, lengths) if modality.place else None
+        if place is not None and modality.lay is not None and modality_name in encoded.parts:
+            part = modality.lay(encoded.parts[modality_name], row, forward, place, scores[place.stream][row].cpu())
+            yield part.name, Part(part.layout, part.scores.numpy())
 
 
 def picture_parts(pictured: PicturedPrompt, row: int, bridge: Bridge, scores: np.ndarray) -> Iterator[tuple[str, Part]]:
@@ -120,71 +125,8 @@ def picture_parts(pictured: PicturedPrompt, row: int, bridge: Bridge, scores: np
         yield name, Part(layout, grid.scores.flatten())
 
 
-def _layouts(
-    encoded: EncodedExample, row: int, trace: Trace, scores: StreamScores
-) -> Iterator[tuple[str, str, Layout, Tensor]]:
-    """Each part of an encoded example: its name, its stream, its layout, and its tokens' positions in the stream."""
-    lengths = {stream: values.shape[1] for stream, values in scores.items()}
-    for place in part_places(trace.question.model, trace.question.inputs, lengths):
-        text = encoded.chunk if place.kind == "text" else encoded.written
-        if place.kind in ("text", "written") and text is not None:
-            name = "text" if place.stream == JOINT else place.stream
-            yield name, place.stream, text.layout, torch.tensor(text.positions, dtype=torch.long)
-        elif place.kind == "picture" and encoded.picture is not None and place.grid is not None:
-            layout: Layout = _patches(encoded, row, trace, place)
-            yield "image", place.stream, layout, torch.arange(place.first, place.first + layout.size)
-        elif place.kind == "sound" and encoded.hearing is not None:
-            frames, positions = sound_layout(trace.question.model, trace.question.inputs, encoded.hearing, place.count)
-            yield "audio", place.stream, frames, place.first + positions
-        elif place.kind == "regions" and encoded.regions is not None:
-            corners = [(float(a), float(b), float(c), float(d)) for a, b, c, d in encoded.regions.boxes]
-            boxes = Boxes(encoded.regions.image, tuple(corners))
-            yield "image", place.stream, boxes, torch.arange(place.first, place.first + boxes.size)
-
-
-def _patches(encoded: EncodedExample, row: int, trace: Trace, place: PartPlace) -> Patches:
-    inputs, picture, grid = trace.question.inputs, encoded.picture, place.grid
-    assert grid is not None
-    assert picture is not None
-    if place.stream == JOINT:
-        return Patches(picture.image, *real_grid(inputs, row, grid), picture.box)
-    height, width = inputs["pixel_values"].shape[-2:]
-    left, top, right, bottom = picture.box
-    if "pixel_mask" in inputs:  # a picture smaller than the others of its batch lies at the top left of its pixels
-        real = inputs["pixel_mask"][row].bool()
-        right *= width / int(real.any(dim=0).sum())
-        bottom *= height / int(real.any(dim=1).sum())
-    outline = _outline(picture, row, trace) if encoded.prompt is None else _prompt_outline(picture, encoded.prompt)
-    return Patches(picture.image, *grid, (left, top, right, bottom), outline)
-
-
-def _prompt_outline(picture: Picture, prompt: tuple[float, ...]) -> Box:
-    """The box that a model was shown, or a small one around a point, in the picture's pixels."""
-    width, height = picture.image.size
-    reach = POINT * max(width, height) if len(prompt) == 2 else 0.0
-    left, top, right, bottom = prompt if len(prompt) == 4 else (*prompt, *prompt)
-    return left * width - reach, top * height - reach, right * width + reach, bottom * height + reach
-
-
-def _outline(picture: Picture, row: int, trace: Trace) -> Box | None:
-    """The box of the detection that is asked about, in the picture's pixels; None where it has no area."""
-    boxes = getattr(trace.output, "pred_boxes", None)
-    if boxes is None or trace.target.place is None:
-        return None
-    x, y, width, height = boxes[row, trace.target.place[row]].tolist()
-    left, top, right, bottom = picture.box
-    across, down = right - left, bottom - top
-    outline = (
-        left + (x - width / 2) * across,
-        top + (y - height / 2) * down,
-        left + (x + width / 2) * across,
-        top + (y + height / 2) * down,
-    )
-    return outline if outline[0] < outline[2] and outline[1] < outline[3] else None
-
-
 def explanation_of(
-    by_chunk: Sequence[Answer], loaded_model: LoadedModel, method: Method, options: Mapping[str, Any]
+    by_chunk: Sequence[ExplainedAnswer], loaded_model: LoadedModel, method: Method, options: Mapping[str, Any]
 ) -> Explanation:
     """The Explanation of one example, from the answers of its encoded parts."""
     first = by_chunk[0]
@@ -202,7 +144,7 @@ def explanation_of(
 
 
 def _notes(
-    by_chunk: Sequence[Answer], parts: Mapping[str, Part], method: Method, loaded_model: LoadedModel
+    by_chunk: Sequence[ExplainedAnswer], parts: Mapping[str, Part], method: Method, loaded_model: LoadedModel
 ) -> Iterator[str]:
     if len(by_chunk) > 1 and loaded_model.task.answer != "embedding":  # whose two texts are read one by one
         yield (
@@ -213,9 +155,7 @@ def _notes(
     if chunk is not None and chunk.truncated_to is not None:
         yield f"The text is longer than the model's limit: only its {chunk.truncated_to} was explained, as asked."
     yield from unknown_token_note(loaded_model.tokenizer, _read_tokens(by_chunk))
-    hearing = by_chunk[0].encoded.hearing
-    if hearing is not None and hearing.is_truncated:
-        yield "The sound is longer than the model hears at once: only its beginning was explained, as asked."
+    yield from by_chunk[0].encoded.notes
     yield from filter(None, by_chunk[0].remarks)
     yield from coarseness((part.completeness for part in by_chunk), method)
     for name, part in parts.items():
@@ -224,7 +164,7 @@ def _notes(
             yield f"{method.name} found nothing{f' in the {name}' if len(parts) > 1 else ''}: every score is zero."
 
 
-def _read_tokens(by_chunk: Sequence[Answer]) -> list[tuple[int, str]]:
+def _read_tokens(by_chunk: Sequence[ExplainedAnswer]) -> list[tuple[int, str]]:
     """The id and the characters of each word piece of a text, once each."""
     tokens: dict[tuple[int, int], tuple[int, str]] = {}
     for chunk in (answer.encoded.chunk for answer in by_chunk):
@@ -237,7 +177,7 @@ def _read_tokens(by_chunk: Sequence[Answer]) -> list[tuple[int, str]]:
 
 
 def coarseness(incompleteness: Iterable[float | None], method: Method) -> Iterator[str]:
-    """What to know where scores are far from adding up to what they should."""
+    """Note scores that are far from adding up to the value they should."""
     missing = max((share for share in incompleteness if share is not None), default=0.0)
     if missing > COARSE:
         option = next((name for name in ("steps", "samples") if name in method.options), None)
@@ -245,7 +185,7 @@ def coarseness(incompleteness: Iterable[float | None], method: Method) -> Iterat
         yield f"The scores miss what they should add up to by {missing:.0%}: {why}."
 
 
-def _joined(by_chunk: Sequence[Answer]) -> Part:
+def _joined(by_chunk: Sequence[ExplainedAnswer]) -> Part:
     """The chunks of one text put together again: a token's score is the mean over the chunks that see it."""
     tokens: dict[tuple[int, int], tuple[str, tuple[int, int], list[float]]] = {}
     for answer in by_chunk:
@@ -266,8 +206,8 @@ def _joined(by_chunk: Sequence[Answer]) -> Part:
     return Part(joined, np.array([np.mean(tokens[place][2]) for place in order], dtype=np.float32))
 
 
-def _target_name(by_chunk: Sequence[Answer], task: Task) -> str:
-    """What was asked about; of a number also what it is, since no probability says how sure the model is."""
+def _target_name(by_chunk: Sequence[ExplainedAnswer], task: Task) -> str:
+    """Name of the target; for a number also its value, since no probability says how sure the model is."""
     first = by_chunk[0]
     if task.answer != "value" or first.index is None:
         return first.name
@@ -275,8 +215,8 @@ def _target_name(by_chunk: Sequence[Answer], task: Task) -> str:
     return f"{name} {float(_mean_logits(by_chunk)[first.index]):.3g}"
 
 
-def _probability(by_chunk: Sequence[Answer], task: Task) -> float | None:
-    """What the model gives the label asked about; None for regression and scores of one's own."""
+def _probability(by_chunk: Sequence[ExplainedAnswer], task: Task) -> float | None:
+    """Probability of the explained label; None for regression and for user-defined scores."""
     index = by_chunk[0].index
     if index is None or task.answer == "value":
         return None
@@ -287,5 +227,5 @@ def _probability(by_chunk: Sequence[Answer], task: Task) -> float | None:
     return float(logits.sigmoid()[index] if is_sole else logits.softmax(dim=0)[index])
 
 
-def _mean_logits(by_chunk: Sequence[Answer]) -> Tensor:
+def _mean_logits(by_chunk: Sequence[ExplainedAnswer]) -> Tensor:
     return torch.stack([answer.logits for answer in by_chunk if answer.logits is not None]).mean(dim=0)

@@ -1,4 +1,4 @@
-"""The audit file of an explanation: what was asked of which model, about what, computed how, and what came out."""
+"""Audit files: the model, the input, the target, the computation and the result of an explanation."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, device_of, dtype_of
 from whyformer.results.explanation import Explanation
 from whyformer.results.storage import AUDIT_FORMAT
-from whyformer.targets.documents import target_document
+from whyformer.targets.target_documents import target_document
 
-VERSION = 1
+AUDIT_VERSION = 1
 RUN = ("suite", "data", "samples")  # what is said of a run of controls
 PACKAGES = ("whyformer", "torch", "transformers", "tokenizers", "safetensors", "numpy", "pillow")
 
 
 @dataclass(frozen=True)
 class Origin:
-    """How `explain` was asked. Called with the explanation that came of it, it gives the content of the audit file.
+    """The arguments of an `explain` call. Call it with the resulting explanation to get the audit file's content.
 
     The model is held weakly: explanations that are kept must not keep it in memory.
     """
@@ -59,7 +59,7 @@ class Origin:
         weights, settings = digests_of(model)
         return {
             "format": AUDIT_FORMAT,
-            "version": VERSION,
+            "version": AUDIT_VERSION,
             "created": datetime.now(UTC).isoformat(timespec="seconds"),
             "model": {
                 "name": self.name,
@@ -83,19 +83,19 @@ class Origin:
         }
 
     def __reduce__(self) -> tuple[type, tuple[()]]:
-        """A copy, or what another process is sent, has no model that could be audited."""
+        """A copy or pickle has no model that could be audited."""
         return type(None), ()
 
 
 def origin_of(loaded_model: LoadedModel, example: Any, target: Any, readout: Any, truncate: bool) -> Origin:
-    """How an explanation is asked for, now."""
+    """Record the arguments of an explanation now."""
     module = weakref.ref(loaded_model.model)
     about = loaded_model.processor, loaded_model.name, loaded_model.place, loaded_model.stamps
     return Origin(module, *about, example, target, readout, truncate, torch.initial_seed())
 
 
 def computation(module: nn.Module) -> dict[str, Any]:
-    """What the model computes on and in, and with what."""
+    """Device, dtype and library versions of the computation."""
     return {
         "device": str(device_of(module)),
         "dtype": dtype_name(module),
@@ -106,7 +106,7 @@ def computation(module: nn.Module) -> dict[str, Any]:
 
 
 def dtype_name(module: nn.Module) -> str:
-    """What a model computes in, without `torch.`."""
+    """Name of the model's dtype, without `torch.`."""
     return str(dtype_of(module)).removeprefix("torch.")
 
 
@@ -128,7 +128,7 @@ def _version(package: str) -> str | None:
 
 
 def _findings(model: LoadedModel, method: str) -> dict[str, Any]:
-    """What the doctor finds, of the model and of this method on it."""
+    """Findings of the doctor on the model and on this method."""
     try:
         result = checkup(model, names=[method])
     except WhyformerError as error:
@@ -144,7 +144,7 @@ def _findings(model: LoadedModel, method: str) -> dict[str, Any]:
 
 
 def _controls(weights: Mapping[str, str], explanation: Explanation) -> dict[str, Any] | None:
-    """What the runs that come with the package found of this method on these weights; None without such a run."""
+    """Published control figures of this method on these weights; None if never measured."""
     run = _runs().get(" ".join(weights.values()))
     figures = None if run is None else run["methods"].get(_title(explanation))
     return None if run is None or figures is None else {name: run[name] for name in RUN} | {"figures": figures}
@@ -168,5 +168,7 @@ def _plain(explanation: Explanation) -> dict[str, Any]:
     try:
         json.dumps(dict(explanation.options), allow_nan=False)
     except (TypeError, ValueError) as error:
-        raise WhyformerError(f"An option is no plain value, and an audit file keeps no others: {error}.") from error
+        raise WhyformerError(
+            f"An option is not a plain value, the only kind an audit file can store: {error}."
+        ) from error
     return explanation.to_dict()

@@ -6,7 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 
 from whyformer.inputs.encode import EncodedExample
-from whyformer.models.answering import keeps_its_answer
+from whyformer.models.answering import hides_logits
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import device_of
 from whyformer.tracing.reads import Reads
@@ -14,15 +14,15 @@ from whyformer.tracing.reads import Reads
 # On a CPU, as measured by benchmarks/batches.py. What runs at once is to stay in its caches: so many tokens, those of
 # texts longer than SHORT counting for more, as they attend to more. A text is filled up with less padding than a pass
 # of its own would cost; along a path its padding is computed again and again.
-TOKENS, SHORT = 480, 256
-PICTURES = 2  # which have about half of these tokens
+TOKENS, SHORT_TEXT = 480, 256
+PICTURES_AT_ONCE = 2  # which have about half of these tokens
 PADDING, PATH_PADDING = 32, 6
 BATCH_SIZE = {"cpu": 8, "cuda": 64}
 
 
 def texts_at_once(tokens: int) -> int:
     """How many texts of so many tokens a CPU runs at once."""
-    return max(1, TOKENS * SHORT // (max(1, tokens) * max(SHORT, tokens)))
+    return max(1, TOKENS * SHORT_TEXT // (max(1, tokens) * max(SHORT_TEXT, tokens)))
 
 
 def padding_that_pays(reads: Reads) -> int:
@@ -52,14 +52,14 @@ def example_batches(
     """Which examples run together, by their numbers: those whose texts are of like length."""
     device = device_of(loaded_model.model).type
     lengths = [sum(len(text.encoding["input_ids"]) for text in (one.chunk, one.written) if text) for one in encoded]
-    is_text = not any(one.picture or one.regions or one.hearing for one in encoded)
+    is_text = all(one.parts.keys() <= {"text", "written", "image_text"} for one in encoded)
     # Of equal length, where padding is read: some models hear that of a shorter sound, BLIP answers that of a question.
-    if any(one.hearing for one in encoded) or keeps_its_answer(loaded_model.model):
-        sounds = [len(one.hearing.sound.samples) for one in encoded if one.hearing]
-        lengths = sounds or lengths
-        most = batch_size or (PICTURES if device == "cpu" else BATCH_SIZE.get(device, PICTURES))
+    fixed = [one.length for one in encoded if one.length is not None]
+    if fixed or hides_logits(loaded_model.model):
+        lengths = fixed or lengths
+        most = batch_size or (PICTURES_AT_ONCE if device == "cpu" else BATCH_SIZE.get(device, PICTURES_AT_ONCE))
         return like_lengths(lengths, lambda _: most, padding=0)
     if batch_size is None and device == "cpu":
-        return like_lengths(lengths, texts_at_once if is_text else lambda _: PICTURES, padding_that_pays(reads))
+        return like_lengths(lengths, texts_at_once if is_text else lambda _: PICTURES_AT_ONCE, padding_that_pays(reads))
     size = batch_size or BATCH_SIZE.get(device, BATCH_SIZE["cpu"])
     return like_lengths(lengths, lambda _: size)

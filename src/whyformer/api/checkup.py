@@ -7,14 +7,14 @@ from dataclasses import dataclass, field
 from html import escape
 
 from whyformer.methods.registry import methods_of
-from whyformer.render.text import readable
+from whyformer.render.text_spans import readable
 
 GIB = 2**30
 
 
 @dataclass(frozen=True, repr=False)
 class Checkup:
-    """What the model is, how it is seen, and what is wrong with that.
+    """A report on a model: its structure, how it is traced, and any problems.
 
     Maps are [head query key], one per record, none where they are not of its tokens. `streams` are all that carry
     tokens to the answer, each with its number of tokens; `stream` is the one it is read in, or the first of two. Shares
@@ -65,7 +65,7 @@ class Checkup:
 
     @property
     def facts(self) -> dict[str, str]:
-        """What the model is and how it is seen, each fact in a line."""
+        """The model and how it is traced, one fact per line."""
         shapes = {shape: self.maps.count(shape) for shape in self.maps}
         labels = ", ".join(self.labels[:6]) + (" …" if len(self.labels) > 6 else "")
         streams = ", ".join(f"{name} ({tokens} tokens)" for name, tokens in self.streams.items())
@@ -98,7 +98,7 @@ class Checkup:
 
     @property
     def verdicts(self) -> dict[str, str]:
-        """For each method that it applies, or why not; and what it takes, where that was asked about."""
+        """Whether each method applies, or why not, with its memory estimate if requested."""
         return {
             name: f"applies{self._memory_of(name)}" if reason is None else reason
             for name, reason in self.methods.items()

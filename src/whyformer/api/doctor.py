@@ -7,28 +7,25 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import torch
-from PIL import Image
 from torch import Tensor, nn
 
-from whyformer.api.attribution import DEFAULT, attribute, default_for
+from whyformer.api.attribute import DEFAULT_CHOICE, attribute, default_for
 from whyformer.api.checkup import Checkup
-from whyformer.api.memory import OutOfMemory, available_bytes, check_tokens, estimate_memory
+from whyformer.api.memory_estimate import OutOfMemory, available_bytes, check_tokens, estimate_memory
 from whyformer.axes import Inputs, Logits
 from whyformer.errors import UnsupportedModel, WhyformerError, reason_of
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.hearing import sound_layout
-from whyformer.inputs.read import Regions
-from whyformer.inputs.sound import Sound
+from whyformer.inputs.modality import modalities
 from whyformer.methods.registry import method_named, methods_of, trace_methods
 from whyformer.models.answering import run_model
 from whyformer.models.families import FAMILIES, family_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import config_of, labels_of, layers_of, main_input, patch_grid, prefix_length
 from whyformer.targets.head_target import score_of
-from whyformer.targets.heads import head_targets, is_asked_of_examples
+from whyformer.targets.heads import head_targets, needs_example
 from whyformer.targets.scores import Pixel, Target, all_logits
 from whyformer.tracing.build import trace
 from whyformer.tracing.checks import NoMaps
@@ -36,7 +33,7 @@ from whyformer.tracing.reads import Reads
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.trace import Trace
 
-QUESTION = "How is the end of the story?"
+STORY_QUESTION = "How is the end of the story?"
 SENTENCE = "The story starts slowly, but its ending is a great surprise."
 TOLERANCE = 1e-3  # of the largest logit, between the recorded run and the plain one
 INFINITE = "gives scores that are not finite."
@@ -134,7 +131,7 @@ def _probe(model: nn.Module, inputs: Inputs, target: Target) -> tuple[Trace, tup
 
 
 def _memory(model: nn.Module, tokens: int, methods: Sequence[str]) -> dict[str, int | None]:
-    """What each method takes; None for one that ran out of memory while it was measured."""
+    """Memory estimate of each method; None if measuring it ran out of memory."""
     sizes: dict[str, int | None] = {}
     for name in methods:
         try:
@@ -145,18 +142,21 @@ def _memory(model: nn.Module, tokens: int, methods: Sequence[str]) -> dict[str, 
 
 
 def _neutral(loaded_model: LoadedModel) -> tuple[EncodedExample, Target]:
-    """Noise to see or half a second of it to hear, a plain sentence or two, or both; and what is asked of it."""
+    """A sample input and its target: noise as a picture or sound, a plain sentence or two, or both."""
     if loaded_model.processor is None:
         raise WhyformerError(f"{loaded_model.name} came without a processor: pass its tokenizer or image processor.")
+    modality = modalities()[loaded_model.task.modality]
+    seen: list[Any] = [] if modality.noise is None else [modality.noise(loaded_model)]
     if loaded_model.task.hears:
-        rate = loaded_model.feature_extractor.sampling_rate
-        samples = np.random.default_rng(0).standard_normal(rate // 2, dtype=np.float32) * 0.1
-        return encode(loaded_model, [Sound(samples, rate)], truncate=True)[0], "predicted"
-    picture: list[Any] = [_noise(loaded_model)] if loaded_model.task.sees is not None else []
+        return encode(loaded_model, seen, truncate=True)[0], "predicted"
     is_alone = loaded_model.tokenizer is None and not loaded_model.task.cuts_out
-    parts = picture if is_alone else [*picture, *_sentences(loaded_model)]
-    example = tuple(parts) if len(parts) == 2 else parts[0]
-    if not is_asked_of_examples(loaded_model, [example]):
+    parts = seen if is_alone else [*seen, *_sentences(loaded_model)]
+    return encode_with_target(loaded_model, tuple(parts) if len(parts) == 2 else parts[0])
+
+
+def encode_with_target(loaded_model: LoadedModel, example: Any) -> tuple[EncodedExample, Target]:
+    """An example as the model takes it, and a target that can be asked about it."""
+    if not needs_example(loaded_model, [example]):
         return encode(loaded_model, [example], truncate=True)[0], "predicted"
     asked = Pixel(0.5, 0.5) if loaded_model.task.cuts_out else "predicted"  # noise may have no mask
     targets = head_targets(loaded_model, [example], asked, truncate=True)[:1]
@@ -164,34 +164,20 @@ def _neutral(loaded_model: LoadedModel) -> tuple[EncodedExample, Target]:
 
 
 def _sentences(loaded_model: LoadedModel) -> list[Any]:
-    """What the model reads: a sentence, with a question, a mask, a choice or another sentence where it needs one."""
+    """A sample input: a sentence, with a question, a mask, a choice or a second sentence where needed."""
     match loaded_model.task.answer:
         case "span":
-            return [QUESTION, SENTENCE]
+            return [STORY_QUESTION, SENTENCE]
         case "choice":
-            return [QUESTION, [SENTENCE]]
+            return [STORY_QUESTION, [SENTENCE]]
         case "embedding" | "next sentence":
-            return [QUESTION, SENTENCE]
+            return [STORY_QUESTION, SENTENCE]
         case "mask":
             return [(0.5, 0.5)]
         case "masked word":
             return [f"{loaded_model.tokenizer.mask_token} {SENTENCE}"]
         case _:
             return [SENTENCE]
-
-
-def _noise(loaded_model: LoadedModel) -> Image.Image | Regions:
-    rng = np.random.default_rng(0)
-    if loaded_model.task.sees_regions:
-        config = config_of(loaded_model.model)
-        width = getattr(config, "visual_feat_dim", None) or config.visual_embedding_dim
-        boxes = np.array([[0, 0, 16, 16], [16, 0, 32, 16], [0, 16, 16, 32], [16, 16, 32, 32]])
-        return Regions(Image.new("RGB", (32, 32)), boxes, rng.standard_normal((4, width), dtype=np.float32))
-    processor = loaded_model.image_processor
-    size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
-    edge = size.get("shortest_edge") or size.get("longest_edge")
-    height, width = (size.get(side) or edge for side in ("height", "width"))
-    return Image.fromarray(rng.integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
 def _answer(output: Any) -> Tensor:
@@ -230,7 +216,7 @@ def _methods(
 
 
 def _failure(names: Sequence[str], reason: str) -> str:
-    """What went wrong with these methods, in a sentence."""
+    """Describe in one sentence how these methods failed."""
     subject = " and ".join([", ".join(names[:-1]), names[-1]]) if len(names) > 1 else names[0]
     if reason == INFINITE:
         return f"{subject} {reason if len(names) == 1 else reason.replace('gives', 'give')}"
@@ -263,10 +249,10 @@ def _collapse_notes(share: float, count: int) -> tuple[str, ...]:
 def _default_notes(
     model: nn.Module, inputs: Inputs, target: Target, methods: Mapping[str, str | None]
 ) -> tuple[str, ...]:
-    """What is computed where no method is named, if it is not what most models have."""
+    """Name the default method where it differs from the usual one."""
     name, way = default_for(model)
     if methods.get(name) is None:
-        return () if (name, way) == DEFAULT else (f"Where no method is named: {name} by {way}.",)
+        return () if (name, way) == DEFAULT_CHOICE else (f"Where no method is named: {name} by {way}.",)
     try:
         remarks = attribute(model, inputs, target).remarks
     except WhyformerError:
@@ -313,9 +299,9 @@ def _special_tokens(one: EncodedExample, probe: Trace, tokenizer: Any) -> tuple[
 
 def _prefix(one: EncodedExample, probe: Trace) -> int:
     """How many tokens lead the patches of a picture, or what is heard of a sound."""
-    if one.hearing is not None:
+    if "audio" in one.parts:
         count = probe.masks["audio"].shape[1]
-        return int(sound_layout(probe.question.model, probe.question.inputs, one.hearing, count)[1][0])
+        return int(sound_layout(probe.question.model, probe.question.inputs, one.parts["audio"], count)[1][0])
     return prefix_length(probe.question.model, probe.question.inputs, probe.masks["image"].shape[1])
 
 

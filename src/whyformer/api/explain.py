@@ -13,26 +13,26 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from whyformer.api.assemble import Answer, answers, explanation_of
-from whyformer.api.attribution import Choice, choose_method, default_for, first_that_applies
+from whyformer.api.assemble import ExplainedAnswer, answers, explanation_of
+from whyformer.api.attribute import MethodChoice, choose_method, default_for, first_that_applies
 from whyformer.api.audit import origin_of
 from whyformer.api.batches import BATCH_SIZE, example_batches
-from whyformer.api.options import processed_options
 from whyformer.api.predictions import Predict, explain_predictions, refuse_beside_predict
+from whyformer.api.processed_options import processed_options
 from whyformer.batching import MemoryLimit, check_batch_size, consecutive, in_batches
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.read import strings_are_texts, texts_in_file
-from whyformer.methods.options import check_options
+from whyformer.methods.option_checks import check_options
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of, needs_padding_token
 from whyformer.progress import track
 from whyformer.propagation.mode import Backward
 from whyformer.results.explanation import Explanation
 from whyformer.targets.head_target import HeadTarget, score_of
-from whyformer.targets.heads import head_targets, is_asked_of_examples
+from whyformer.targets.heads import head_targets, needs_example
 from whyformer.targets.scores import (
     Contrast,
     Detection,
@@ -67,13 +67,13 @@ def explain(
     Args:
         example: A picture (file, PIL image, uint8 array), a text (string, or a Path of a text file), a sound (file,
             (array, rate), `Sound`), or a pair for models of two senses: (picture, text), (picture, [texts]), (regions,
-            question). A model that writes is asked about the next token; one with an encoder takes a text or a sound,
+            question). A model that writes is explained at its next token; one with an encoder takes a text or a sound,
             or (it, what was written so far), one that writes about pictures (picture, text), ([pictures], text), or
             chat messages with pictures in them. Models of two texts take (question, passage), (prompt, [choices]),
             (text, [candidate labels]), (text, other text).
         model: The name of a bundled model (`whyformer models`), a folder, a Hugging Face id, a LoadedModel, or a
             module of your own.
-        target: What is asked about: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
+        target: The target: a label's name or index, "predicted", `contrast(…)`, `detection(…)`, `moment(…)`,
             `at(…)`, `Pixel(…)`, `Region(…)`, or any function of the model's output that gives one number per example;
             docs/guides/models.md and docs/guides/heads.md have those of each head.
         method: The name of a method (`whyformer methods`). Without one it is evidence, chosen by the rule of
@@ -191,7 +191,7 @@ def explain_batch(
     loaded_model = resolve_model(model, processor)
     settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward, **options}
     examples = list(examples)
-    if not callable(target) and is_asked_of_examples(loaded_model, examples):
+    if not callable(target) and needs_example(loaded_model, examples):
         targets = head_targets(loaded_model, examples, target, truncate=truncate)
         explanations = explain_encoded(loaded_model, [one.encoded for one in targets], targets, method, **settings)
         by_example = {one.encoded.example: one for one in targets}
@@ -207,7 +207,7 @@ def explain_batch(
 
 
 def _with_name(explanation: Explanation, target: HeadTarget) -> Explanation:
-    """The explanation with what was asked of its example, and what to know of that."""
+    """Add the target of its example, and remarks on it, to the explanation."""
     notes = (*target.notes, *explanation.notes)
     return replace(explanation, target=target.name, probability=target.probability, notes=notes)
 
@@ -229,13 +229,13 @@ def explain_encoded(
     size = batch_size or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
     targets = _settle_targets(loaded_model, encoded, target, size)
     items = list(zip(encoded, targets if isinstance(targets, list) else repeat(None), strict=False))
-    # A function of the caller's own, or weights for each example, may go by their order.
+    # A function of the caller's own, or weights for each example, may depend on their order.
     keeps_order = callable(targets) or isinstance(readout, Tensor)
-    if len({len(one.hearing.sound.samples) for one in encoded if one.hearing}) > 1:
+    if len({one.length for one in encoded}) > 1:
         size = 1  # sounds of one length alone run together
 
-    def run(choice: Choice) -> list[Explanation]:
-        by_example: list[list[Answer]] = [[] for _ in {one.example for one in encoded}]
+    def run(choice: MethodChoice) -> list[Explanation]:
+        by_example: list[list[ExplainedAnswer]] = [[] for _ in {one.example for one in encoded}]
         reads = choice.method.reads_with(choice.options)
         batches = (
             consecutive(len(encoded), size)
@@ -244,7 +244,7 @@ def explain_encoded(
         )
         doing = f"{choice.method.name} on {loaded_model.name}"
 
-        def answer(batch: Sequence[tuple[EncodedExample, Any]], checkpoint: bool | None) -> list[Answer]:
+        def answer(batch: Sequence[tuple[EncodedExample, Any]], checkpoint: bool | None) -> list[ExplainedAnswer]:
             own = [target for _, target in batch] if isinstance(targets, list) else targets
             steps = partial(track, description=doing, progress=progress and reads.subsets)
             return _answers(loaded_model, [one for one, _ in batch], own, choice, readout, checkpoint, steps)
@@ -266,12 +266,12 @@ def _answers(
     loaded_model: LoadedModel,
     batch: Sequence[EncodedExample],
     target: Any,
-    choice: Choice,
+    choice: MethodChoice,
     readout: str | int | Tensor | None,
     checkpoint: bool | None,
     steps: Callable[[Sequence[int]], Iterable[int]],
-) -> list[Answer]:
-    """What the method of the choice gives of a batch."""
+) -> list[ExplainedAnswer]:
+    """Run the chosen method on a batch."""
     task, inputs = loaded_model.task, model_inputs(loaded_model, batch)
     trace = build.trace(
         loaded_model.model,
@@ -288,7 +288,7 @@ def _answers(
 
 
 def _labels(loaded_model: LoadedModel) -> Mapping[int, str] | None:
-    """What the answers of a model that writes or spells are called; other models carry the names themselves."""
+    """Label names for models that write or spell; other models carry the names themselves."""
     if loaded_model.task.writes:
         return Vocabulary(loaded_model.tokenizer)
     if loaded_model.task.spells and loaded_model.tokenizer is not None:

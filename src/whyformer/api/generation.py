@@ -18,7 +18,7 @@ from whyformer.models.structure import device_of
 
 
 def generate(loaded_model: LoadedModel, inputs: Inputs, tokens: int, *, seed: int | None = None) -> list[int]:
-    """What the model writes next, up to the end of its text, which is left out.
+    """Generate tokens up to the end-of-text token, which is left out.
 
     Without a seed each token is the likeliest; with one it is drawn by the model's own generation settings.
     """
@@ -40,7 +40,7 @@ def generate(loaded_model: LoadedModel, inputs: Inputs, tokens: int, *, seed: in
 
 @torch.no_grad()
 def transcribe(loaded_model: LoadedModel, inputs: Inputs, tokens: int) -> list[int]:
-    """What the model writes about a sound or a picture: the likeliest tokens that it may write, up to its end."""
+    """Transcribe a sound or describe a picture greedily, over the tokens the model may write."""
     model = cast(Any, loaded_model.model)
     ids = inputs["decoder_input_ids"]
     inputs = {name: value for name, value in inputs.items() if not name.startswith("decoder_")}
@@ -71,7 +71,7 @@ def end_ids(loaded_model: LoadedModel) -> set[int]:
 
 
 def check_written(tokens: Any) -> None:
-    """Refuse a number of tokens that is none."""
+    """Validate the number of tokens."""
     if type(tokens) is not int or tokens < 1:
         raise WhyformerError(f"tokens={tokens!r}: a whole number, at least 1.")
 

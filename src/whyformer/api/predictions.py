@@ -17,7 +17,7 @@ from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.inputs.read import image_of, text_of
 from whyformer.inputs.words import word_spans
-from whyformer.methods.options import check_options
+from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, methods_of
 from whyformer.progress import track
 from whyformer.removal.fills import Fill
@@ -30,16 +30,16 @@ from whyformer.results.part import Part
 from whyformer.targets.scores import Contrast, Target, label_index, label_name, one_each
 
 Predict = Callable[[list[Any]], Any]
-DEFAULT = "kernel_shap"
+DEFAULT_REMOVAL_METHOD = "kernel_shap"
 UNNAMED = "mini-vit"  # the model of `explain` where none is named
-AT_ONCE = 32  # examples that the function is given at once
+EXAMPLES_AT_ONCE = 32  # examples that the function is given at once
 PATCHES, FINE_PATCHES = 8, 28  # on a side of a square picture, where they are the units, and where superpixels are
-SIDE = 224  # masks of larger pictures are made this large, and enlarged
+MASK_SIDE = 224  # masks of larger pictures are made this large, and enlarged
 SURE = 1e-3  # how far the answers to an example may be from adding up to 1 and be probabilities
 
 
 @dataclass(frozen=True, eq=False)
-class Removable:
+class RemovableUnits:
     """An example whose places can be removed; `without` gives it with a share of each, `part` lays scores on it."""
 
     whole: Any
@@ -50,7 +50,7 @@ class Removable:
 
 
 @dataclass(frozen=True)
-class Prediction:
+class FunctionScores:
     """A function that answers examples, and what its answers are called."""
 
     predict: Predict
@@ -60,13 +60,13 @@ class Prediction:
 
     @property
     def name(self) -> str:
-        """What it is called in explanations."""
+        """Name shown in explanations."""
         return getattr(self.predict, "__name__", type(self.predict).__name__)
 
     def answers(
         self, examples: Sequence[Any] | np.ndarray, make: Callable[[Any], Any] = lambda example: example
     ) -> LabelValues:
-        """What it answers, [example, label], to what is made of each example, a batch at a time."""
+        """Outputs [example, label] for the transformed examples, one batch at a time."""
         rows = []
         for batch in track(consecutive(len(examples), self.batch_size), f"asking {self.name}", progress=self.progress):
             given = _numbers(self.predict([make(examples[number]) for number in batch]))
@@ -86,7 +86,7 @@ class Prediction:
 
 
 def _numbers(answers: Any) -> np.ndarray:
-    """What predict gave as an array; one number an example is a column."""
+    """Output of `predict` as an array; one number per example becomes a column."""
     try:
         numbers = np.asarray(answers, dtype=np.float64)
     except (TypeError, ValueError) as error:
@@ -97,7 +97,7 @@ def _numbers(answers: Any) -> np.ndarray:
 
 
 def refuse_beside_predict(**settings: Any) -> None:
-    """Refuse what is said of a model where a function is explained in its place."""
+    """Reject options of a model where a function is explained instead."""
     unset = {"model": UNNAMED, "truncate": False}
     for name, value in settings.items():
         is_set = value != unset.get(name) if isinstance(value, str) else value is not unset.get(name)
@@ -133,7 +133,7 @@ def explain_predictions(
     if not callable(predict):
         raise WhyformerError(f"predict is a function of a list of examples, not {predict!r:.40}.")
     named = {} if labels is None else dict(enumerate(map(str, labels)))
-    prediction = Prediction(predict, named, check_batch_size(batch_size) or AT_ONCE, progress)
+    prediction = FunctionScores(predict, named, check_batch_size(batch_size) or EXAMPLES_AT_ONCE, progress)
     removable = [_removable(example, units, fill) for example in examples]
     targets = (
         [target] * len(removable)
@@ -150,11 +150,11 @@ def _method(name: str | None) -> Method:
         raise WhyformerError(
             f"{name!r} cannot explain predict, of which only answers are known: {', '.join(known)} can."
         )
-    return known[name or DEFAULT]
+    return known[name or DEFAULT_REMOVAL_METHOD]
 
 
 def _explanation(
-    example: Removable, prediction: Prediction, target: Any, method: Method, options: Mapping[str, Any]
+    example: RemovableUnits, prediction: FunctionScores, target: Any, method: Method, options: Mapping[str, Any]
 ) -> Explanation:
     whole = prediction.answers([example.whole])
     name, score, index = _resolve(target, whole, prediction.labels)
@@ -165,7 +165,7 @@ def _explanation(
         if not isinstance(example.whole, str):
             return score(prediction.answers(kept, example.without))[:, None]
         versions = [example.without(row) for row in kept]
-        different = list(dict.fromkeys(versions))  # few words have few subsets: none is asked about twice
+        different = list(dict.fromkeys(versions))  # few words have few subsets: none is evaluated twice
         scores = dict(zip(different, score(prediction.answers(different)), strict=True))
         return np.array([[scores[version]] for version in versions])
 
@@ -188,7 +188,7 @@ def _explanation(
 def _resolve(
     target: Any, whole: LabelValues, labels: Mapping[int, str]
 ) -> tuple[str, Callable[[LabelValues], np.ndarray], int | None]:
-    """What the target is called, the score that it is, and the label that it is about."""
+    """Name, score and label of the target."""
     count = whole.shape[1]
     if callable(target):
         return getattr(target, "__name__", "score"), lambda answers: np.asarray(target(answers), dtype=np.float64), None
@@ -208,7 +208,7 @@ def _resolve(
     return label_name(index, labels), lambda answers: answers[:, index], index
 
 
-def _removable(example: Any, units: UnitKind | None, fill: Fill) -> Removable:
+def _removable(example: Any, units: UnitKind | None, fill: Fill) -> RemovableUnits:
     is_text = isinstance(example, str) or (isinstance(example, Path) and example.suffix in (".txt", ".md"))
     if is_text:
         if units not in (None, "word"):
@@ -219,7 +219,7 @@ def _removable(example: Any, units: UnitKind | None, fill: Fill) -> Removable:
     return _removable_picture(image_of(example), by_superpixel=units == "superpixel", fill=fill)
 
 
-def _removable_text(text: str) -> Removable:
+def _removable_text(text: str) -> RemovableUnits:
     """A text by its words, which are cut out with their white space."""
     spans = word_spans(text)
     layout = WordPieces((text,), tuple(text[a:b] for a, b in spans), (0,) * len(spans), tuple(spans))
@@ -232,13 +232,13 @@ def _removable_text(text: str) -> Removable:
         return "".join([*rest, text[start:]])
 
     units = Units(np.arange(len(spans)), ((len(spans),),))
-    return Removable(text, "text", units, without, lambda scores: Part(layout, scores.astype(np.float32)))
+    return RemovableUnits(text, "text", units, without, lambda scores: Part(layout, scores.astype(np.float32)))
 
 
-def _removable_picture(picture: Image.Image, *, by_superpixel: bool, fill: Fill) -> Removable:
+def _removable_picture(picture: Image.Image, *, by_superpixel: bool, fill: Fill) -> RemovableUnits:
     """A picture by patches or superpixels, which are filled."""
     width, height = picture.size
-    shrunk = max(1.0, max(width, height) / SIDE)
+    shrunk = max(1.0, max(width, height) / MASK_SIDE)
     wide, high = max(1, round(width / shrunk)), max(1, round(height / shrunk))
     side = FINE_PATCHES if by_superpixel else PATCHES
     rows, columns = (max(1, min(n, round(side * (n / m) ** 0.5))) for n, m in ((high, wide), (wide, high)))
@@ -262,7 +262,7 @@ def _removable_picture(picture: Image.Image, *, by_superpixel: bool, fill: Fill)
         layout = Patches(picture, rows, columns, (0.0, 0.0, float(width), float(height)))
         return Part(layout, Units(patches, ((high, wide),)).mean_of(scores).astype(np.float32))
 
-    return Removable(picture, "image", Units.counted(numbers, [(high, wide)]), without, part)
+    return RemovableUnits(picture, "image", Units.counted(numbers, [(high, wide)]), without, part)
 
 
 def _imputed(pixels: np.ndarray, kept: np.ndarray) -> Image.Image:

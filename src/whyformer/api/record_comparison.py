@@ -1,4 +1,4 @@
-"""What an audit file says compared with what is computed now, field by field."""
+"""Compare an audit file with a recomputation, field by field."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from whyformer.render.text import one_line
+from whyformer.render.text_spans import one_line
 from whyformer.results.explanation import Explanation
 from whyformer.results.schema import read_field, read_list_of, read_mapping, read_number, read_text
 
@@ -18,7 +18,7 @@ STATED = ("created", "computation")
 # What may be worded otherwise by another version of the package.
 WORDED = ("tolerance", "doctor", "controls")
 ROUNDED = ("completeness", "logit_difference", "largest_logit")  # computed by the model; all other numbers are exact
-FIELDS = ("format", "version", "model", "input", "question", "explanation", "signature", *STATED, *WORDED)
+AUDIT_FIELDS = ("format", "version", "model", "input", "question", "explanation", "signature", *STATED, *WORDED)
 
 
 @dataclass(frozen=True)

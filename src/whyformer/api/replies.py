@@ -35,7 +35,7 @@ class Reply:
 def reply_of(
     loaded_model: LoadedModel, opening: Opening, response: Any, *, tokens: int = 1, seed: int | None = None
 ) -> Reply:
-    """The reply that a text or token ids are, or if it is None the one that the model writes."""
+    """The reply given as text or token ids; if None, the one the model writes."""
     if not loaded_model.task.writes:
         raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
     takes = getattr(loaded_model.model, "main_input_name", "input_ids")
@@ -66,11 +66,11 @@ def reply_of(
 
 
 def _written(loaded_model: LoadedModel, opening: Opening, most: int, seed: int | None) -> list[int]:
-    """What the model writes after an opening."""
+    """Generate the reply to an encoded prompt."""
     if opening.encoded is None:
         return generate(loaded_model, _inputs(loaded_model, opening.prompt.ids, opening.beginning), most, seed=seed)
     inputs = model_inputs(loaded_model, [opening.encoded])
-    if opening.encoded.hearing is None:
+    if "audio" not in opening.encoded.parts:
         return generate(loaded_model, inputs, most, seed=seed)
     if seed is not None:
         raise WhyformerError(
@@ -80,7 +80,7 @@ def _written(loaded_model: LoadedModel, opening: Opening, most: int, seed: int |
 
 
 def _text_and_tokens(loaded_model: LoadedModel, prompt: Prompt, response: Any) -> tuple[str, tuple[Token, ...]]:
-    """The text and the tokens of a response that is given; the end of its text is no part of it."""
+    """The text and the tokens of a response that is given; the end-of-text token is not part of it."""
     if isinstance(response, str):
         if not response.strip():
             raise WhyformerError("The response is empty: give its text or token ids, or None to have it written.")
@@ -159,7 +159,7 @@ def _written_limit(loaded_model: LoadedModel, beginning: tuple[int, ...] | None)
 
 
 def _check_length(loaded_model: LoadedModel, prompt: Prompt, beginning: tuple[int, ...] | None, response: int) -> None:
-    """Refuse what is longer than the model's context."""
+    """Validate that the reply fits the model's context."""
     name, length = loaded_model.name, len(prompt.tokens)
     limit = length_limit(loaded_model.model, loaded_model.tokenizer) if length else None
     if limit is not None and length > limit:

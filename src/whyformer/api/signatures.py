@@ -68,7 +68,7 @@ def sign(audit: str | Path, key: str | Path) -> Path:
         The file.
 
     Raises:
-        WhyformerError: If it is no audit file, the key cannot be read, or `cryptography` is missing.
+        WhyformerError: If it is not an audit file, the key cannot be read, or `cryptography` is missing.
 
     Example:
         >>> import tempfile, whyformer
@@ -85,7 +85,7 @@ def sign(audit: str | Path, key: str | Path) -> Path:
     except (OSError, ValueError) as error:
         raise WhyformerError(f"{str(path)!r} cannot be signed: {error}.") from error
     if not isinstance(document, dict) or document.get("format") != AUDIT_FORMAT:
-        raise WhyformerError(f"{str(path)!r} is no audit file: save the explanation as NAME.audit.json.")
+        raise WhyformerError(f"{str(path)!r} is not an audit file: save the explanation as NAME.audit.json.")
     value = base64.b64encode(private.sign(canonical(document))).decode()
     signed = {**document, SIGNATURE: {"algorithm": ALGORITHM, "value": value}}
     write_whole(path, json.dumps(signed, indent=1).encode())

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from whyformer.api.exchange_scores import exchange_statistics
 from whyformer.api.replies import Reply
-from whyformer.api.rows import exchange_statistics
 from whyformer.axes import SourceScores
 from whyformer.errors import WhyformerError
 from whyformer.inputs.sources import Source
@@ -17,12 +17,12 @@ from whyformer.inputs.spans import Span, spans_of
 from whyformer.methods.registry import Method
 from whyformer.models.loading import LoadedModel
 from whyformer.removal.prompt_text import ids_without
-from whyformer.removal.response_scores import Writer, ablation_of
+from whyformer.removal.response_scores import ResponseModel, span_ablation
 from whyformer.removal.units import Ablation, SubsetCount
-from whyformer.results.pooling import Aggregate
 from whyformer.results.response import Response
 from whyformer.results.response_parts import ResponseToken
-from whyformer.targets.spans import TokenStatistics
+from whyformer.results.source_pooling import SourceAggregate
+from whyformer.targets.span_scores import TokenStatistics
 
 
 @dataclass(frozen=True)
@@ -32,7 +32,7 @@ class SourceQuestion:
     loaded_model: LoadedModel
     method: Method
     options: Mapping[str, Any]
-    aggregate: Aggregate = "positive"
+    aggregate: SourceAggregate = "positive"
     batch_size: int | None = None
     progress: bool = False
 
@@ -94,9 +94,9 @@ def response_ablation(
         left_out = [source for source, is_kept in zip(sources, mask, strict=True) if not is_kept]
         return ids_without(loaded_model, reply.prompt, [(source.start, source.end) for source in left_out])
 
-    writer = Writer(loaded_model.model, reply.exchange.response, reply.exchange.beginning)
+    writer = ResponseModel(loaded_model.model, reply.exchange.response, reply.exchange.beginning)
     rows = [span.tokens for span in spans]
-    return ablation_of(writer, prompt_without, len(sources), rows, batch_size=batch_size, progress=progress)
+    return span_ablation(writer, prompt_without, len(sources), rows, batch_size=batch_size, progress=progress)
 
 
 def response_tokens(reply: Reply, statistics: Sequence[TokenStatistics]) -> tuple[ResponseToken, ...]:

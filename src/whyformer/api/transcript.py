@@ -1,15 +1,15 @@
-"""What a model writes about a sound, token by token, and when in the sound each token lies."""
+"""Transcripts of sounds, token by token, with the time of each token."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 from whyformer.api.explain import explain_encoded
 from whyformer.api.generation import transcribe
 from whyformer.inputs.chunks import spell
 from whyformer.inputs.collate import model_inputs
-from whyformer.inputs.encode import EncodedExample, written_of
+from whyformer.inputs.encode import EncodedExample
+from whyformer.modalities.written import written_of
 from whyformer.models.loading import LoadedModel
 from whyformer.results.continuation import Continuation
 
@@ -24,7 +24,9 @@ def transcript(
     beginning, before = given[:start], given[start:]
     ids = transcribe(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
     each = [
-        replace(encoded, example=number, written=written_of([*before, *ids[:number]], loaded_model, beginning))
+        EncodedExample(
+            number, {**encoded.parts, "written": written_of([*before, *ids[:number]], loaded_model, beginning)}
+        )
         for number in range(len(ids))
     ]
     explanations = explain_encoded(loaded_model, each, ids, method, **settings)

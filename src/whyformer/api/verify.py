@@ -12,10 +12,10 @@ import numpy as np
 import torch
 from torch import nn
 
-from whyformer.api.audit import VERSION, computation, digests_of, dtype_name
+from whyformer.api.audit import AUDIT_VERSION, computation, digests_of, dtype_name
 from whyformer.api.explain import explain
 from whyformer.api.record_comparison import (
-    FIELDS,
+    AUDIT_FIELDS,
     STATED,
     WORDED,
     Allowance,
@@ -36,15 +36,15 @@ from whyformer.inputs.read import check_file
 from whyformer.models.digests import MEMORY, module_digest, revision_of
 from whyformer.models.loading import LoadedModel, load, resolve_model
 from whyformer.models.placement import check_device
-from whyformer.render.text import one_line, readable
+from whyformer.render.text_spans import one_line, readable
 from whyformer.results.explanation import Explanation
 from whyformer.results.schema import read_boolean, read_field, read_integer, read_mapping, read_text
 from whyformer.results.storage import AUDIT_FORMAT
-from whyformer.targets.documents import read_target
+from whyformer.targets.target_documents import read_target
 from whyformer.tracing.attribution import UNSTABLE
 
-MOST_BYTES = 1 << 28
-Field = TypeVar("Field")
+MOST_AUDIT_BYTES = 1 << 28
+_Field = TypeVar("_Field")
 
 
 @dataclass(frozen=True)
@@ -119,7 +119,7 @@ def verify(
         The Verification: print it, or read `agrees` and its `checks`.
 
     Raises:
-        WhyformerError: If the file is no audit file, or the key, the model or the input cannot be found.
+        WhyformerError: If the file is not an audit file, or the key, the model or the input cannot be found.
 
     Example:
         >>> import tempfile, whyformer
@@ -150,22 +150,24 @@ def verify(
 
 def _read(path: Path) -> dict[str, Any]:
     check_file(path)
-    if path.stat().st_size > MOST_BYTES:
-        raise WhyformerError(f"{str(path)!r} has more than {MOST_BYTES >> 20} MiB: it is no audit file.")
+    if path.stat().st_size > MOST_AUDIT_BYTES:
+        raise WhyformerError(f"{str(path)!r} has more than {MOST_AUDIT_BYTES >> 20} MiB: it is not an audit file.")
     try:
         document = parse_json(path.read_bytes())
     except ValueError as error:
-        raise WhyformerError(f"{str(path)!r} is no audit file: it is not JSON ({one_line(str(error))}).") from error
+        raise WhyformerError(f"{str(path)!r} is not an audit file: it is not JSON ({one_line(str(error))}).") from error
     if not isinstance(document, dict) or document.get("format") != AUDIT_FORMAT:
-        raise WhyformerError(f"{str(path)!r} is no audit file: it does not say that its format is {AUDIT_FORMAT}.")
-    if type(document.get("version")) is not int or document["version"] != VERSION:
+        raise WhyformerError(f"{str(path)!r} is not an audit file: it does not say that its format is {AUDIT_FORMAT}.")
+    if type(document.get("version")) is not int or document["version"] != AUDIT_VERSION:
         found = document.get("version")
-        raise WhyformerError(f"{str(path)!r} is of version {found!r:.20}, and this Whyformer reads version {VERSION}.")
+        raise WhyformerError(
+            f"{str(path)!r} is of version {found!r:.20}, and this Whyformer reads version {AUDIT_VERSION}."
+        )
     return document
 
 
-def _field(path: Path, read: Callable[[], Field]) -> Field:
-    """What `read` gives, or what is wrong with the file in a line that names it."""
+def _field(path: Path, read: Callable[[], _Field]) -> _Field:
+    """Return `read()`, or raise an error that names the file."""
     try:
         return read()
     except (WhyformerError, KeyError, TypeError, ValueError, OverflowError) as error:
@@ -196,7 +198,7 @@ def _model(path: Path, document: Mapping[str, Any], model: Any, processor: Any) 
         device = check_device(str(machine.get("device")))
     except WhyformerError:
         device = None
-    loaded_model = load(place, device=device, dtype=dtype)  # type: ignore[arg-type]  # refused if it is none
+    loaded_model = load(place, device=device, dtype=dtype)  # type: ignore[arg-type]  # rejected if it is invalid
     return loaded_model if processor is None else resolve_model(loaded_model, processor)
 
 
@@ -277,7 +279,7 @@ def _allowance(method: str, module: nn.Module, tolerance: float | None) -> Allow
 def _compare(
     document: Mapping[str, Any], now: Explanation, allowance: Allowance, *, is_moved: bool
 ) -> tuple[list[Check], list[str]]:
-    """What the file says beside what was computed, and what could not be compared."""
+    """Compare the file with the recomputation; also list what could not be compared."""
     kept = read_field(document, "explanation", read_mapping)
     assert now.audit is not None
     record = json.loads(json.dumps(now.audit(now)))
@@ -318,7 +320,7 @@ def _without_unstable(notes: Any) -> Any:
 
 def _unknown_fields(document: Mapping[str, Any]) -> Iterator[str]:
     """Fields that this version does not know, and those of the model's files where there are none to compare with."""
-    yield from (name for name in document if name not in FIELDS)
+    yield from (name for name in document if name not in AUDIT_FIELDS)
     question, model = (document.get(name) for name in ("question", "model"))
     if isinstance(question, dict):
         yield from (f"question.{name}" for name in question if name not in ("target", "readout", "truncate"))
@@ -332,7 +334,7 @@ def _package_version(document: Mapping[str, Any]) -> Any:
 
 
 def _surroundings(document: Mapping[str, Any], module: nn.Module) -> list[str]:
-    """What is different here and may move scores a little."""
+    """Differences of the environment that may move scores slightly."""
     kept, now = read_field(document, "computation", read_mapping), computation(module)
     versions = read_mapping(kept.get("versions") or {})
     pairs = [(name, kept.get(name), now[name]) for name in ("device", "dtype", "python")]

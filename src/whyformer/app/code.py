@@ -7,12 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from whyformer.app.examples import file_recipe
+from whyformer.app.bundled_examples import file_recipe
 
 
 @dataclass(frozen=True)
 class Code:
-    """What a visitor can run instead; both are complete."""
+    """Complete Python and command line that reproduce a result."""
 
     python: str
     command: str

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 import gradio as gr
 
-from whyformer.app.area import keep_files
-from whyformer.app.labelled import DEFAULT, MOST_BESIDE
+from whyformer.app.label_tabs import DEFAULT_LABEL, METHODS_BESIDE
 from whyformer.app.models import ModelChoice, Tab
-from whyformer.app.view import View
+from whyformer.app.result_area import keep_files
+from whyformer.app.tab_view import TabView
 from whyformer.app.visitors import Visitors
 from whyformer.methods.registry import trace_methods
 
@@ -59,7 +59,7 @@ def model_input(models: ModelChoice, offered: Sequence[str]) -> gr.Dropdown:
 
 def method_input(names: Iterable[str]) -> gr.Dropdown:
     """The default, or a method by name."""
-    return _taken(gr.Dropdown([DEFAULT, *names], value=DEFAULT, label="Method", min_width=180))
+    return _taken(gr.Dropdown([DEFAULT_LABEL, *names], value=DEFAULT_LABEL, label="Method", min_width=180))
 
 
 def labelled_inputs(models: ModelChoice, tab: Tab) -> list[Any]:
@@ -67,7 +67,7 @@ def labelled_inputs(models: ModelChoice, tab: Tab) -> list[Any]:
     model = model_input(models, models.names[tab])
     with gr.Row(elem_classes="choices"):
         label, other = choice_input("Why this label"), choice_input("Rather than")
-    methods = methods_input([DEFAULT], MOST_BESIDE, label="Method, or two side by side")
+    methods = methods_input([DEFAULT_LABEL], METHODS_BESIDE, label="Method, or two side by side")
     return [model, label, other, methods]
 
 
@@ -89,7 +89,7 @@ def methods_input(
     chosen: Sequence[str], most: int, *, label: str = "Methods", with_default: bool = True
 ) -> gr.Dropdown:
     """Methods by name, so many at most."""
-    names = [DEFAULT, *trace_methods()] if with_default else list(trace_methods())
+    names = [DEFAULT_LABEL, *trace_methods()] if with_default else list(trace_methods())
     return _taken(gr.Dropdown(names, value=list(chosen), multiselect=True, max_choices=most, label=label))
 
 
@@ -128,11 +128,11 @@ def example_buttons(*titles: str) -> list[gr.Button]:
 
 
 def filled(event: Any, values: Sequence[Any], inputs: Sequence[Any]) -> Any:
-    """What runs after an event has put the values into the inputs."""
+    """Register an action that runs after an event has filled the inputs."""
     given = list(values) if len(values) > 1 else values[0]  # Gradio takes one output's value as it is
     return event(lambda: given, None, list(inputs), show_progress="hidden", api_visibility="private").then
 
 
-def choice_updates(view: View) -> list[Any]:
-    """The list of what can be chosen, as the view has it; nothing where it has none."""
+def choice_updates(view: TabView) -> list[Any]:
+    """The view's choices for a list; unchanged if it has none."""
     return [gr.update(choices=list(view.choices), value=view.choice)] if view.choices else []

@@ -84,7 +84,7 @@ class Gate:
         await self.app(scope, receive, send)
 
     def _check_sender(self, headers: Headers) -> None:
-        """Refuse what another site makes a browser ask."""
+        """Reject cross-site requests."""
         host, origin = headers.get("host"), headers.get("origin")
         if not self.hosts.accept(host):
             raise Refusal(
@@ -94,7 +94,7 @@ class Gate:
             raise Refusal(403, f"The page takes no requests from {origin!r:.80}.")
 
     async def _read_json(self, headers: Headers, receive: Receive) -> Any:
-        """What was sent, if it is not too large; Gradio is given exactly what was read here."""
+        """Read the request body if it is small enough; Gradio receives exactly these bytes."""
         content = bytearray()
         announced, is_complete = headers.get("content-length", "")[:20], False  # Python reads no number of any length
         fits = not announced.isdecimal() or int(announced) <= self.limits.body_bytes
@@ -113,7 +113,7 @@ class Gate:
         return question
 
     def _check_question(self, question: Any) -> None:
-        """Refuse what is not a question to one of the functions, or refers to a file that was not sent."""
+        """Reject requests that call no known function, or refer to files that were not uploaded."""
         given = question if isinstance(question, dict) else {}
         function, data, visitor = (given.get(name) for name in ("fn_index", "data", "session_hash"))
         inputs = self.inputs.get(function) if isinstance(function, int) else None

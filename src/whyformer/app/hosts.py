@@ -45,7 +45,7 @@ class Hosts:
 
 
 def page_hosts(host: str | None, others: Sequence[str] = (), *, share: bool = False) -> Hosts:
-    """What a page that listens on this host answers to, and the names that others know it by."""
+    """Host names a page on this host accepts, including its public ones."""
     patterns = (*(name.lower() for name in others), *[SHARE_LINKS] * share)
     if host not in EVERY_ADDRESS:
         return Hosts(frozenset((*LOOPBACK, (host or LOOPBACK[0]).lower())), patterns)

@@ -1,4 +1,4 @@
-"""What a model makes of an example before anything is explained: its labels, with their probabilities."""
+"""The labels a model predicts, with probabilities, before anything is explained."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import labels_of
-from whyformer.render.text import readable
+from whyformer.render.text_spans import readable
+from whyformer.targets.candidate_encoding import answer_to_all, encode_texts
 from whyformer.targets.scores import logits_of
-from whyformer.targets.texts import answer_to_all, encode_texts
 
 
 @torch.no_grad()

@@ -16,7 +16,7 @@ from whyformer.models.zoo import bundled, bundled_folder, model_card
 Tab = Literal["Picture", "Text", "Response", "Picture + text", "Detection"]
 MOST_KEPT = 16  # models in memory: the bundled ones, and a few others
 # The first that a tab offers, where it is not the first by name.
-FIRST: dict[Tab, str] = {"Picture": "mini-vit", "Response": "mini-llm"}
+FIRST_MODELS: dict[Tab, str] = {"Picture": "mini-vit", "Response": "mini-llm"}
 _TABS: dict[str, Tab] = {
     "labels a picture": "Picture",
     "labels a text": "Text",
@@ -74,7 +74,7 @@ def model_choice(names: Sequence[str] = (), *, takes_any: bool = False) -> Model
         tab = _TABS[model_card(bundled_folder(name))["task"]]
         if name not in by_tab[tab]:
             by_tab[tab].append(name)
-    for tab, first in FIRST.items():
+    for tab, first in FIRST_MODELS.items():
         if first not in names:
             rest = [name for name in by_tab[tab] if name != first]
             given = [name for name in rest if name in names]
@@ -83,7 +83,7 @@ def model_choice(names: Sequence[str] = (), *, takes_any: bool = False) -> Model
 
 
 def open_model(name: str) -> LoadedModel:
-    """The model, loaded when it is first asked for."""
+    """Load the model on first use."""
     with _LOADING:
         return _kept(name)
 
@@ -94,7 +94,7 @@ def _kept(name: str) -> LoadedModel:
 
 
 def forget_models() -> None:
-    """Have every model loaded anew when it is next asked for."""
+    """Reload every model on next use."""
     with _LOADING:
         _kept.cache_clear()
 
@@ -113,7 +113,7 @@ def tab_of(task: Task) -> Tab | None:
 
 
 def _doing(task: Task) -> str:
-    """What a model is given, and answers with, in words."""
+    """Describe a model's input and output."""
     given = "sounds" if task.hears else "texts" if task.sees is None else "pictures"
     if task.sees is not None and task.reads_text:
         given = "pictures and texts"

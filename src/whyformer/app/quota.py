@@ -16,7 +16,7 @@ BLOCK = 4096  # what a file or a request takes at least: empty ones fill a disk,
 
 
 @dataclass
-class Transfer:
+class CountedTransfer:
     """One upload: who sends it, since when, and how many bytes it is charged."""
 
     visitor: str
@@ -29,13 +29,13 @@ class UploadQuota:
 
     def __init__(self, limits: Limits) -> None:
         self._limits = limits
-        self._transfers: deque[Transfer] = deque()
+        self._transfers: deque[CountedTransfer] = deque()
         self._sizes: Counter[str] = Counter()
         self._lock = Lock()
 
-    def begin(self, visitor: str) -> Transfer:
+    def begin(self, visitor: str) -> CountedTransfer:
         """A new upload; those that were deleted meanwhile no longer count."""
-        transfer = Transfer(visitor, time.monotonic())
+        transfer = CountedTransfer(visitor, time.monotonic())
         with self._lock:
             while self._transfers and transfer.started - self._transfers[0].started > self._limits.kept_seconds:
                 old = self._transfers.popleft()
@@ -44,7 +44,7 @@ class UploadQuota:
         self.charge(transfer, BLOCK)
         return transfer
 
-    def charge(self, transfer: Transfer, size: int) -> None:
+    def charge(self, transfer: CountedTransfer, size: int) -> None:
         """Count bytes that arrived; refused where they are too many."""
         with self._lock:
             transfer.size += size

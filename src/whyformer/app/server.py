@@ -18,7 +18,7 @@ from whyformer.app.hosts import page_hosts
 from whyformer.app.models import model_choice
 from whyformer.app.quota import UploadQuota
 from whyformer.app.setup import Setup
-from whyformer.app.view import PASTE, STYLE
+from whyformer.app.tab_view import PAGE_STYLE, PASTE
 from whyformer.app.wiring import build_page
 
 FONT = ("system-ui", "-apple-system", "Segoe UI", "Roboto", "sans-serif")
@@ -78,7 +78,7 @@ def launch(
         footer_links=[],
         **later,
         theme=THEME,
-        css=STYLE,
+        css=PAGE_STYLE,
         js=PASTE,
     )
     return page

@@ -11,7 +11,7 @@ from typing import Any
 from gradio.utils import get_upload_folder
 from PIL import Image, UnidentifiedImageError
 
-from whyformer.app.examples import CAT, scene_files
+from whyformer.app.bundled_examples import CAT, scene_files
 from whyformer.app.limits import Limits
 from whyformer.errors import WhyformerError
 from whyformer.inputs.read import Regions, image_of, regions_size
@@ -29,23 +29,23 @@ def is_sent_file(path: Any) -> bool:
     return file in examples or file.parent.parent == folder
 
 
-def picture_of(path: str | None, limits: Limits) -> Image.Image:
+def read_upload(path: str | None, limits: Limits) -> Image.Image:
     """An uploaded picture, refused by its size before its pixels are read."""
     file = sent_file(path, "Choose a picture first: drop a file, paste one, or click an example.", limits)
     try:
         with Image.open(file) as opened:
             width, height = opened.size
     except (UnidentifiedImageError, Image.DecompressionBombError, OSError, ValueError) as error:
-        raise WhyformerError(f"{file.name} is no picture that can be read: choose a JPEG, PNG or WebP file.") from error
+        raise WhyformerError(f"{file.name} is not a readable picture: choose a JPEG, PNG or WebP file.") from error
     _check_pixels(file, width, height, limits)
-    with reading(file):
+    with upload_errors(file):
         return image_of(file)
 
 
 def regions_of_file(path: str | None, missing: str, limits: Limits) -> Regions:
     """Uploaded regions, refused by their number and the size of their picture before either is read."""
     file = sent_file(path, missing, limits)
-    with reading(file):
+    with upload_errors(file):
         width, height, count = regions_size(file, str(file))
         _check_pixels(file, width, height, limits)
         limits.check_count("regions", count, limits.regions)
@@ -61,8 +61,8 @@ def _check_pixels(file: Path, width: int, height: int, limits: Limits) -> None:
 
 
 @contextmanager
-def reading(file: Path) -> Iterator[None]:
-    """What is wrong with a file is said by the name that its sender knows, not by where it lies here."""
+def upload_errors(file: Path) -> Iterator[None]:
+    """Report errors under the file name the visitor knows, not the server's path."""
     try:
         yield
     except WhyformerError as error:

@@ -13,7 +13,7 @@ MOST_PLACES = 1024  # that files are kept for; those of the oldest go first
 
 
 class Visitors:
-    """What each visitor has in each place of the page: an answer under way, files that were sent or can be downloaded.
+    """State of each visitor in each tab: running work, uploads and downloads.
 
     A visitor is a page that is open in a browser, known by the name that Gradio gave it.
     """

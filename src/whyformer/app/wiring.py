@@ -9,9 +9,19 @@ from typing import Any
 
 import gradio as gr
 
-from whyformer.app.area import Area, connect, name_of, tab_columns
-from whyformer.app.comparison import TABS as COMPARED
-from whyformer.app.comparison import Comparison, compare_methods
+from whyformer.app.bundled_examples import (
+    CAPTION_CHOICES,
+    CAT,
+    DOCUMENTS,
+    FACT_QUESTION,
+    POST,
+    REVIEW,
+    REVIEWS,
+    scene_files,
+    scene_question,
+)
+from whyformer.app.comparison_tab import COMPARED_TABS as COMPARED
+from whyformer.app.comparison_tab import ComparisonInputs, compare_methods
 from whyformer.app.components import (
     choice_input,
     choice_updates,
@@ -25,24 +35,14 @@ from whyformer.app.components import (
     model_input,
     picture_input,
 )
-from whyformer.app.detection import explain_detection
-from whyformer.app.evaluation import EVALUATED, SCENE_MODELS, Measurement, measure
-from whyformer.app.examples import (
-    CAPTIONS,
-    CAT,
-    DOCUMENTS,
-    POST,
-    QUESTION,
-    REVIEW,
-    REVIEWS,
-    scene_files,
-    scene_question,
-)
-from whyformer.app.labelled import DEFAULT, Question, explain_picture, explain_text
-from whyformer.app.pairs import Pair, explain_pair
-from whyformer.app.response import Exchange, explain_exchange
+from whyformer.app.detection_tab import explain_detection
+from whyformer.app.evaluation_tab import EVALUATED, SCENE_MODELS, EvaluationInputs, measure
+from whyformer.app.label_tabs import DEFAULT_LABEL, LabelQuestion, explain_picture, explain_text
+from whyformer.app.pair_tab import Pair, explain_pair
+from whyformer.app.response_tab import ResponseInputs, explain_exchange
+from whyformer.app.result_area import ResultArea, connect, name_of, tab_columns
 from whyformer.app.setup import Setup
-from whyformer.app.view import View
+from whyformer.app.tab_view import TabView
 from whyformer.app.work import Work
 from whyformer.methods.registry import source_methods, trace_methods
 
@@ -99,9 +99,9 @@ def _picture_tab(setup: Setup) -> Callable[[Any], None]:
         asked = labelled_inputs(setup.models, "Picture")
         start = gr.Button("Explain", variant="primary")
     cases: list[tuple[gr.Button, list[Any]]] = [
-        (cat, [str(CAT), "mini-vit", None, None, [DEFAULT]]),
-        (dog, [str(CAT), "mini-vit", "cat", "dog", [DEFAULT]]),
-        (two, [str(CAT), "mini-vit", None, None, [DEFAULT, "raw_attention"]]),
+        (cat, [str(CAT), "mini-vit", None, None, [DEFAULT_LABEL]]),
+        (dog, [str(CAT), "mini-vit", "cat", "dog", [DEFAULT_LABEL]]),
+        (two, [str(CAT), "mini-vit", None, None, [DEFAULT_LABEL, "raw_attention"]]),
     ]
     return _connect_labelled(setup, explain_picture, picture, [picture.upload, start.click], asked, area, cases)
 
@@ -116,30 +116,30 @@ def _text_tab(setup: Setup) -> None:
         asked = labelled_inputs(setup.models, "Text")
         start = gr.Button("Explain", variant="primary")
     cases: list[tuple[gr.Button, list[Any]]] = [
-        (review, [REVIEW, "mini-bert", None, None, [DEFAULT]]),
-        (against, [REVIEW, "mini-bert", "positive", "negative", [DEFAULT]]),
-        (post, [POST, "mini-news", None, None, [DEFAULT]]),
+        (review, [REVIEW, "mini-bert", None, None, [DEFAULT_LABEL]]),
+        (against, [REVIEW, "mini-bert", "positive", "negative", [DEFAULT_LABEL]]),
+        (post, [POST, "mini-news", None, None, [DEFAULT_LABEL]]),
     ]
     _connect_labelled(setup, explain_text, text, [text.submit, start.click], asked, area, cases)
 
 
 def _connect_labelled(
     setup: Setup,
-    explain: Callable[..., View],
+    explain: Callable[..., TabView],
     example: Any,
     triggers: Sequence[Any],
     asked: Sequence[Any],
-    area: Area,
+    area: ResultArea,
     cases: Sequence[tuple[gr.Button, list[Any]]],
 ) -> Callable[[Any], None]:
     """Tie a tab of labels together: the lists of labels are those of the model that answered last."""
     model, label, other, _ = asked
     inputs = [example, *asked]
 
-    def action(work: Work, content: Any, *values: Any) -> View:
-        return explain(work, setup, content, Question(*values))
+    def action(work: Work, content: Any, *values: Any) -> TabView:
+        return explain(work, setup, content, LabelQuestion(*values))
 
-    def updates(view: View) -> list[Any]:
+    def updates(view: TabView) -> list[Any]:
         return [*choice_updates(view), gr.update(choices=list(view.choices))] if view.choices else []
 
     def ask(*events: Any) -> None:
@@ -150,7 +150,7 @@ def _connect_labelled(
     ask(*fresh, *triggers[1:], label.input, other.input, *chosen)
 
     @cache
-    def first(*values: Any) -> View:
+    def first(*values: Any) -> TabView:
         """The example that every visitor sees first, computed once."""
         return action(Work(setup.limits.seconds), *values)
 
@@ -185,12 +185,14 @@ def _response_tab(setup: Setup) -> None:
         start = gr.Button("Explain", variant="primary")
     inputs = [prompt, documents, files, response, contrast, model, method]
 
-    def action(work: Work, asked: str, context: str, sent: list[str] | None, *rest: Any) -> View:
+    def action(work: Work, asked: str, context: str, sent: list[str] | None, *rest: Any) -> TabView:
         texts = [value or "" for value in (asked, context, *rest[:2])]
-        return explain_exchange(work, setup, Exchange(texts[0], texts[1], sent or (), texts[2], texts[3], *rest[2:]))
+        return explain_exchange(
+            work, setup, ResponseInputs(texts[0], texts[1], sent or (), texts[2], texts[3], *rest[2:])
+        )
 
     examples = [
-        filled(button.click, [QUESTION, DOCUMENTS, None, answer, "", "mini-llm", DEFAULT], inputs)
+        filled(button.click, [FACT_QUESTION, DOCUMENTS, None, answer, "", "mini-llm", DEFAULT_LABEL], inputs)
         for button, answer in ((written, ""), (given, "Anna has the key."))
     ]
     connect([prompt.submit, start.click, *examples], action, inputs, area, setup)
@@ -217,14 +219,14 @@ def _pair_tab(setup: Setup) -> None:
         start = gr.Button("Explain", variant="primary")
     inputs = [picture, regions, text, model, target, method]
 
-    def action(work: Work, seen: Any, boxes: Any, said: str | None, *rest: Any) -> View:
+    def action(work: Work, seen: Any, boxes: Any, said: str | None, *rest: Any) -> TabView:
         return explain_pair(work, setup, Pair(seen, boxes, said or "", *rest))
 
     scene, boxes = scene_files()
     cases: list[tuple[gr.Button, list[Any]]] = [
-        (compare, [str(CAT), None, CAPTIONS, "mini-clip", None, DEFAULT]),
-        (ask, [scene, boxes, scene_question(), "mini-lxmert", None, DEFAULT]),
-        (describe, [scene, None, "describe the scene.", "mini-vlm", None, DEFAULT]),
+        (compare, [str(CAT), None, CAPTION_CHOICES, "mini-clip", None, DEFAULT_LABEL]),
+        (ask, [scene, boxes, scene_question(), "mini-lxmert", None, DEFAULT_LABEL]),
+        (describe, [scene, None, "describe the scene.", "mini-vlm", None, DEFAULT_LABEL]),
     ]
     examples = [filled(button.click, values, inputs) for button, values in cases]
     fresh = [filled(event, [None], [target]) for event in (start.click, text.submit)]
@@ -246,7 +248,7 @@ def _detection_tab(setup: Setup) -> None:
         start = gr.Button("Explain", variant="primary")
     inputs = [picture, model, find, method]
 
-    def action(work: Work, *values: Any) -> View:
+    def action(work: Work, *values: Any) -> TabView:
         return explain_detection(work, setup, *values)
 
     def query_of(event: gr.EventData) -> int:
@@ -254,7 +256,7 @@ def _detection_tab(setup: Setup) -> None:
 
     clicked = area.html.select(query_of, None, find, show_progress="hidden", api_visibility="private").then
     fresh = [filled(event, [None], [find]) for event in (picture.upload, model.input)]
-    example = filled(drawn.click, [scene_files()[0], "mini-detr", None, DEFAULT], inputs)
+    example = filled(drawn.click, [scene_files()[0], "mini-detr", None, DEFAULT_LABEL], inputs)
     triggers = [clicked, *fresh, start.click, find.input, example]
     connect(triggers, action, inputs, area, setup, updates=choice_updates, others=[find])
 
@@ -267,17 +269,17 @@ def _compare_tab(setup: Setup) -> None:
         animals, review = example_buttons("Cat and dog, three methods", "A film review")
         text = gr.Textbox(label="Or a text", lines=3, max_lines=10)
         model = model_input(setup.models, offered)
-        methods = methods_input([DEFAULT, "rollout", "random"], setup.limits.methods)
+        methods = methods_input([DEFAULT_LABEL, "rollout", "random"], setup.limits.methods)
         labels = choice_input("Labels, a row each", setup.limits.labels)
         start = gr.Button("Compare", variant="primary")
     inputs = [picture, text, model, labels, methods]
 
-    def action(work: Work, seen: Any, said: str | None, *rest: Any) -> View:
-        return compare_methods(work, setup, Comparison(seen, said or "", *rest))
+    def action(work: Work, seen: Any, said: str | None, *rest: Any) -> TabView:
+        return compare_methods(work, setup, ComparisonInputs(seen, said or "", *rest))
 
     cases: list[tuple[gr.Button, list[Any]]] = [
-        (animals, [str(CAT), "", "mini-vit", ["cat", "dog"], [DEFAULT, "grad_cam", "random"]]),
-        (review, [None, REVIEW, "mini-bert", [], [DEFAULT, "rollout", "random"]]),
+        (animals, [str(CAT), "", "mini-vit", ["cat", "dog"], [DEFAULT_LABEL, "grad_cam", "random"]]),
+        (review, [None, REVIEW, "mini-bert", [], [DEFAULT_LABEL, "rollout", "random"]]),
     ]
     examples = [filled(button.click, values, inputs) for button, values in cases]
     fresh = filled(model.input, [[]], [labels])
@@ -300,8 +302,8 @@ def _evaluate_tab(setup: Setup) -> None:
         start = gr.Button("Measure", variant="primary")
     inputs = [model, texts, pictures, count, methods]
 
-    def action(work: Work, name: str, lines: str | None, sent: list[str] | None, *rest: Any) -> View:
-        return measure(work, setup, Measurement(name, lines or "", sent or (), *rest))
+    def action(work: Work, name: str, lines: str | None, sent: list[str] | None, *rest: Any) -> TabView:
+        return measure(work, setup, EvaluationInputs(name, lines or "", sent or (), *rest))
 
     cases: list[tuple[gr.Button, list[Any]]] = [
         (films, ["mini-bert", REVIEWS, None, 8, list(EVALUATED)]),

@@ -20,7 +20,7 @@ from whyformer.app.models import forget_models
 from whyformer.errors import WhyformerError
 from whyformer.inputs.read import strings_are_texts
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 PATIENCE, INTERVAL = 0.5, 0.25  # seconds before progress is first shown, and between two looks at it
 GRACE = 2.0  # seconds that work has to end by itself
 
@@ -99,20 +99,20 @@ class EndsWithWork(TorchFunctionMode):
         return func(*args, **(kwargs or {}))
 
 
-class _Outcome(Generic[Result]):
-    """What came of the work: a result or an error."""
+class _Outcome(Generic[_Result]):
+    """Outcome of the work: a result or an error."""
 
     def __init__(self) -> None:
-        self.result: Result | None = None
+        self.result: _Result | None = None
         self.error: BaseException | None = None
 
 
-def follow(action: Callable[[Work], Result], work: Work) -> Iterator[Progress | Result]:
+def follow(action: Callable[[Work], _Result], work: Work) -> Iterator[Progress | _Result]:
     """Do the action in a thread of its own: progress now and then, at last the result.
 
     An iterator that is closed before its end stops the work.
     """
-    outcome = _Outcome[Result]()
+    outcome = _Outcome[_Result]()
 
     def run() -> None:
         try:

@@ -5,7 +5,7 @@ report(run_suite("suite.toml", "results", data="datasets"))
 """
 
 from whyformer.benchmark.evaluation import Evaluation, evaluate
-from whyformer.benchmark.maps import explanations
+from whyformer.benchmark.method_maps import explanations
 from whyformer.benchmark.protocols import PROTOCOLS, Figure, Line, protocol
 from whyformer.benchmark.reporting.page import report
 from whyformer.benchmark.run_differences import differences

@@ -9,8 +9,10 @@ import torch
 
 from whyformer.axes import Inputs
 from whyformer.benchmark.samples import Sample
+from whyformer.inputs.chunks import whole_text
 from whyformer.inputs.collate import model_inputs
-from whyformer.inputs.encode import EncodedExample, encode, picture_of, whole_text
+from whyformer.inputs.encode import EncodedExample, encode
+from whyformer.modalities.image import picture_of
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import device_of, labels_of
 from whyformer.targets.scores import label_index
@@ -56,7 +58,7 @@ def encode_sample(loaded_model: LoadedModel, sample: Sample) -> EncodedSample:
     if loaded_model.task.compares:
         image, text = sample.example
         chunk = whole_text(text, loaded_model, truncate=True)
-        encoding = EncodedExample(0, picture_of(image, loaded_model), chunk=chunk)
+        encoding = EncodedExample(0, {"image": picture_of(image, loaded_model), "text": chunk})
     else:
         (encoding,) = encode(loaded_model, [sample.example], truncate=True)
     if sample.label is not None and not sample.choices:
@@ -73,7 +75,7 @@ def collate_samples(loaded_model: LoadedModel, encoded: Sequence[EncodedSample])
 
 
 def known_labels(loaded_model: LoadedModel) -> dict[int, str]:
-    """What the model's answers are called: its labels, or the tokens of one that writes."""
+    """Names of the model's outputs: its labels, or its tokens if it writes."""
     if loaded_model.task.writes:
         return {number: token for token, number in loaded_model.tokenizer.get_vocab().items()}
     return dict(labels_of(loaded_model.model))

@@ -16,7 +16,7 @@ class Choice:
 
     @property
     def label(self) -> str:
-        """What it is called in tables: `bi_token alpha=values`."""
+        """Name in tables: `bi_token alpha=values`."""
         return " ".join([self.name, *(f"{name}={_written(value)}" for name, value in self.options.items())])
 
     @property

@@ -15,26 +15,26 @@ from torch import nn
 
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.figures import make_figures, read_run
-from whyformer.benchmark.plan import Source, make_plan
 from whyformer.benchmark.reporting.page import markdown, report
-from whyformer.benchmark.runner import Engine, run_plan
+from whyformer.benchmark.run_plan import DataSource, make_plan
+from whyformer.benchmark.runner import EngineName, run_plan
 from whyformer.benchmark.suite import Suite, check_methods, check_protocols, check_reader
-from whyformer.benchmark.tables import ROWS, SAMPLES, whole_table
+from whyformer.benchmark.tables import ROW_TABLE, SAMPLE_TABLE, whole_table
 from whyformer.data.examples import Examples
-from whyformer.data.memory import memory_examples
+from whyformer.data.in_memory import memory_examples
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.extras import extra
 from whyformer.inputs.table_files import TABLE_SUFFIXES
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.plugins import load_plugins
 
-Named = str | tuple[str, Mapping[str, Any]] | Mapping[str, Any]  # a method or a protocol, with options or without
-MEMORY = "examples in memory"  # what the data is called where it is given, not read
+NamedChoice = str | tuple[str, Mapping[str, Any]] | Mapping[str, Any]  # a method or a protocol, with options or without
+IN_MEMORY = "examples in memory"  # what the data is called where it is given, not read
 
 
 @dataclass(frozen=True, eq=False)
 class Evaluation:
-    """What `evaluate` measured: every figure of every method, with its interval and its test against the best.
+    """Result of `evaluate`: every figure of every method, with its interval and its test against the best.
 
     Attributes:
         folder: Where the tables are: three Parquet tables, as `whyformer evaluate` leaves them behind.
@@ -71,8 +71,8 @@ class Evaluation:
 
     def samples_to_pandas(self) -> Any:
         """Every value of every sample as a pandas.DataFrame: name, protocol, method, measure and values."""
-        rows = whole_table(self.folder, ROWS).to_pylist()
-        samples = whole_table(self.folder, SAMPLES, ["sample", "name"]).to_pylist()
+        rows = whole_table(self.folder, ROW_TABLE).to_pylist()
+        samples = whole_table(self.folder, SAMPLE_TABLE, ["sample", "name"]).to_pylist()
         names = {sample["sample"]: sample["name"] for sample in samples}
         keys = ("protocol", "method", "measure", "values", "at", "text")
         return extra("pandas").DataFrame(
@@ -98,8 +98,8 @@ class Evaluation:
 def evaluate(
     model: str | Path | nn.Module | LoadedModel,
     data: Any,
-    methods: Named | Iterable[Named],
-    protocols: Named | Iterable[Named],
+    methods: NamedChoice | Iterable[NamedChoice],
+    protocols: NamedChoice | Iterable[NamedChoice],
     *,
     processor: Any = None,
     labels: Mapping[str, str] | None = None,
@@ -109,7 +109,7 @@ def evaluate(
     shard_size: int = 32,
     out: str | Path | None = None,
     data_folder: str | Path = ".",
-    engine: Engine = "local",
+    engine: EngineName = "local",
     plugins: Sequence[str | Path] = (),
     progress: bool = False,
     watch: Callable[[int, int], None] | None = None,
@@ -153,7 +153,7 @@ def evaluate(
         >>> sorted(set(result.to_pandas()["method"]))
         ['generic_attention', 'random', 'rollout']
     """
-    check_choice("engine", engine, Engine)
+    check_choice("engine", engine, EngineName)
     plugin_files = [Path(path) for path in plugins]
     load_plugins(plugin_files)
     place = Path(data_folder).resolve()
@@ -186,23 +186,23 @@ def evaluate(
     return evaluation
 
 
-def source_of(model: Any, data: Any, processor: Any) -> tuple[Source, Choice]:
+def source_of(model: Any, data: Any, processor: Any) -> tuple[DataSource, Choice]:
     """The model and the data that are given as they are, and what the suite calls the data."""
     is_loaded = isinstance(model, (nn.Module, LoadedModel)) or processor is not None
     loaded_model = resolve_model(model, processor) if is_loaded else None
     if not is_loaded and not isinstance(model, (str, Path)):
         raise WhyformerError(f"model={model!r:.40}: give a module, a LoadedModel, a folder, or a name.")
     if isinstance(data, (str, Path)) and Path(data).suffix.lower() in TABLE_SUFFIXES:
-        return Source(loaded_model), check_reader("table", {"path": str(data)})
+        return DataSource(loaded_model), check_reader("table", {"path": str(data)})
     is_named = isinstance(data, tuple) and len(data) == 2 and isinstance(data[0], str) and isinstance(data[1], Mapping)
     if isinstance(data, str) or is_named:
         name, options = (data, {}) if isinstance(data, str) else data
-        return Source(loaded_model), check_reader(name, options)
+        return DataSource(loaded_model), check_reader(name, options)
     examples: Examples[Any] = memory_examples(data)
-    return Source(loaded_model, examples, data), Choice(MEMORY)
+    return DataSource(loaded_model, examples, data), Choice(IN_MEMORY)
 
 
-def choices_of(named: Named | Iterable[Named], kind: str) -> list[str | Choice]:
+def choices_of(named: NamedChoice | Iterable[NamedChoice], kind: str) -> list[str | Choice]:
     """Methods or protocols in any of the ways they are named."""
     is_one = isinstance(named, (str, Mapping)) or _is_pair(named)
     if not is_one and not isinstance(named, Iterable):

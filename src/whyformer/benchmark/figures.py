@@ -14,10 +14,10 @@ import numpy as np
 from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.protocols import Figure, protocol_named
 from whyformer.benchmark.run_folder import check_run, read_document
-from whyformer.benchmark.tables import NOTE, ROWS, SAMPLES, Record, whole_table
+from whyformer.benchmark.tables import NOTE, ROW_TABLE, SAMPLE_TABLE, Record, whole_table
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.extras import extra
-from whyformer.metrics.statistics import RESAMPLES, OfTexts, comparison, draws, interval
+from whyformer.metrics.statistics import RESAMPLES, OfTexts, draws, interval, paired_comparison
 
 
 @dataclass(frozen=True, eq=False)
@@ -39,12 +39,12 @@ class Measurement:
 
 
 Half = Literal["first", "second"]
-Rows = dict[str, dict[str, Measurement]]  # by measure and method
+MeasurementTable = dict[str, dict[str, Measurement]]  # by measure and method
 
 
 @dataclass(frozen=True, eq=False)
 class Run:
-    """What is in the folder of a run; its rows are a pyarrow.Table, for they are many."""
+    """Contents of a run folder; its many rows are a pyarrow.Table."""
 
     suite: dict[str, Any]
     samples: list[Record]
@@ -79,11 +79,11 @@ class Run:
             self, suite=self.suite | {"count": len(here), "half": which}, samples=here, rows=self.rows.filter(kept)
         )
 
-    def of(self, protocol: str) -> Rows:
+    def of(self, protocol: str) -> MeasurementTable:
         """The rows of a protocol, by its label."""
         equal = extra("pyarrow.compute").equal
         rows = self.rows.filter(equal(self.rows["protocol"], protocol))
-        by_measure: Rows = {}
+        by_measure: MeasurementTable = {}
         for measure in rows["measure"].unique().to_pylist():
             here = rows.filter(equal(rows["measure"], measure))
             methods = here["method"].unique().to_pylist()
@@ -103,13 +103,13 @@ def read_run(folder: str | Path) -> Run:
     document = read_document(Path(folder))
     remarks = check_run(Path(folder), document)
     light = ["sample", "name", "label", "predicted", "error"]
-    samples = whole_table(Path(folder), SAMPLES, light).to_pylist()
+    samples = whole_table(Path(folder), SAMPLE_TABLE, light).to_pylist()
     if not samples:
         raise WhyformerError(f"{str(folder)!r} holds no finished shard yet.")
     if all(sample["error"] for sample in samples):
         reason = samples[0]["error"]
         raise WhyformerError(f"{str(folder)!r} holds no results: none of its samples could be used. {reason}")
-    return Run(document, samples, whole_table(Path(folder), ROWS), remarks)
+    return Run(document, samples, whole_table(Path(folder), ROW_TABLE), remarks)
 
 
 def _measurement(rows: Any) -> Measurement:
@@ -179,20 +179,20 @@ def _table(
     for method in order:
         row: dict[str, Any] = {"method": method, "samples": len(data[method]), **_finite(intervals[method])}
         if best is not None and method != best:
-            test = compare(figure, data[method], data[best], seed)
+            test = compare_runs(figure, data[method], data[best], seed)
             row["to_best"] = None if test is None else _finite(test)
         rows.append(row)
     pairs = [
         {"first": first, "second": second, **_finite(test)}
         for first, second in (combinations(order, 2) if is_main and figure.of_texts is None else ())
-        if (test := compare(figure, data[first], data[second], seed)) is not None
+        if (test := compare_runs(figure, data[first], data[second], seed)) is not None
     ]
     about = {"better": figure.better, "is_share": figure.is_share}
     return {"figure": name, **about, "rows": rows, "pairs": pairs}
 
 
 def _finite(values: Mapping[str, float]) -> dict[str, float | None]:
-    """None for what is no number, as the interval of a single sample: JSON knows no NaN."""
+    """Replace NaN by None, which JSON lacks: the interval of a single sample is NaN."""
     return {name: value if np.isfinite(value) else None for name, value in values.items()}
 
 
@@ -210,13 +210,15 @@ def interval_of(figure: Figure, values: Sequence[Any], seed: int) -> dict[str, f
     return asdict(interval(rows, of, resamples=figure.resamples, seed=seed))
 
 
-def compare(figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int) -> dict[str, float] | None:
+def compare_runs(
+    figure: Figure, first: Mapping[int, Any], second: Mapping[int, Any], seed: int
+) -> dict[str, float] | None:
     """By how much the first exceeds the second on the samples that both have; None for a single sample."""
     shared = [sample for sample in first if sample in second]
     if len(shared) < 2:
         return None
     (one, of), (other, _) = (_rows_and_figure(figure, [values[n] for n in shared]) for values in (first, second))
-    test = comparison(one, other, of, resamples=figure.resamples, seed=seed)
+    test = paired_comparison(one, other, of, resamples=figure.resamples, seed=seed)
     return {**asdict(test.difference), "p": test.p}
 
 

@@ -11,7 +11,7 @@ from whyformer.errors import WhyformerError
 from whyformer.files import write_whole
 
 MANIFEST = "manifest.sha256"  # in the format of sha256sum, so that `sha256sum -c` checks it too
-ENTRY = re.compile(r"([0-9a-f]{64})  (suite\.json|[a-z]+/[0-9]{5,}\.parquet)")
+MANIFEST_ENTRY = re.compile(r"([0-9a-f]{64})  (suite\.json|[a-z]+/[0-9]{5,}\.parquet)")
 Manifest = dict[str, str]  # the digest of each file, by its path inside the folder
 
 
@@ -20,7 +20,9 @@ def read_manifest(folder: Path) -> Manifest | None:
     place = folder / MANIFEST
     if not place.is_file():
         return None
-    entries = [ENTRY.fullmatch(line) for line in place.read_text(encoding="utf-8", errors="replace").splitlines()]
+    entries = [
+        MANIFEST_ENTRY.fullmatch(line) for line in place.read_text(encoding="utf-8", errors="replace").splitlines()
+    ]
     if not entries or None in entries:
         raise WhyformerError(f"{str(folder)!r} is damaged: {MANIFEST} cannot be read. {REDO}")
     return {entry[2]: entry[1] for entry in entries if entry is not None}

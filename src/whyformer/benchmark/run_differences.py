@@ -13,7 +13,7 @@ from whyformer.benchmark.figures import Half, Run, read_run, sample_values, valu
 from whyformer.benchmark.protocols import Figure, protocol_named
 from whyformer.errors import WhyformerError
 
-Values = Mapping[str, Mapping[int, Any]]  # of every method, sample by sample
+RunValues = Mapping[str, Mapping[int, Any]]  # of every method, sample by sample
 
 
 def differences(folder: str | Path, other: str | Path, *, half: Half | None = None) -> list[str]:
@@ -57,14 +57,14 @@ def _lines(first: Run, second: Run, choice: Choice) -> list[str]:
     return lines
 
 
-def _shared(first: Values, second: Values) -> tuple[Values, Values]:
+def _shared(first: RunValues, second: RunValues) -> tuple[RunValues, RunValues]:
     methods = [method for method in first if method in second and first[method].keys() & second[method].keys()]
     samples = {method: [n for n in first[method] if n in second[method]] for method in methods}
     one, other = ({m: {n: values[m][n] for n in samples[m]} for m in methods} for values in (first, second))
     return one, other
 
 
-def _difference(figure: Figure, first: Values, second: Values) -> str:
+def _difference(figure: Figure, first: RunValues, second: RunValues) -> str:
     if all(np.array_equal(value, second[method][n]) for method, each in first.items() for n, value in each.items()):
         return "identical"
     before, after = ranks(figure, first), ranks(figure, second)
@@ -83,7 +83,7 @@ def _difference(figure: Figure, first: Values, second: Values) -> str:
     return f"values differ by at most {most:.1g}; {changed}"
 
 
-def ranks(figure: Figure, values: Values) -> dict[str, int]:
+def ranks(figure: Figure, values: RunValues) -> dict[str, int]:
     """The rank of each method, the best being 1."""
     figures = {method: value_of(figure, list(each.values())) for method, each in values.items()}
     finite = {method: value for method, value in figures.items() if np.isfinite(value)}

@@ -7,7 +7,6 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from whyformer.benchmark.digests import PLUGINS, SUITE_FILE, VERSION
 from whyformer.benchmark.manifest import (
     MANIFEST,
     REDO,
@@ -17,7 +16,8 @@ from whyformer.benchmark.manifest import (
     read_manifest,
     write_manifest,
 )
-from whyformer.benchmark.plan import DIGESTS, Plan
+from whyformer.benchmark.run_digests import PLUGINS, RUN_VERSION, SUITE_FILE
+from whyformer.benchmark.run_plan import DIGESTS, RunPlan
 from whyformer.benchmark.tables import TABLES, shard_path, whole_table
 from whyformer.errors import WhyformerError
 from whyformer.files import is_unfinished, write_whole
@@ -80,7 +80,7 @@ def finished_shards(folder: Path, count: int) -> tuple[set[int], list[str]]:
     return finished, lines
 
 
-def claim_folder(folder: Path, plan: Plan) -> None:
+def claim_folder(folder: Path, plan: RunPlan) -> None:
     """Make the folder that of this plan; one that holds results of anything else is refused."""
     document = json.loads(json.dumps(plan.document, default=str))
     place = folder / SUITE_FILE
@@ -120,17 +120,17 @@ def _check_same(folder: Path, known: dict[str, Any], document: dict[str, Any], s
 
 
 def _changes(known: dict[str, str], document: dict[str, Any]) -> list[str]:
-    """What of a run changed, of that which was noted when it was begun."""
+    """Differences from the digests noted when the run was started."""
     digests, model = document[DIGESTS], document["model"]
     parts = {
         "weights": f"the weights of {model!r}",
         "processor": f"the configuration or processor of {model!r}",
         "data": f"the data of {document['data']['reader']!r}",
         PLUGINS: "the code of its plugins",
-        VERSION: f"the version of whyformer ({known.get(VERSION)}, now {digests.get(VERSION)})",
+        RUN_VERSION: f"the version of whyformer ({known.get(RUN_VERSION)}, now {digests.get(RUN_VERSION)})",
     }
     # An old version noted less, and of data something else.
-    noted = parts if VERSION in known else {key: parts[key] for key in ("weights", "processor") if key in known}
+    noted = parts if RUN_VERSION in known else {key: parts[key] for key in ("weights", "processor") if key in known}
     return [text for key, text in noted.items() if known.get(key) != digests.get(key)]
 
 
@@ -160,7 +160,7 @@ def _has_tables(folder: Path) -> bool:
 
 
 def _is_of_old_version(document: dict[str, Any]) -> bool:
-    return VERSION not in (document.get(DIGESTS) or {})
+    return RUN_VERSION not in (document.get(DIGESTS) or {})
 
 
 def _refuse_strays(folder: Path, manifest: Manifest, shards: int) -> None:

@@ -13,22 +13,22 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from whyformer.benchmark.engines import local, ray
-from whyformer.benchmark.plan import Plan, make_plan
 from whyformer.benchmark.run_folder import claim_folder, finished_shards
+from whyformer.benchmark.run_plan import RunPlan, make_plan
 from whyformer.benchmark.suite import Suite, read_suite
 from whyformer.benchmark.tables import remove_tables, unusable_reasons, write_shard
 from whyformer.benchmark.worker import reason_kind
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.plugins import load_plugins
 
-Engine = Literal["local", "ray"]
+EngineName = Literal["local", "ray"]
 
 
 class RunShards(Protocol):
     """An engine: the files of each of these shards, as soon as it is done."""
 
     def __call__(
-        self, plan: Plan, data: Path, shards: list[int], plugins: Sequence[Path] = ()
+        self, plan: RunPlan, data: Path, shards: list[int], plugins: Sequence[Path] = ()
     ) -> Iterator[tuple[int, dict[str, bytes]]]: ...
 
 
@@ -44,7 +44,7 @@ def run_suite(
     out: str | Path,
     *,
     data: str | Path = ".",
-    engine: Engine = "local",
+    engine: EngineName = "local",
     plugins: Sequence[str | Path] = (),
     quiet: bool = False,
 ) -> Path:
@@ -77,7 +77,7 @@ def run_suite(
         >>> sorted(path.name for path in folder.iterdir())
         ['explanations', 'manifest.sha256', 'rows', 'samples', 'suite.json']
     """
-    check_choice("engine", engine, Engine)
+    check_choice("engine", engine, EngineName)
     plugin_files = [Path(path) for path in plugins]
     load_plugins(plugin_files)
     checked = suite if isinstance(suite, Suite) else read_suite(suite)
@@ -93,11 +93,11 @@ def run_suite(
 
 
 def run_plan(
-    plan: Plan,
+    plan: RunPlan,
     folder: Path,
     data: Path,
     *,
-    engine: Engine,
+    engine: EngineName,
     plugins: Sequence[Path] = (),
     quiet: bool = False,
     watch: Callable[[int, int], None] | None = None,
@@ -125,7 +125,7 @@ def _announce(lines: Sequence[str], *, quiet: bool) -> None:
         Console(stderr=True, soft_wrap=True).print(line, highlight=False, markup=False)
 
 
-def check_usable(folder: Path, plan: Plan) -> None:
+def check_usable(folder: Path, plan: RunPlan) -> None:
     """Refuse a run without one usable sample; the folder can be used again."""
     reasons = unusable_reasons(folder)
     if len(reasons) < plan.count:
@@ -138,7 +138,7 @@ def check_usable(folder: Path, plan: Plan) -> None:
 
 
 @contextmanager
-def _progress(plan: Plan, todo: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
+def _progress(plan: RunPlan, todo: int, *, quiet: bool) -> Iterator[Callable[[int], None]]:
     """A bar with the time left on a terminal, elsewhere a line for each shard."""
     terminal, total = Console(stderr=True), len(plan.shards)
     if terminal.is_terminal and not quiet:

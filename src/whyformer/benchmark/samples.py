@@ -12,7 +12,7 @@ from PIL import Image
 from whyformer.axes import WordTruth
 from whyformer.data.examples import BACKGROUND, OBJECT, Document, Instances, Photo, VisualQuestion
 from whyformer.data.generated import Scene
-from whyformer.data.words_written import WrittenWord
+from whyformer.data.next_words import WrittenWord
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.facts import Example as Story
@@ -34,7 +34,7 @@ class Thing:
 
 
 @dataclass(frozen=True)
-class SourceTruth:
+class SampleSourceTruth:
     """A question about a document, the right response, and what that depends on.
 
     The sources are places in the text; of `causes`, sets of their numbers, each suffices for the response.
@@ -65,7 +65,7 @@ class Sample:
     words: WordTruth | None = None
     answers: tuple[str, ...] = ()
     things: tuple[Thing, ...] = ()
-    response: SourceTruth | None = None
+    response: SampleSourceTruth | None = None
     prompt: str | None = None
     kind: str | None = None
 
@@ -134,7 +134,7 @@ def _scene_sample(scene: Scene, loaded_model: LoadedModel) -> Sample:
 def _story_sample(story: Story) -> Sample:
     question = story.questions[0]
     sources = tuple((sentence.start, sentence.end) for sentence in story.sentences)
-    truth = SourceTruth(story.prompt, question.answer, sources, question.causes, question.hops)
+    truth = SampleSourceTruth(story.prompt, question.answer, sources, question.causes, question.hops)
     return Sample(question.text, story.prompt, answers=(question.answer,), response=truth)
 
 

@@ -12,9 +12,9 @@ from whyformer.axes import Labels, Logits
 from whyformer.batching import MemoryLimit
 from whyformer.benchmark.batch import SampleBatch, label_of
 from whyformer.benchmark.choice import Choice
-from whyformer.benchmark.questions import Questions, answer, make_questions
+from whyformer.benchmark.sample_targets import SampleTargets, answer, make_questions
 from whyformer.errors import WhyformerError
-from whyformer.metrics.perturbation import Explained, explained_class
+from whyformer.metrics.perturbation_curves import Explained, explained_class
 from whyformer.models.loading import LoadedModel
 from whyformer.targets.scores import label_name
 
@@ -32,11 +32,11 @@ class MapCache:
 
 @dataclass(frozen=True, eq=False)
 class Shard:
-    """What a protocol is given. The methods are by their labels; `logits` are the answers to the whole samples."""
+    """Input of a protocol. Methods are keyed by label; `logits` are the outputs for the complete samples."""
 
     loaded_model: LoadedModel
     batch: SampleBatch
-    questions: Questions
+    questions: SampleTargets
     logits: Logits
     labels: Labels
     methods: Mapping[str, Choice]
@@ -81,7 +81,7 @@ def explained_labels(shard: Shard, which: Explained) -> Labels:
 
 
 def label_names(shard: Shard, labels: Labels) -> list[str]:
-    """What the label of each sample is called."""
+    """Name of each sample's label."""
     return [label_name(label, names) for label, names in zip(labels.tolist(), shard.questions.names, strict=True)]
 
 

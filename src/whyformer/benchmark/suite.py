@@ -8,25 +8,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from whyformer.api.attribution import choose_method
+from whyformer.api.attribute import choose_method
 from whyformer.benchmark.choice import Choice
-from whyformer.benchmark.options import check_keywords, path_arguments
+from whyformer.benchmark.keyword_checks import check_keywords, path_arguments
 from whyformer.benchmark.protocols import protocol_named
 from whyformer.benchmark.shard import CONTROL
-from whyformer.data.files import existing, json_in
-from whyformer.data.registry import reader_named
+from whyformer.data.dataset_files import existing, json_in
+from whyformer.data.readers import reader_named
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.files import check_levels
-from whyformer.methods.options import check_options
+from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import trace_methods
 
-ALL = "all"  # every method, with its defaults
+ALL_METHODS = "all"  # every method, with its defaults
 
 
 @dataclass(frozen=True)
 class Suite:
-    """What is run: `samples` of the data (all if None), drawn by the seed, `shard` to a file.
+    """A benchmark: `samples` of the data (all if None), drawn by the seed, `shard` of them per file.
 
     `batch` is how many inputs a model is given at once. `labels` says what labels of the data are called by the model,
     if otherwise: its own label, or the text that a dual encoder compares a picture with; or the JSON file that says so.
@@ -65,7 +65,7 @@ def read_suite(path: str | Path) -> Suite:
         The suite, checked: its names, options and values are known; model and data are not looked at yet.
 
     Raises:
-        WhyformerError: The file cannot be read, is no TOML, or says what no suite can; in one line, with the way out.
+        WhyformerError: The file cannot be read, is not valid TOML, or is not a valid suite; the message says why.
 
     Example:
         >>> import pathlib, tempfile
@@ -92,7 +92,7 @@ def _read_toml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise WhyformerError(f"The suite {str(path)!r} cannot be read: {error.strerror}.") from error
     except (ValueError, RecursionError) as error:
-        raise WhyformerError(f"The suite {str(path)!r} is no TOML: {error}.") from error
+        raise WhyformerError(f"The suite {str(path)!r} is not valid TOML: {error}.") from error
     return document
 
 
@@ -118,7 +118,7 @@ def make_suite(document: Mapping[str, Any]) -> Suite:
         (True, 32)
     """
     extra("pydantic")  # says how to get it where it is not installed
-    from whyformer.benchmark.schema import check_document
+    from whyformer.benchmark.suite_document import check_document
 
     checked = check_document(dict(document))
     return Suite(
@@ -149,7 +149,7 @@ def suite_schema() -> dict[str, Any]:
         ['data', 'methods', 'model', 'protocols']
     """
     extra("pydantic")
-    from whyformer.benchmark.schema import make_schema
+    from whyformer.benchmark.suite_document import make_schema
 
     return make_schema()
 
@@ -158,7 +158,7 @@ def check_methods(entries: Iterable[str | Choice]) -> tuple[Choice, ...]:
     """The methods that are named, their options checked, and the random control with them."""
     choices: list[Choice] = []
     for entry in entries:
-        if entry == ALL:
+        if entry == ALL_METHODS:
             choices += [Choice(name) for name in trace_methods()]
             continue
         choice = Choice(entry) if isinstance(entry, str) else entry
@@ -186,7 +186,7 @@ def check_reader(name: str, options: Mapping[str, Any]) -> Choice:
     return Choice(name, dict(options))
 
 
-def locate(suite: Suite, data: Path) -> Suite:
+def locate_data(suite: Suite, data: Path) -> Suite:
     """The suite with its relative paths taken from the folder `data`, of reader, model and labels, and these read."""
     paths = path_arguments(reader_named(suite.data.name))
     options = {
@@ -207,7 +207,7 @@ def locate_model(model: str, data: Path) -> str:
 
 
 def read_labels(labels: Mapping[str, str] | str, data: Path) -> Mapping[str, str]:
-    """What the model calls the labels of the data, from the JSON file of that name if it is one."""
+    """The model's names for the data's labels, read from a JSON file if one is named."""
     names = json_in(existing(data / labels, "file")) if isinstance(labels, str) else labels
     if not isinstance(names, Mapping) or not all(isinstance(value, str) for value in names.values()):
         raise WhyformerError("labels is a table: a label of the data = what the model calls it.")

@@ -21,8 +21,8 @@ from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.files import write_whole
 
-SAMPLES, EXPLANATIONS, ROWS = "samples", "explanations", "rows"
-TABLES = (SAMPLES, EXPLANATIONS, ROWS)
+SAMPLE_TABLE, EXPLANATION_TABLE, ROW_TABLE = "samples", "explanations", "rows"
+TABLES = (SAMPLE_TABLE, EXPLANATION_TABLE, ROW_TABLE)
 PICTURE_SIDE = 256  # pixels, of the pictures kept for the report
 MAP_SIDE = 32  # cells, of the maps kept; the protocols have seen them whole
 NOTE = ""  # in place of a protocol: the row is about a method, whatever sample it stands at
@@ -34,7 +34,7 @@ def table_schema(table: str) -> Any:
     pa = extra("pyarrow")
     numbers, whole = pa.list_(pa.float64()), pa.list_(pa.int32())
     columns = {
-        SAMPLES: {
+        SAMPLE_TABLE: {
             "sample": pa.int32(),
             "name": pa.string(),
             "label": pa.string(),
@@ -50,7 +50,7 @@ def table_schema(table: str) -> Any:
             "true_regions": whole,  # 1 for each region that the answer depends on
             "mask": pa.binary(),  # PNG as large as the picture: BACKGROUND, OBJECT or UNKNOWN at each pixel
         },
-        EXPLANATIONS: {
+        EXPLANATION_TABLE: {
             "sample": pa.int32(),
             "method": pa.string(),
             "target": pa.string(),
@@ -59,7 +59,7 @@ def table_schema(table: str) -> Any:
             "columns": pa.int32(),
             "scores": pa.list_(pa.float32()),
         },
-        ROWS: {
+        ROW_TABLE: {
             "sample": pa.int32(),
             "protocol": pa.string(),
             "method": pa.string(),
@@ -112,7 +112,7 @@ def read_records(folder: Path, table: str, samples: Sequence[int] | None = None)
 
 def unusable_reasons(folder: Path) -> list[str]:
     """Why samples could not be used: a reason for each of them."""
-    errors = whole_table(folder, SAMPLES, ["error"])["error"].to_pylist()
+    errors = whole_table(folder, SAMPLE_TABLE, ["error"])["error"].to_pylist()
     return [error for error in errors if error]
 
 
@@ -175,14 +175,14 @@ def _picture_record(batch: SampleBatch, row: int) -> Record:
         record["mask"] = _image_bytes(Image.fromarray(sample.mask).resize(small.size, Image.Resampling.NEAREST), "PNG")
     if sample.regions is not None:
         record["true_regions"] = [int(is_marked) for is_marked in sample.regions]
-    if encoding.picture is not None:
+    if "image" in encoding.parts:
         height, width = batch.content_size(row)
-        left, top, right, bottom = encoding.picture.box
+        left, top, right, bottom = encoding.parts["image"].box
         beyond = (batch.image_size[1] / width, batch.image_size[0] / height)
         box = (left, top, left + (right - left) * beyond[0], top + (bottom - top) * beyond[1])
         record["box"] = [edge * by for edge, by in zip(box, scale, strict=True)]
-    if encoding.regions is not None:
-        boxes = encoding.regions.boxes * np.array(scale)
+    if "regions" in encoding.parts:
+        boxes = encoding.parts["regions"].boxes * np.array(scale)
         record["regions"] = boxes.flatten().astype(float).tolist()
     return record
 
@@ -225,8 +225,8 @@ def _own_scores(batch: SampleBatch, row: int, part: str, scores: Tensor) -> Tens
     encoding = batch.encodings[row]
     if part == "text" and encoding.chunk is not None:
         return scores[row, list(encoding.chunk.positions)]
-    if part == "regions" and encoding.regions is not None:
-        return scores[row, : len(encoding.regions.boxes)]
+    if part == "regions" and "regions" in encoding.parts:
+        return scores[row, : len(encoding.parts["regions"].boxes)]
     return scores[row]
 
 

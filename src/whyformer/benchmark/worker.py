@@ -10,15 +10,15 @@ import torch
 
 from whyformer.batching import MemoryLimit, is_out_of_memory
 from whyformer.benchmark.batch import EncodedSample, SampleBatch, collate_samples, encode_sample
-from whyformer.benchmark.plan import Plan
 from whyformer.benchmark.protocols import protocol_named
+from whyformer.benchmark.run_plan import RunPlan
 from whyformer.benchmark.samples import make_sample
 from whyformer.benchmark.shard import NotFinite, Shard, make_shard
 from whyformer.benchmark.tables import (
-    EXPLANATIONS,
+    EXPLANATION_TABLE,
     NOTE,
-    ROWS,
-    SAMPLES,
+    ROW_TABLE,
+    SAMPLE_TABLE,
     Record,
     explanation_records,
     parquet,
@@ -29,14 +29,14 @@ from whyformer.benchmark.tables import (
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, load
 
-LOOKED_AT = 32  # samples beyond the first shard, before a suite is refused
+EXAMINED_SAMPLES = 32  # samples beyond the first shard, before a suite is refused
 
 
 @dataclass(frozen=True, eq=False)
 class Worker:
     """A model, loaded once, that does the work of shards."""
 
-    plan: Plan
+    plan: RunPlan
     loaded_model: LoadedModel
     batch_size: MemoryLimit
 
@@ -46,7 +46,7 @@ class Worker:
         return {table: parquet(table, records) for table, records in by_table.items()}
 
 
-def make_worker(plan: Plan, device: str | None = None) -> Worker:
+def make_worker(plan: RunPlan, device: str | None = None) -> Worker:
     """The worker with the plan's model, which is loaded unless it is already."""
     if isinstance(plan.model, LoadedModel):
         return Worker(plan, plan.model, MemoryLimit(plan.suite.batch))
@@ -73,7 +73,7 @@ def reason_kind(reason: str) -> str:
 
 
 def shard_records(
-    plan: Plan, loaded_model: LoadedModel, batch_size: MemoryLimit, number: int
+    plan: RunPlan, loaded_model: LoadedModel, batch_size: MemoryLimit, number: int
 ) -> dict[str, list[Record]]:
     """The records of every table of a shard; samples that turn out to be unusable are left out of it."""
     numbers = plan.shards[number]
@@ -81,7 +81,7 @@ def shard_records(
     if number == 0 and batch is None:
         _check_fit(plan, loaded_model, list(unusable.values()))
     errors = {place: one.reason for place, one in unusable.items()}
-    records: dict[str, list[Record]] = {SAMPLES: [], EXPLANATIONS: [], ROWS: []}
+    records: dict[str, list[Record]] = {SAMPLE_TABLE: [], EXPLANATION_TABLE: [], ROW_TABLE: []}
     while batch is not None:
         try:
             records = _measure(plan, loaded_model, batch_size, batch, list(encoded))
@@ -91,15 +91,15 @@ def shard_records(
                 del encoded[place]
                 errors[place] = str(broken)
             batch = collate_samples(loaded_model, list(encoded.values())) if encoded else None
-    by_number = {record["sample"]: record for record in records[SAMPLES]}
+    by_number = {record["sample"]: record for record in records[SAMPLE_TABLE]}
     by_number |= {place: sample_record(place, plan.examples.names[place], error) for place, error in errors.items()}
-    return records | {SAMPLES: [by_number[place] for place in numbers]}
+    return records | {SAMPLE_TABLE: [by_number[place] for place in numbers]}
 
 
 def _encode_shard(
-    plan: Plan, loaded_model: LoadedModel, numbers: Sequence[int]
+    plan: RunPlan, loaded_model: LoadedModel, numbers: Sequence[int]
 ) -> tuple[dict[int, EncodedSample], SampleBatch | None, dict[int, Unusable]]:
-    """The samples that the model can be asked about, as one batch, and why others cannot."""
+    """Batch the usable samples, and give the reason for each unusable one."""
     results = {place: _try_sample(plan, loaded_model, place) for place in numbers}
     encoded = {place: one for place, one in results.items() if isinstance(one, EncodedSample)}
     unusable = {place: one for place, one in results.items() if isinstance(one, Unusable)}
@@ -118,7 +118,7 @@ def _encode_shard(
     return encoded, collate_samples(loaded_model, list(encoded.values())) if encoded else None, unusable
 
 
-def _try_sample(plan: Plan, loaded_model: LoadedModel, number: int) -> EncodedSample | Unusable:
+def _try_sample(plan: RunPlan, loaded_model: LoadedModel, number: int) -> EncodedSample | Unusable:
     """A sample as the model takes it, or why it cannot."""
     is_read = False
     try:
@@ -145,23 +145,23 @@ def _one_line(error: Exception) -> str:
     return " ".join(f"{error}".split()) or type(error).__name__
 
 
-def _check_fit(plan: Plan, loaded_model: LoadedModel, first: Sequence[Unusable]) -> None:
+def _check_fit(plan: RunPlan, loaded_model: LoadedModel, first: Sequence[Unusable]) -> None:
     """Refuse a suite whose data, labels and model do not fit together: not all samples are damaged in the same way.
 
     No sample of the first shard can be used. Data is often in the order of its labels, so others are looked at too.
     """
-    elsewhere = [shard[0] for shard in plan.shards[1 :: 1 + len(plan.shards) // LOOKED_AT]]
+    elsewhere = [shard[0] for shard in plan.shards[1 :: 1 + len(plan.shards) // EXAMINED_SAMPLES]]
     kinds = {one.kind for one in first}
     for number in elsewhere if len(kinds) == 1 else ():
         _, _, unusable = _encode_shard(plan, loaded_model, [number])
         kinds.add(unusable[number].kind if number in unusable else None)
     if len(kinds) == 1 and None not in kinds:
-        reason = f"No sample can be used: {first[0].reason} Mend the suite's model, [data] or [labels]."
+        reason = f"No sample can be used: {first[0].reason} Fix the suite's model, [data] or [labels]."
         raise WhyformerError(reason)
 
 
 def _measure(
-    plan: Plan, loaded_model: LoadedModel, batch_size: MemoryLimit, batch: SampleBatch, numbers: Sequence[int]
+    plan: RunPlan, loaded_model: LoadedModel, batch_size: MemoryLimit, batch: SampleBatch, numbers: Sequence[int]
 ) -> dict[str, list[Record]]:
     """The records of a batch of samples, which have these numbers."""
     suite = plan.suite
@@ -171,9 +171,9 @@ def _measure(
         columns = protocol_named(choice.name).measure(shard, **choice.options)
         rows += row_records(choice.label, columns, numbers)
     return {
-        SAMPLES: list(sample_records(shard, numbers)),
-        EXPLANATIONS: list(explanation_records(shard, numbers)),
-        ROWS: rows + _left_out_records(shard, numbers),
+        SAMPLE_TABLE: list(sample_records(shard, numbers)),
+        EXPLANATION_TABLE: list(explanation_records(shard, numbers)),
+        ROW_TABLE: rows + _left_out_records(shard, numbers),
     }
 
 

@@ -1,4 +1,4 @@
-"""What the package offers, as plain data: told from its source files where importing them would cost seconds."""
+"""List what the package offers as plain data, read from source files where importing them would take seconds."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _methods_in(file: Path) -> Iterator[dict[str, Any]]:
 
 
 def _reads(expression: ast.expr) -> Reads:
-    """What a method reads, from the source of `Reads(…)`."""
+    """The tensors a method reads, parsed from the source of `Reads(…)`."""
     match expression:
         case ast.Call(func=ast.Name("Reads"), args=[], keywords=keywords):
             return Reads(**{str(keyword.arg): _value(keyword.value) for keyword in keywords})
@@ -69,7 +69,7 @@ def _options(arguments: ast.arguments) -> dict[str, Any]:
 
 
 def _value(expression: ast.expr) -> Any:
-    """What an expression says: its value where it is a literal, else its source."""
+    """Value of a literal expression, else its source."""
     try:
         return ast.literal_eval(expression)
     except ValueError:

@@ -8,9 +8,9 @@ from typing import Any
 
 from rich.console import Console
 
-from whyformer.api.continuation import continuation
 from whyformer.api.explain import explain
-from whyformer.cli.questions import ABOUT_METHODS, DEFAULT_NAME
+from whyformer.api.explain_continuation import continuation
+from whyformer.cli.call_arguments import ABOUT_METHODS, DEFAULT_NAME
 from whyformer.errors import UnsupportedModel
 from whyformer.files import whole_file
 from whyformer.methods.registry import trace_methods
@@ -29,7 +29,7 @@ REVIEW = (
 )
 POST = "Has anybody seen pictures of the last shuttle launch? The orbit looked lower than NASA had announced."
 SCENE = 3  # the seed of a plain scene with a plain question
-WORDS = 12  # at most, of the reply to it
+REPLY_WORDS = 12  # at most, of the reply to it
 
 
 def demo_examples() -> Iterator[tuple[str, Any, Target]]:
@@ -70,11 +70,12 @@ def write_demo(folder: Path, *, quiet: bool = False) -> list[Path]:
     page = folder / "index.html"
     with whole_file(page) as unfinished:
         unfinished.write_text(
-            html.comparison(rows, titles, list(columns), "Why these answers?", about=ABOUT_METHODS), encoding="utf-8"
+            html.comparison_page(rows, titles, list(columns), "Why these answers?", about=ABOUT_METHODS),
+            encoding="utf-8",
         )
     scene = example(SCENE)
     words = folder / "words.html"
-    continuation((scene.image, scene.question), model="mini-vlm", tokens=WORDS).save(words)
+    continuation((scene.image, scene.question), model="mini-vlm", tokens=REPLY_WORDS).save(words)
     return [page, words]
 
 

@@ -1,4 +1,4 @@
-"""What on the command line holds several examples: folders, tables, and the lines of text files."""
+"""Inputs that hold several examples: folders, tables, and the lines of text files."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from whyformer.cli.console import announce, safe
 from whyformer.cli.inputs import Input, decoded_input
-from whyformer.cli.screen import announce, safe
 from whyformer.errors import WhyformerError
 from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
 from whyformer.inputs.table_files import TABLE_SUFFIXES, decoded_text, label_in_row, read_table
@@ -17,8 +17,8 @@ from whyformer.inputs.table_files import TABLE_SUFFIXES, decoded_text, label_in_
 if TYPE_CHECKING:
     from whyformer.models.loading import LoadedModel
 
-MOST_FILES = 256  # of a folder: the pictures and their explanations are in memory together
-MOST_ROWS = 10_000  # of a table, or lines of a text, for the same reason; a text takes less than a picture
+MOST_FOLDER_FILES = 256  # of a folder: the pictures and their explanations are in memory together
+MOST_TABLE_ROWS = 10_000  # of a table, or lines of a text, for the same reason; a text takes less than a picture
 FEWEST_LINES = 3  # of a file that may hold a text in each line
 
 
@@ -28,7 +28,7 @@ def open_inputs(
     *,
     column: str | None = None,
     lines: bool = False,
-    most: int = MOST_ROWS,
+    most: int = MOST_TABLE_ROWS,
     quiet: bool,
 ) -> list[Input]:
     """The inputs with each folder as the files in it that the model can take, each table as its rows.
@@ -114,7 +114,9 @@ def _lines(source: Input) -> tuple[list[Input], str]:
     elif os.path.isfile(source.argument):
         text = decoded_text(Path(source.argument))
     else:
-        raise WhyformerError(f"--lines reads a text file line by line, and {source.title!r} is no file: leave it out.")
+        raise WhyformerError(
+            f"--lines reads a text file line by line, and {source.title!r} is not a file: leave it out."
+        )
     name = "standard input" if source.content is not None else source.argument
     numbered = enumerate(re.split("\r\n|\r|\n", text), start=1)
     parts = [Input(f"{name} line {number}", text=line.strip()) for number, line in numbered if line.strip()]
@@ -122,7 +124,7 @@ def _lines(source: Input) -> tuple[list[Input], str]:
 
 
 def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
-    """The files of a folder that this model can take; none if it is no folder, or can only be meant as a text."""
+    """The files of a folder that this model can take; none if it is not a folder, or can only be meant as a text."""
     folder = source.argument
     if source.content is not None or not os.path.isdir(folder):
         return []
@@ -139,9 +141,9 @@ def _files(source: Input, model: LoadedModel, *, quiet: bool) -> list[Input]:
         raise WhyformerError(
             f"The folder {folder!r} has no {kind} ({', '.join(sorted(suffixes))}), and {model.name} takes {kind}."
         )
-    if len(files) > MOST_FILES:
+    if len(files) > MOST_FOLDER_FILES:
         raise WhyformerError(
-            f"The folder {folder!r} has {len(files)} {kind}, more than the {MOST_FILES} that are explained at once: "
+            f"The folder {folder!r} has {len(files)} {kind}, more than the {MOST_FOLDER_FILES} explained at once: "
             f"name some of them, such as {os.path.join(folder, files[0][:1] + '*')}."
         )
     others = len(names) - len(files)

@@ -1,4 +1,4 @@
-"""What a user names on the command line, made into examples: files, folders, tables, texts, standard input."""
+"""Turn command-line inputs into examples: files, folders, tables, texts, standard input."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
-from whyformer.cli.screen import safe
+from whyformer.cli.console import safe
 from whyformer.errors import WhyformerError
 from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
 from whyformer.inputs.table_files import TABLE_SUFFIXES
@@ -57,7 +57,7 @@ class Input:
         return safe(text if len(text) <= 70 else f"{text[:69].rstrip()}…")
 
     def stem(self, number: int) -> str:
-        """What a file about it is called, without a suffix."""
+        """File name for results, without a suffix."""
         if self.text is not None:
             return re.sub(r"\W+", "-", Path(self.argument).name).strip("-")
         if self.content is not None:
@@ -111,7 +111,7 @@ def example_of(
 
 
 def _text_beside(model: LoadedModel) -> tuple[str, str]:
-    """What a model reads beside a picture, and an example of it."""
+    """The kind of text a model reads with a picture, and an example of it."""
     is_asked = model.task.sees_regions or model.task.writes
     if is_asked or type(model.model).__name__.endswith("ForQuestionAnswering"):
         return "its question", "what colour is it?"
@@ -151,7 +151,7 @@ def typed_text(argument: str, name: str) -> str:
 
 
 def _piped(argument: str) -> bytes | None:
-    """What a pipe holds: standard input, or the file of a process substitution; None for anything else."""
+    """Content of a pipe: standard input, or the file of a process substitution; None otherwise."""
     if argument in STANDARD_INPUT:
         if sys.stdin.isatty():
             typer.echo("Reading standard input: end it with Ctrl-D.", err=True)
@@ -185,7 +185,7 @@ def _regions(source: Input, model: LoadedModel) -> Any:
         return Regions.read(BytesIO(source.content), source.title)
     if not source.argument.lower().endswith(".npz"):
         raise WhyformerError(
-            f"{source.argument!r} is no .npz file: {model.name} sees regions of a picture, with a box and features "
+            f"{source.argument!r} is not an .npz file: {model.name} sees regions of a picture, with a box and features "
             "each, not the picture. docs/guides/models.md shows how to save them."
         )
     return Path(source.argument)

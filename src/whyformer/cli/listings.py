@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Column, Table
 
-from whyformer.cli import options
+from whyformer.cli import command_options
+from whyformer.cli.call_arguments import load_model
 from whyformer.cli.catalogue import method_documents
-from whyformer.cli.questions import load_model
-from whyformer.cli.screen import safe
+from whyformer.cli.console import safe
 from whyformer.plugins import load_plugins
 
+if TYPE_CHECKING:
+    from whyformer.models.loading import LoadedModel
 
-def methods(plugin: options.Plugins = None, as_json: options.AsJson = False) -> None:
+
+def methods(plugin: command_options.Plugins = None, as_json: command_options.AsJson = False) -> None:
     """List the methods: what each reads of a model, what it explains, and its options."""
     documents = method_documents(plugin or [])
     if as_json:
@@ -39,7 +42,7 @@ def methods(plugin: options.Plugins = None, as_json: options.AsJson = False) -> 
     typer.echo("Without --method on words about pictures: generic_attention by libra.")
 
 
-def models(as_json: options.AsJson = False) -> None:
+def models(as_json: command_options.AsJson = False) -> None:
     """List the models that come with the package."""
     from whyformer.models.zoo import bundled, bundled_folder, model_card
 
@@ -57,23 +60,44 @@ def models(as_json: options.AsJson = False) -> None:
     typer.echo("`whyformer models --json` has what each was trained on, what was measured, and its licence.")
 
 
-def doctor(
+def doctor_command(
     model: Annotated[str, typer.Argument(metavar="MODEL", help="A bundled model, a folder, or a Hugging Face id.")],
-    plugin: options.Plugins = None,
-    as_json: options.AsJson = False,
-    device: options.DeviceName = None,
-    dtype: options.Dtype = None,
+    plugin: command_options.Plugins = None,
+    as_json: command_options.AsJson = False,
+    device: command_options.DeviceName = None,
+    dtype: command_options.DtypeOption = None,
     tokens: Annotated[
         int | None, typer.Option(help="Also say what memory each method takes for a text of so many tokens.")
     ] = None,
+    plan: Annotated[
+        str | None,
+        typer.Option(
+            metavar="EXAMPLE", help="Instead: what is planned for this input and seen of the model, block by block."
+        ),
+    ] = None,
+    text: command_options.Texts = None,
+    method: command_options.MethodName = None,
 ) -> None:
     """Check a model before its explanations are trusted; exit code 1 if something is wrong."""
     from whyformer.api.doctor import checkup
 
     load_plugins(plugin or ())
+    if plan is not None:
+        _print_plan(plan, text or [], method, load_model(model, device=device, dtype=dtype, quiet=as_json))
+        return
     result = checkup(load_model(model, device=device, dtype=dtype, quiet=as_json), tokens=tokens)
     typer.echo(json.dumps({"is_healthy": result.is_healthy, **asdict(result)}, indent=1) if as_json else result)
     raise typer.Exit(0 if result.is_healthy else 1)
+
+
+def _print_plan(argument: str, texts: Sequence[str], method: str | None, loaded_model: LoadedModel) -> None:
+    from whyformer.api.plan_report import plan_report
+    from whyformer.cli.inputs import example_of, read_inputs
+    from whyformer.inputs.read import strings_are_texts
+
+    example = example_of(read_inputs([argument])[0], None, texts, loaded_model)
+    with strings_are_texts():
+        typer.echo(plan_report(loaded_model, example, method))
 
 
 def _print_entry(name: str, heading: str, facts: Mapping[str, str]) -> None:

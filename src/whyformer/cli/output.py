@@ -12,10 +12,10 @@ from whyformer.api.signatures import private_key, sign
 from whyformer.errors import WhyformerError
 from whyformer.files import whole_file
 from whyformer.render import html
-from whyformer.render.text import Units
+from whyformer.render.text_spans import TextUnits
 from whyformer.results.explanation import Explanation
 
-ONE_FILE = (".html", ".png", ".json", ".npz")
+FILE_SUFFIXES = (".html", ".png", ".json", ".npz")
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class Destination:
     suffix: str | None = None
     key: Path | None = None
 
-    def write(self, explanations: Sequence[Explanation], names: Sequence[str], *, units: Units) -> None:
+    def write(self, explanations: Sequence[Explanation], names: Sequence[str], *, units: TextUnits) -> None:
         """Write them all, each under its name where they go to a folder; in texts words are coloured, or tokens."""
         with writing(self.path):
             if self.suffix is not None:
@@ -37,9 +37,9 @@ class Destination:
                 self._save(explanations[0], self.path, units)
             else:
                 with whole_file(self.path) as unfinished:
-                    unfinished.write_text(html.page(explanations, names=names, units=units), encoding="utf-8")
+                    unfinished.write_text(html.html_page(explanations, names=names, units=units), encoding="utf-8")
 
-    def _save(self, explanation: Explanation, path: Path, units: Units) -> None:
+    def _save(self, explanation: Explanation, path: Path, units: TextUnits) -> None:
         explanation.save(path, units=units)
         if self.key is not None:
             sign(path, self.key)
@@ -57,10 +57,10 @@ def destination_of(out: Path | None, format: str | None, count: int, key: Path |
         return None
     is_several = count > 1
     if (out.is_dir() and (is_several or not out.suffix)) or (is_several and not out.suffix):
-        check_folder(out, "several inputs go to a folder or an .html report.")
+        check_out_folder(out, "several inputs go to a folder or an .html report.")
         return Destination(out, f".{format or 'html'}", key)
     if is_several and out.suffix.lower() != ".html":
-        known = out.suffix.lower().removeprefix(".") if out.suffix.lower() in ONE_FILE else "html"
+        known = out.suffix.lower().removeprefix(".") if out.suffix.lower() in FILE_SUFFIXES else "html"
         raise WhyformerError(
             f"--out {str(out)!r}: several inputs go to a folder or an .html report. "
             f"For a folder: --out {str(out.with_suffix(''))!r} --format {known}."
@@ -69,11 +69,11 @@ def destination_of(out: Path | None, format: str | None, count: int, key: Path |
         raise WhyformerError(
             f"--out {str(out)!r} is one file, and --format {format} that of the files in a folder: leave one out."
         )
-    check_file(out, (*ONE_FILE, ".audit.json"))
+    check_out_file(out, (*FILE_SUFFIXES, ".audit.json"))
     return Destination(out, key=key)
 
 
-def check_file(out: Path, suffixes: Sequence[str]) -> None:
+def check_out_file(out: Path, suffixes: Sequence[str]) -> None:
     """Refuse a file that could not be written, or has no known format."""
     if out.suffix.lower() not in suffixes:
         lack = f"no format for {out.suffix!r}" if out.suffix else "its ending is to say the format"
@@ -88,7 +88,7 @@ def check_file(out: Path, suffixes: Sequence[str]) -> None:
         )
 
 
-def check_folder(out: Path, way_out: str = "name a folder.") -> None:
+def check_out_folder(out: Path, way_out: str = "name a folder.") -> None:
     """Refuse a folder that is a file."""
     if out.exists() and not out.is_dir():
         raise WhyformerError(f"--out {str(out)!r} is a file: {way_out}")
@@ -96,7 +96,7 @@ def check_folder(out: Path, way_out: str = "name a folder.") -> None:
 
 @contextmanager
 def writing(out: Path) -> Iterator[None]:
-    """What the disk refuses while inside, in one line."""
+    """Report disk errors raised inside the block in one line."""
     try:
         yield
     except OSError as error:

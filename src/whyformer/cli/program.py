@@ -12,15 +12,15 @@ import typer
 from typer.core import TyperGroup
 
 from whyformer.cli import INTERRUPTED
-from whyformer.cli.audit import keygen, verify
-from whyformer.cli.compare import compare
-from whyformer.cli.explain import continue_, explain
-from whyformer.cli.listings import doctor, methods, models
-from whyformer.cli.measure import demo, evaluate, report, schema
-from whyformer.cli.options import FLAG, examples
-from whyformer.cli.recommend import recommend
-from whyformer.cli.response import response_
-from whyformer.cli.screen import complain
+from whyformer.cli.audit_commands import keygen, verify_command
+from whyformer.cli.command_options import FLAG, help_examples
+from whyformer.cli.compare_command import compare_command
+from whyformer.cli.console import complain
+from whyformer.cli.evaluate_commands import demo, evaluate_command, report_command, schema
+from whyformer.cli.explain_command import continue_, explain_command
+from whyformer.cli.listings import doctor_command, methods, models
+from whyformer.cli.recommend_command import recommend_command
+from whyformer.cli.response_command import response_
 from whyformer.cli.web_page import web_page
 from whyformer.errors import WhyformerError
 
@@ -67,7 +67,7 @@ def _print_version(is_wanted: bool) -> None:
 
 @app.callback(
     invoke_without_command=True,
-    epilog=examples(
+    epilog=help_examples(
         "whyformer explain photo.jpg --target cat --out cat.html",
         'whyformer explain "A wonderful film." --model mini-bert',
         "whyformer compare photo.jpg --out comparison.html",
@@ -86,25 +86,26 @@ def whyformer(
 
 
 app.command(
-    epilog=examples(
+    "explain",
+    epilog=help_examples(
         "whyformer explain photo.jpg --out photo.html",
         'whyformer explain "A wonderful film." --model mini-bert --target positive --rather-than negative',
         'whyformer explain photo.jpg --model mini-clip --text "a photo of a cat" --text "a photo of a dog"',
         'whyformer explain "It landed in 1969." --model ./my-tagger --each --out tags.html',
         "whyformer explain photos/ --out pages --format png",
         "curl -s https://example.org/photo.jpg | whyformer explain - --json",
-    )
-)(explain)
+    ),
+)(explain_command)
 app.command(
     "continue",
-    epilog=examples(
+    epilog=help_examples(
         'whyformer continue "The film was" --tokens 12 --out film.html',
         "whyformer continue question.txt --model mini-t5 --json",
     ),
 )(continue_)
 app.command(
     "response",
-    epilog=examples(
+    epilog=help_examples(
         'whyformer response "The music was great. The film was" --response " great too." --out film.html',
         'whyformer response "Where is it?" --context a.txt --context b.txt --response answer.txt --sources document',
         "whyformer response --messages chat.json --model ./my-model --units sentence --json",
@@ -112,45 +113,54 @@ app.command(
     ),
 )(response_)
 app.command(
-    epilog=examples(
+    "compare",
+    epilog=help_examples(
         "whyformer compare photo.jpg",
         "whyformer compare photo.jpg --target cat --target dog --method default --method grad_cam --out cats.png",
         'whyformer compare "A dull film." --model mini-bert --backward libra --option steps=4 --json',
-    )
-)(compare)
+    ),
+)(compare_command)
 app.command(
-    epilog=examples(
+    "verify",
+    epilog=help_examples(
         "whyformer explain photo.jpg --out photo.audit.json",
         "whyformer verify photo.audit.json",
         "whyformer verify photo.audit.json --input elsewhere/photo.jpg",
         "whyformer verify photo.audit.json --key audit.key.pub",
+    ),
+)(verify_command)
+app.command(
+    epilog=help_examples(
+        "whyformer keygen audit.key", "whyformer explain photo.jpg --out photo.audit.json --sign audit.key"
     )
-)(verify)
-app.command(
-    epilog=examples("whyformer keygen audit.key", "whyformer explain photo.jpg --out photo.audit.json --sign audit.key")
 )(keygen)
-app.command(epilog=examples("whyformer methods", "whyformer methods --plugin my_methods.py --json"))(methods)
-app.command(epilog=examples("whyformer models", "whyformer models --json"))(models)
+app.command(epilog=help_examples("whyformer methods", "whyformer methods --plugin my_methods.py --json"))(methods)
+app.command(epilog=help_examples("whyformer models", "whyformer models --json"))(models)
 app.command(
-    epilog=examples("whyformer doctor mini-detr", "whyformer doctor ./my-model --dtype bfloat16 --device cuda")
-)(doctor)
+    "doctor",
+    epilog=help_examples("whyformer doctor mini-detr", "whyformer doctor ./my-model --dtype bfloat16 --device cuda"),
+)(doctor_command)
 app.command(
-    epilog=examples(
+    "evaluate",
+    epilog=help_examples(
         "whyformer evaluate benchmarks/suites/quick.toml --out results",
         "whyformer evaluate my_suite.toml --out results --plugin my_methods.py --engine ray",
-    )
-)(evaluate)
+    ),
+)(evaluate_command)
 app.command(
-    epilog=examples(
+    "recommend",
+    epilog=help_examples(
         "whyformer recommend mini-vit --data photos --out advice.html",
         "whyformer recommend mini-bert --data reviews.csv --minutes 5",
         "whyformer recommend mini-visualbert --reader scenes --reader-option count=64 --minutes 2",
-    )
-)(recommend)
-app.command(epilog=examples("whyformer schema > suite.schema.json"))(schema)
-app.command(epilog=examples("whyformer report results", "whyformer report results --against other-results"))(report)
-app.command(epilog=examples("whyformer demo --out demo"))(demo)
+    ),
+)(recommend_command)
+app.command(epilog=help_examples("whyformer schema > suite.schema.json"))(schema)
+app.command(
+    "report", epilog=help_examples("whyformer report results", "whyformer report results --against other-results")
+)(report_command)
+app.command(epilog=help_examples("whyformer demo --out demo"))(demo)
 app.command(
     "app",
-    epilog=examples("whyformer app", "whyformer app --model ./my-model --port 8000", "whyformer app --any-model"),
+    epilog=help_examples("whyformer app", "whyformer app --model ./my-model --port 8000", "whyformer app --any-model"),
 )(web_page)

@@ -19,13 +19,13 @@ from whyformer.files import parse_json
 from whyformer.inputs.table_files import TABLE_SUFFIXES, TableFile, read_table
 from whyformer.results.response import Response
 
-INDEX = "index.jsonl"  # in the folder of the results: which file belongs to which line
-FIELDS = ("prompt", "messages", "sound", "images", "response", "context", "contrast", "id")
+BATCH_INDEX = "index.jsonl"  # in the folder of the results: which file belongs to which line
+BATCH_FIELDS = ("prompt", "messages", "sound", "images", "response", "context", "contrast", "id")
 SECONDS_BETWEEN = 10  # lines about progress where there is no terminal
 
 
 @dataclass(frozen=True)
-class Line:
+class BatchLine:
     """A line of the file, or a row of a table as JSON: its number from 1, and what it says."""
 
     number: int
@@ -41,9 +41,9 @@ class Line:
             raise WhyformerError(f"not readable ({error}).") from error
         if not isinstance(case, dict):
             raise WhyformerError(f"an object with a prompt is needed, not {self.text[:40]!r}.")
-        unknown = next((name for name in case if name not in FIELDS), None)
+        unknown = next((name for name in case if name not in BATCH_FIELDS), None)
         if unknown is not None:
-            raise WhyformerError(f"unknown field {unknown!r}. {nearest(unknown, FIELDS)}")
+            raise WhyformerError(f"unknown field {unknown!r}. {nearest(unknown, BATCH_FIELDS)}")
         if sum(name in case for name in ("prompt", "messages", "sound")) != 1:
             raise WhyformerError('one of "prompt", "messages" and "sound" is needed.')
         images = case.get("images") or []
@@ -62,37 +62,37 @@ class Results:
     suffix: str
     settings: Mapping[str, Any]
 
-    def file_of(self, line: Line) -> Path:
+    def file_of(self, line: BatchLine) -> Path:
         """Where the result of a line goes."""
         return self.out / f"{line.number:06}{self.suffix}"
 
-    def digest(self, line: Line) -> str:
-        """What the result of a line is made of, as a short text."""
+    def digest(self, line: BatchLine) -> str:
+        """Short text that identifies the inputs of a line's result."""
         content = json.dumps([line.text, self.settings], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
-    def missing(self, lines: Sequence[Line]) -> list[Line]:
+    def missing(self, lines: Sequence[BatchLine]) -> list[BatchLine]:
         """The lines without a result that was made of the same line by the same settings."""
-        records = _read_index(self.out / INDEX)
+        records = _read_index(self.out / BATCH_INDEX)
         return [
             line
             for line in lines
             if records.get(line.number, {}).get("digest") != self.digest(line) or not self.file_of(line).is_file()
         ]
 
-    def write(self, line: Line, case: Mapping[str, Any], response: Response) -> dict[str, Any]:
+    def write(self, line: BatchLine, case: Mapping[str, Any], response: Response) -> dict[str, Any]:
         """Save the result, note in the index that the line is finished, and give back that record."""
         self.out.mkdir(parents=True, exist_ok=True)
         response.save(self.file_of(line))
         record = {"line": line.number, "file": self.file_of(line).name, "digest": self.digest(line)}
         record |= {"id": case["id"]} if "id" in case else {}
         # After the file, which is written whole; what a kill left of a record is ended by a line break.
-        with (self.out / INDEX).open("a", encoding="utf-8") as index:
-            index.write("\n" * _is_cut_off(self.out / INDEX) + json.dumps(record) + "\n")
+        with (self.out / BATCH_INDEX).open("a", encoding="utf-8") as index:
+            index.write("\n" * _is_cut_off(self.out / BATCH_INDEX) + json.dumps(record) + "\n")
         return record
 
 
-def read_lines(path: Path) -> list[Line]:
+def read_lines(path: Path) -> list[BatchLine]:
     """The lines of a JSONL file that are not blank, or the rows of a table with a column for each field."""
     if path.suffix.lower() in TABLE_SUFFIXES - {".jsonl"} and path.is_file():
         lines = _table_lines(read_table(path))
@@ -103,28 +103,30 @@ def read_lines(path: Path) -> list[Line]:
             raise WhyformerError(f"--batch {str(path)!r} cannot be read: {error.strerror}.") from error
         except UnicodeDecodeError as error:
             raise WhyformerError(f"--batch {str(path)!r} is not UTF-8 text (byte {error.start}).") from error
-        lines = [Line(number, text.strip()) for number, text in enumerate(texts, start=1) if text.strip()]
+        lines = [BatchLine(number, text.strip()) for number, text in enumerate(texts, start=1) if text.strip()]
     if not lines:
         raise WhyformerError(f"--batch {str(path)!r} has no lines: there is nothing to explain.")
     return lines
 
 
-def _table_lines(table: TableFile) -> list[Line]:
+def _table_lines(table: TableFile) -> list[BatchLine]:
     """The rows of a table as lines of JSON; a field that is empty is as if it were not there."""
-    unknown = next((name for name in table.columns if name not in FIELDS), None)
+    unknown = next((name for name in table.columns if name not in BATCH_FIELDS), None)
     if unknown is not None:
         raise WhyformerError(
-            f"--batch {str(table.path)!r} has an unknown column {unknown!r}. {nearest(unknown, FIELDS)}"
+            f"--batch {str(table.path)!r} has an unknown column {unknown!r}. {nearest(unknown, BATCH_FIELDS)}"
         )
     rows = [{name: value for name, value in row.items() if value not in (None, "")} for row in table.rows]
     for row in rows:
         # A field of a table holds one document or picture; JSONL has lists of them.
         row |= {name: [row[name]] for name in ("context", "images") if isinstance(row.get(name), str)}
-    return [Line(number, json.dumps(row, ensure_ascii=False, default=str)) for number, row in enumerate(rows, start=1)]
+    return [
+        BatchLine(number, json.dumps(row, ensure_ascii=False, default=str)) for number, row in enumerate(rows, start=1)
+    ]
 
 
 def explain_lines(
-    lines: Sequence[Line],
+    lines: Sequence[BatchLine],
     results: Results,
     explain: Callable[[Mapping[str, Any]], Response],
     total: int,

@@ -10,13 +10,13 @@ from typing import Annotated
 
 import typer
 
-from whyformer.cli.options import FLAG, MACHINE
-from whyformer.cli.screen import announce, complain
+from whyformer.cli.command_options import FLAG, MACHINE
+from whyformer.cli.console import announce, complain
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 
 LOCALHOST = "127.0.0.1"
-Models = Annotated[
+OfferedModelsOption = Annotated[
     list[str] | None,
     typer.Option(help="A folder or a Hugging Face id, offered beside the bundled models; can be repeated."),
 ]
@@ -46,7 +46,7 @@ NoBrowser = Annotated[
 
 
 def web_page(
-    model: Models = None,
+    model: OfferedModelsOption = None,
     any_model: AnyModel = False,
     port: Port = 7860,
     host: Host = LOCALHOST,

@@ -9,13 +9,13 @@ from whyformer.data.examples import Document, Examples, Instances, Photo, Visual
 from whyformer.data.folders import image_folder, image_masks
 from whyformer.data.generated import scenes
 from whyformer.data.grids import image_grids, photo_grids
-from whyformer.data.pictures import imagenet, imagenet_segmentation, oxford_pets, photos
-from whyformer.data.questions import vqa
-from whyformer.data.registry import READERS, reader, reader_named
+from whyformer.data.image_datasets import imagenet, imagenet_segmentation, oxford_pets, photos
+from whyformer.data.labelled_tables import hugging_face, table
+from whyformer.data.next_words import written_words
+from whyformer.data.readers import READERS, reader, reader_named
 from whyformer.data.stories import facts
-from whyformer.data.tables import hugging_face, table
-from whyformer.data.texts import eraser, newsgroups
-from whyformer.data.words_written import written_words
+from whyformer.data.text_datasets import eraser, newsgroups
+from whyformer.data.visual_questions import vqa
 
 __all__ = [
     "READERS",

@@ -6,9 +6,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from whyformer.data.dataset_files import existing, fields, inside, json_in, rows_of
 from whyformer.data.examples import Examples, Instances
-from whyformer.data.files import existing, fields, inside, json_in, rows_of
-from whyformer.data.registry import reader
+from whyformer.data.readers import reader
 from whyformer.inputs.read import image_of
 
 

@@ -1,4 +1,4 @@
-"""What data sets hold: pictures, documents, questions; each known by a name before it is read."""
+"""Items of data sets: pictures, documents, questions; each has a name before it is read."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from whyformer.axes import WordTruth
 from whyformer.errors import WhyformerError
 from whyformer.inputs.read import Regions
 
-Example = TypeVar("Example", covariant=True)
-BACKGROUND, OBJECT, UNKNOWN = 0, 1, 2
+_Example = TypeVar("_Example", covariant=True)
+BACKGROUND, OBJECT, UNLABELLED = 0, 1, 2
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,16 +60,16 @@ class Instances:
 
 
 @dataclass(frozen=True, eq=False)
-class Examples(Generic[Example]):
+class Examples(Generic[_Example]):
     """The examples of a data set in their order. One that cannot be read raises; the others can still be."""
 
     names: tuple[str, ...]
-    read: Callable[[int], Example]
+    read: Callable[[int], _Example]
 
     def __len__(self) -> int:
         return len(self.names)
 
-    def __getitem__(self, number: int) -> Example:
+    def __getitem__(self, number: int) -> _Example:
         place = range(len(self))[number]
         try:
             return self.read(place)
@@ -78,5 +78,5 @@ class Examples(Generic[Example]):
         except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
             raise WhyformerError(f"{self.names[place]!r} is not laid out as it should be: {error}") from error
 
-    def __iter__(self) -> Iterator[Example]:
+    def __iter__(self) -> Iterator[_Example]:
         return (self[number] for number in range(len(self)))

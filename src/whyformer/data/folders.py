@@ -6,10 +6,10 @@ from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 
+from whyformer.data.dataset_files import existing, same_size
 from whyformer.data.examples import Examples, Photo
-from whyformer.data.files import existing, same_size
-from whyformer.data.masks import Marks, check_marks, read_mask
-from whyformer.data.registry import reader
+from whyformer.data.mask_files import Marks, check_marks, read_mask
+from whyformer.data.readers import reader
 from whyformer.errors import WhyformerError
 from whyformer.files import IMAGE_SUFFIXES
 from whyformer.inputs.read import image_of

@@ -11,7 +11,7 @@ from PIL import Image
 
 from whyformer.axes import MaskArray, WordTruth
 from whyformer.data.examples import Examples
-from whyformer.data.registry import reader
+from whyformer.data.readers import reader
 from whyformer.inputs.read import Regions
 from whyformer.scenes import (
     ANSWERS,
@@ -32,7 +32,7 @@ DISTRACTORS = 31  # captions of other scenes that a caption is told from
 
 
 @dataclass(frozen=True, eq=False)
-class Sentence:
+class DrawnSentence:
     """A sentence about a scene: which of its whitespace-delimited words and which things it depends on."""
 
     text: str
@@ -49,9 +49,9 @@ class Scene:
     regions: Regions
     labels: tuple[str, ...]
     owner: np.ndarray
-    caption: Sentence
+    caption: DrawnSentence
     others: tuple[str, ...]
-    question: Sentence
+    question: DrawnSentence
     answer: str
 
     def pixels(self, things: np.ndarray) -> MaskArray:
@@ -87,8 +87,8 @@ def _scene(seed: int, all_scenes: Scenes, all_questions: Questions, all_captions
     )
 
 
-def _sentence(sentences: Sentences, number: int) -> Sentence:
+def _sentence(sentences: Sentences, number: int) -> DrawnSentence:
     """Punctuation belongs to the word before it."""
     words, truth = sentences.words[number], sentences.truth[number]
     is_word = words > 2  # neither nothing nor a question mark nor a full stop
-    return Sentence(texts(words[None])[0], truth[is_word].numpy(), sentences.things[number].numpy())
+    return DrawnSentence(texts(words[None])[0], truth[is_word].numpy(), sentences.things[number].numpy())

@@ -10,8 +10,8 @@ from PIL import Image
 
 from whyformer.data.examples import BACKGROUND, OBJECT, Examples, Photo
 from whyformer.data.folders import image_folder
-from whyformer.data.pictures import photos
-from whyformer.data.registry import reader
+from whyformer.data.image_datasets import photos
+from whyformer.data.readers import reader
 from whyformer.errors import WhyformerError
 
 CELLS = 4  # left and right of the upper half, then of the lower

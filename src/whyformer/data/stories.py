@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 from whyformer.data.examples import Examples
-from whyformer.data.registry import reader
+from whyformer.data.readers import reader
 from whyformer.facts import Example, example
 
 

@@ -11,8 +11,8 @@
 'Unknown.'
 """
 
+from whyformer.facts.document_generation import KINDS, example, examples
 from whyformer.facts.documents import Example, Question, Sentence, question, without
-from whyformer.facts.generation import KINDS, example, examples
 from whyformer.facts.interpreter import UNKNOWN, Fact
 from whyformer.facts.names import COLOURS, CONTAINERS, JOBS, PEOPLE, POOLS, SPLITS, THINGS, TOWNS
 

@@ -8,10 +8,10 @@ from itertools import product
 
 from whyformer.errors import WhyformerError
 from whyformer.facts.interpreter import READS, UNKNOWN, Ask, Derivation, Fact, derive
-from whyformer.facts.language import answer_of, question_of
 from whyformer.facts.names import POOL_OF
+from whyformer.facts.wording import answer_of, question_text
 
-Span = tuple[int, int]
+CharacterSpan = tuple[int, int]
 SUBJECTS = {
     "where": ("person", "thing", "container"),
     "who": ("thing", "container"),
@@ -34,7 +34,7 @@ class Sentence:
     text: str
     start: int
     fact: Fact
-    words: tuple[Span, ...]
+    words: tuple[CharacterSpan, ...]
 
     @property
     def end(self) -> int:
@@ -47,7 +47,7 @@ class Question:
     """A question about a document, its answer, and what the answer depends on.
 
     Attributes:
-        ask: What is asked: "where", "who" (has it), "colour" or "job".
+        ask: The kind of question: "where", "who" (has it), "colour" or "job".
         subject: Of whom or what.
         text: The question in words.
         answer: The answer in a sentence; "Unknown." where the document does not say.
@@ -100,7 +100,7 @@ class Example:
 
     @property
     def prompt(self) -> str:
-        """What a model reads: the document, an empty line, the questions. Offsets of the document hold in it too."""
+        """The model's input: the document, an empty line, the questions. The document's offsets hold in it too."""
         return f"{self.document}\n\n{self.question}"
 
     @property
@@ -108,7 +108,7 @@ class Example:
         """The prompt as a chat: one message of the user."""
         return [{"role": "user", "content": self.prompt}]
 
-    def words(self, sentences: Iterable[int]) -> tuple[Span, ...]:
+    def words(self, sentences: Iterable[int]) -> tuple[CharacterSpan, ...]:
         """The names in these sentences, such as one set of `causes`.
 
         Args:
@@ -149,7 +149,9 @@ def question(sentences: Sequence[Sentence], ask: Ask, subject: str) -> Question:
     if ask not in READS:
         raise WhyformerError(f"No question of the kind {ask!r}. Known: {', '.join(READS)}.")
     if POOL_OF.get(subject) not in SUBJECTS[ask]:
-        raise WhyformerError(f"{subject!r} is no subject of a question {ask!r}: that takes a {_either(SUBJECTS[ask])}.")
+        raise WhyformerError(
+            f"{subject!r} cannot be the subject of a question {ask!r}: that takes a {_either(SUBJECTS[ask])}."
+        )
     return stated(derive([sentence.fact for sentence in sentences], ask, subject), ask, subject)
 
 
@@ -159,17 +161,17 @@ def stated(derivation: Derivation, ask: Ask, subject: str) -> Question:
     return Question(
         ask=ask,
         subject=subject,
-        text=question_of(ask, subject),
+        text=question_text(ask, subject),
         answer=answer_of(ask, subject, derivation.value),
         value=derivation.value,
-        kind=kind_of(derivation),
+        kind=derivation_kind(derivation),
         hops=len(derivation.links),
         causes=tuple(tuple(sorted(cause)) for cause in product(*derivation.links)) if is_known else (),
         overridden=derivation.overridden,
     )
 
 
-def kind_of(derivation: Derivation) -> str:
+def derivation_kind(derivation: Derivation) -> str:
     if derivation.value == UNKNOWN:
         return "unknown"
     if derivation.overridden:

@@ -1,4 +1,4 @@
-"""What a list of facts says: the answer to a question, and which of the facts it rests on.
+"""Answer questions from a list of facts, and name the facts each answer depends on.
 
 A fact holds until the same is said of the same subject anew: the last statement wins. Who or what is with a person, in
 a container or at a town is where that is: places are followed from fact to fact.

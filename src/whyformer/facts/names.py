@@ -36,12 +36,12 @@ POOLS = {
 POOL_OF = {name: pool for pool, names in POOLS.items() for name in names}
 NUMBER_OF = {name: number for names in POOLS.values() for number, name in enumerate(names)}
 SPLITS = {"train": (2, 3, 4), "validation": (1,), "test": (0,)}
-GROUPS = 5
+NAME_GROUPS = 5
 
 
 def split_of(subject: str, value: str) -> str:
     """The only split whose documents bring these two names together in one fact."""
-    rest = (NUMBER_OF[subject] + NUMBER_OF[value]) % GROUPS
+    rest = (NUMBER_OF[subject] + NUMBER_OF[value]) % NAME_GROUPS
     return next(split for split, rests in SPLITS.items() if rest in rests)
 
 

@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from typing import Any, Literal
 
+import torch
 from torch import nn
 
+from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.alignment import token_offsets
 from whyformer.inputs.layouts import WordPieces
-from whyformer.inputs.read import Text
-from whyformer.models.structure import base_model, config_of
+from whyformer.inputs.read import Text, text_of
+from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import base_model, config_of, vocabulary_size
 
 OVERLAP = 0.25  # of a chunk is seen by the next one too
+
+
+LEAST_TEXT = 8  # tokens of a text, with its special ones, that there must be room for
 
 
 @dataclass(frozen=True)
@@ -139,6 +145,68 @@ def spell(
         if settled[count] < len(begun[count]):
             ends[count] = ends[count + 1]
     return text, tuple(tokenizer.convert_ids_to_tokens(ids)), tuple(zip(settled[:-1], ends[1:], strict=True))
+
+
+def whole_text(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int = 0) -> Chunk:
+    """A text that must fit: what is asked, compared or continued cannot be read in parts."""
+    limit = length_limit(loaded_model.model, loaded_model.tokenizer)
+    left = None if limit is None else limit - room
+    if room and left is not None and left < LEAST_TEXT:
+        raise WhyformerError(
+            f"tokens={room + 1}: {loaded_model.name} takes {limit} with the text before them. Ask for fewer."
+        )
+    chunks = chunks_of(text_of(example), loaded_model.tokenizer, left, truncate=truncate)
+    if len(chunks) > 1:
+        others = f", {room} of them for what it is to write" if room else ""
+        way_out = "shorten it, or ask for fewer" if room else "shorten it"
+        raise WhyformerError(
+            f"The text is too long for the {limit} tokens that {loaded_model.name} takes{others}: {way_out}."
+        )
+    return chunks[0]
+
+
+def decoder_beginning(loaded_model: LoadedModel) -> list[int]:
+    """The tokens that a decoder starts from and does not choose: its start and, for some, a language."""
+    model = loaded_model.model
+    settings = [getattr(model, "generation_config", None), model.config, model]
+    start, forced = (
+        next((value for part in settings if (value := getattr(part, name, None)) is not None), None)
+        for name in ("decoder_start_token_id", "forced_bos_token_id")
+    )
+    if start is None:
+        raise WhyformerError(
+            f"{loaded_model.name} does not say what its decoder starts from: set decoder_start_token_id."
+        )
+    return [start] if forced is None else [start, forced]
+
+
+def check_ids(loaded_model: LoadedModel, rows: Iterable[Sequence[int]]) -> None:
+    """Refuse tokens that the model has no embedding for, as those added to a tokenizer alone."""
+    known = vocabulary_size(loaded_model.model)
+    largest = max((max(row, default=0) for row in rows), default=0)
+    if known is not None and largest >= known:
+        name = loaded_model.tokenizer.convert_ids_to_tokens(largest)
+        raise WhyformerError(
+            f"The token {name!r} has the id {largest}, and {loaded_model.name} embeds {known} tokens: give the "
+            "tokenizer that belongs to the model, or call model.resize_token_embeddings(len(tokenizer))."
+        )
+
+
+def padded(chunks: list[dict[str, list[int]]], tokenizer: Any) -> Inputs:
+    """Texts padded on the right, where padding moves no class token."""
+    if len({len(chunk["input_ids"]) for chunk in chunks}) == 1:
+        return {name: torch.tensor([chunk[name] for chunk in chunks]) for name in chunks[0]}
+    if tokenizer.pad_token is None:
+        raise WhyformerError(
+            "The tokenizer has no padding token, so texts of different lengths cannot be explained together: "
+            "set tokenizer.pad_token, or use batch_size=1."
+        )
+    known = [{name: chunk[name] for name in chunk if name in tokenizer.model_input_names} for chunk in chunks]
+    batch = dict(tokenizer.pad(known, padding_side="right", return_tensors="pt"))
+    longest = batch["input_ids"].shape[1]
+    for name in chunks[0].keys() - batch.keys():  # a processor's own, which its tokenizer does not know
+        batch[name] = torch.tensor([chunk[name] + [0] * (longest - len(chunk[name])) for chunk in chunks])
+    return batch
 
 
 class Vocabulary(Mapping[int, str]):

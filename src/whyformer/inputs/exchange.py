@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import Inputs, TokenScores
-from whyformer.inputs.collate import check_ids, on_device, sound_inputs
-from whyformer.inputs.hearing import Hearing
+from whyformer.inputs.chunks import check_ids
+from whyformer.inputs.collate import on_device
+from whyformer.inputs.hearing import Hearing, sound_inputs
 from whyformer.inputs.pictured import PicturedPrompt, picture_inputs
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, device_of

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -14,6 +15,7 @@ from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.layouts import Frames, SoundLayout, Spectrogram
 from whyformer.inputs.sound import Sound, sound_of
+from whyformer.models.input_tensors import SOUND_INPUTS
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, spectrum_grid, wave_frames
 
@@ -28,6 +30,12 @@ class Hearing:
     sound: Sound
     hop: float = SPECTRUM_STEP
     is_truncated: bool = False
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """That the sound was cut, where it was."""
+        note = "The sound is longer than the model hears at once: only its beginning was explained, as asked."
+        return (note,) if self.is_truncated else ()
 
 
 def hearing_of(example: Any, loaded_model: LoadedModel, *, truncate: bool) -> Hearing:
@@ -61,6 +69,13 @@ def _limits(loaded_model: LoadedModel) -> tuple[int, int | None]:
         hops = (extractor.max_length - 1) * SPECTRUM_STEP * extractor.sampling_rate
         return window, int(window + hops)
     return wave_frames(loaded_model.model)[0], None
+
+
+def sound_inputs(sounds: Sequence[Sound], loaded_model: LoadedModel) -> Inputs:
+    """What the feature extractor makes of sounds, which are equally long where it does not fill them up itself."""
+    samples = [sound.samples for sound in sounds]
+    batch = loaded_model.feature_extractor(samples, sampling_rate=sounds[0].rate, return_tensors="pt")
+    return {name: batch[name] for name in (*SOUND_INPUTS, "attention_mask") if name in batch}
 
 
 def sound_layout(model: nn.Module, inputs: Inputs, hearing: Hearing, count: int) -> tuple[SoundLayout, Tensor]:

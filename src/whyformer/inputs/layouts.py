@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from PIL import Image
@@ -310,17 +310,28 @@ def _times(start: float, end: float, step: float) -> str:
     return f"{start:.{places}f}–{end:.{places}f} s"
 
 
+class OtherLayout(Protocol):
+    """A layout of a module of its own, with a row in `render.kinds.KINDS`."""
+
+    @property
+    def size(self) -> int: ...
+
+    @property
+    def tokens(self) -> tuple[str, ...]: ...
+
+    @property
+    def summary(self) -> str: ...
+
+
 PictureLayout = Patches | Boxes
 SoundLayout = Frames | Spectrogram
-Layout = PictureLayout | SoundLayout | WordPieces
+Layout = PictureLayout | SoundLayout | WordPieces | OtherLayout
 
 
 def covered_box(processor: Any, size: tuple[int, int]) -> Box:
     """The part of a picture of this (width, height) that the processor hands to the model."""
     width, height = size
-    if type(processor).__name__.startswith(
-        ("Owlv2", "SamImage")
-    ):  # which makes a square of it, padded at the right or below
+    if type(processor).__name__.startswith(("Owlv2", "SamImage")):  # pads to a square, at the right or below
         return 0.0, 0.0, float(max(size)), float(max(size))
     if not getattr(processor, "do_center_crop", False):
         return 0.0, 0.0, float(width), float(height)

@@ -7,9 +7,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.encode import EncodedExample, decoder_beginning, encode, pictured_example
+from whyformer.inputs.chunks import decoder_beginning
+from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.exchange import Exchange
-from whyformer.inputs.pictured import pictured_prompt
+from whyformer.inputs.pictured import pictured_prompt, prompt_chunk
 from whyformer.inputs.prompt import Prompt, prompt_of
 from whyformer.models.loading import LoadedModel
 
@@ -33,7 +34,7 @@ class Opening:
         tokens = tuple(self.prompt.ids), tuple(response)
         if self.encoded is None:
             return Exchange(*tokens, self.beginning)
-        return Exchange(*tokens, self.beginning, self.encoded.pictured, self.encoded.hearing)
+        return Exchange(*tokens, self.beginning, self.encoded.parts.get("image_text"), self.encoded.parts.get("audio"))
 
 
 def opening_of(
@@ -43,7 +44,8 @@ def opening_of(
     task = loaded_model.task
     if task.sees_pictures_in_text:
         pictured = pictured_prompt(loaded_model, prompt, context, layout)
-        return Opening(pictured.prompt, encoded=pictured_example(0, pictured))
+        encoded = EncodedExample(0, {"text": prompt_chunk(pictured), "image_text": pictured})
+        return Opening(pictured.prompt, encoded=encoded)
     if task.hears and task.writes:
         if context is not None or layout is not None:
             raise WhyformerError(f"context goes with a question, and {loaded_model.name} hears a sound: leave it out.")

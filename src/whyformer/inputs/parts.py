@@ -3,56 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
-from typing import Literal
 
 from torch import nn
 from torch.nn import functional as F
 
 from whyformer.axes import Inputs, StreamScores
+from whyformer.inputs.modality import PartPlace, modalities
 from whyformer.inputs.views import on_finest
-from whyformer.models.family import JOINT
-from whyformer.models.modalities import REGION_INPUTS, SOUND_INPUTS
-from whyformer.models.structure import feature_levels, has_levels, patch_grid, sound_prefix
+from whyformer.models.structure import feature_levels, has_levels
 
-
-@dataclass(frozen=True)
-class PartPlace:
-    """A part of an example: its stream, the first of its tokens there, and how many; of a picture also their grid."""
-
-    kind: Literal["text", "written", "picture", "regions", "sound"]
-    stream: str
-    first: int
-    count: int
-    grid: tuple[int, int] | None = None
+__all__ = ["PartPlace", "on_one_level", "part_places", "real_grid"]
 
 
 def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> Iterator[PartPlace]:
     """The parts that inputs have, where streams have so many tokens. Pixels, if they are a stream, are the picture."""
-    words = inputs["input_ids"].shape[-1] if "input_ids" in inputs else 0  # behind the choices, where there are some
-    text = next((stream for stream in ("source", "text", JOINT) if stream in lengths), "text")
-    if words and text in lengths:
-        yield PartPlace("text", text, 0, words)
-    sound = next((stream for stream in ("spectrogram", "frames", "audio") if stream in lengths), None)
-    if sound is not None and any(name in inputs for name in SOUND_INPUTS):
-        first = sound_prefix(model, inputs, lengths[sound])
-        yield PartPlace("sound", sound, first, lengths[sound] - first)
-    if "decoder_input_ids" in inputs and "target" in lengths:
-        yield PartPlace("written", "target", 0, lengths["target"])
-    shared = next((stream for stream in ("image", JOINT) if stream in lengths), text)  # which may hold the words first
-    if "pixel_values" in inputs:
-        height, width = inputs["pixel_values"].shape[-2:]
-        if "pixels" in lengths:
-            yield PartPlace("picture", "pixels", 0, height * width, (height, width))
-        elif shared == JOINT:
-            grid = patch_grid(model, (height, width), height * width)
-            yield PartPlace("picture", JOINT, words + 1, lengths[JOINT] - words - 1, grid)  # after its class token
-        elif shared in lengths:
-            rows, columns = patch_grid(model, (height, width), lengths[shared])
-            yield PartPlace("picture", shared, lengths[shared] - rows * columns, rows * columns, (rows, columns))
-    elif shared in lengths and any(name in inputs for name in REGION_INPUTS):
-        first = 0 if shared == "image" else words
-        yield PartPlace("regions", shared, first, lengths[shared] - first)
+    places = (modality.place(model, inputs, lengths) for modality in modalities().values() if modality.place)
+    return (place for place in places if place is not None)
 
 
 def on_one_level(model: nn.Module, inputs: Inputs, scores: StreamScores) -> StreamScores:

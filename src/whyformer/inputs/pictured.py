@@ -17,7 +17,8 @@ from torch.nn import functional as F
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError, reason_of
 from whyformer.inputs.chat_template import render_chat
-from whyformer.inputs.layouts import covered_box
+from whyformer.inputs.chunks import Chunk
+from whyformer.inputs.layouts import WordPieces, covered_box
 from whyformer.inputs.prompt import (
     LAYOUT,
     Document,
@@ -146,6 +147,21 @@ def _cut_grid(loaded_model: LoadedModel, size: tuple[int, int]) -> tuple[int, in
     count = max(1, len(brightness) - 1)  # the last is the whole, unless it is the only one
     columns = int(torch.isclose(brightness[:count], brightness[0], atol=1e-3).sum())
     return count // columns, columns
+
+
+def prompt_chunk(pictured: PicturedPrompt) -> Chunk:
+    """The words of a prompt with pictures, which are what is scored of its tokens."""
+    tokens = pictured.prompt.tokens
+    positions = tuple(place for place, token in enumerate(tokens) if not token.is_special)
+    words = [tokens[place] for place in positions]
+    layout = WordPieces(
+        (pictured.prompt.text,),
+        tuple(token.text for token in words),
+        (0,) * len(words),
+        tuple((token.start, token.end) for token in words),
+    )
+    encoding = {"input_ids": pictured.prompt.ids, "attention_mask": [1] * len(tokens)} | pictured.by_token
+    return Chunk(encoding, positions, tuple((0, place) for place in range(len(words))), layout)
 
 
 def picture_inputs(prompts: Sequence[PicturedPrompt]) -> Inputs:

@@ -3,5 +3,8 @@
 from importlib import import_module
 from pkgutil import iter_modules
 
-for _module in iter_modules(__path__, f"{__name__}."):
-    import_module(_module.name)
+# The order of lists; a new module comes after these.
+_ORDER = "beyond_intuition states consensus attention_maps flow_routes generic gradient black_box relevance".split()
+
+for _name in (*_ORDER, *(module.name for module in iter_modules(__path__))):
+    import_module(f"{__name__}.{_name}")

@@ -14,7 +14,7 @@ from whyformer.targets.scores import all_logits
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace
 
-WINDOW = 3  # patches on a side, of the rank filter
+FILTER_WINDOW = 3  # patches on a side, of the rank filter
 
 
 @method("tam", reads=Reads(maps="last", logits=True), kinds=("image prompt",))
@@ -45,11 +45,11 @@ def tam(trace: Trace) -> StreamScores:
         scores[example] = own * words
         picture = is_picture[example]
         interference = active[picture][:, ids[earlier]] @ own[earlier]  # Σ_i w_i a⁽ⁱ⁾, but for a factor
-        scores[example, picture] = without(own[picture], interference)
+        scores[example, picture] = remove_interference(own[picture], interference)
     return {trace.readout.stream: _filtered(scores, bridge)}
 
 
-def without(activation: Tensor, interference: Tensor) -> Tensor:
+def remove_interference(activation: Tensor, interference: Tensor) -> Tensor:
     """max(0, a − x I), x the least-squares share of the interference in the activation."""
     size = interference @ interference
     share = (activation @ interference) / size.where(size > 0, 1.0)
@@ -71,12 +71,12 @@ def _filtered(scores: Tensor, bridge: Bridge) -> Tensor:
 
 def rank_filter(values: Tensor) -> Tensor:
     """In each window its values by rank, weighted by a Gaussian about the median whose σ is their relative spread."""
-    edge = WINDOW // 2
+    edge = FILTER_WINDOW // 2
     padding = "reflect" if min(values.shape) > edge else "replicate"
     padded = F.pad(values[None, None], (edge,) * 4, mode=padding)[0, 0]
-    ranked = padded.unfold(0, WINDOW, 1).unfold(1, WINDOW, 1).flatten(2).sort(dim=-1).values
+    ranked = padded.unfold(0, FILTER_WINDOW, 1).unfold(1, FILTER_WINDOW, 1).flatten(2).sort(dim=-1).values
     mean, spread = ranked.mean(dim=-1, keepdim=True), ranked.std(dim=-1, keepdim=True, correction=0)
-    rank = torch.arange(WINDOW**2, device=values.device) - WINDOW**2 // 2
+    rank = torch.arange(FILTER_WINDOW**2, device=values.device) - FILTER_WINDOW**2 // 2
     sigma = (spread / mean.where(mean > 0, 1.0)).clamp(min=1e-6)  # equal values: the median
     weights = (-(rank**2) / (2 * sigma**2)).softmax(dim=-1)
     return (ranked * weights).sum(dim=-1).where(mean[..., 0] > 0, 0.0)

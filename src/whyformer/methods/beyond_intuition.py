@@ -7,14 +7,13 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whyformer.axes import KEY, QUERY, Mixing, Rows, StreamScores, TokenScores, head_mean
+from whyformer.axes import KEY, QUERY, MixingMatrix, Rows, StreamScores, TokenScores, head_mean
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.registry import method
 from whyformer.models.joined import MapTokens
 from whyformer.tracing.checks import STATE, unseen_parts
 from whyformer.tracing.feedback import Reading, integrated_feedback, perceive
-from whyformer.tracing.flow import carry, records_of
-from whyformer.tracing.mixing import HeadMean
+from whyformer.tracing.flow import HeadMean, carry, records_of
 from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -41,7 +40,7 @@ def bi_head(
     records = records_of(reversed(steps_followed))  # gradients come from the end
     thetas = {record.operation: head_theta(record, importance) for record in records if perception == "head"}
 
-    def by_importance(tile: AttentionRecord) -> Mixing:
+    def by_importance(tile: AttentionRecord) -> MixingMatrix:
         theta = thetas[tile.operation]
         if tile.tokens is None:
             return torch.einsum("bhqk,bh->bqk", tile.map.to(theta.dtype), theta)
@@ -147,7 +146,7 @@ def _times_feedback(
     steps: int,
     baseline: Baseline | Tensor,
 ) -> StreamScores:
-    """P ⊙ F, row by row, before the rows are summed, F from the path that is asked for."""
+    """P ⊙ F, row by row, before the rows are summed, F from the chosen path."""
     if feedback == "gradient":
         quadrature, steps = "uniform", 1
     readings = [reading for reading, _ in perception]

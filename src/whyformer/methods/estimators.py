@@ -15,10 +15,10 @@ from whyformer.axes import SubsetValues, UnitMasks, UnitPairs, UnitScores
 from whyformer.errors import WhyformerError
 from whyformer.removal.units import Ablation, Units
 
-KEPT = 0.5  # the probability that a unit is in a random subset
+KEEP_PROBABILITY = 0.5  # the probability that a unit is in a random subset
 ROUND = 64  # subsets, after each of which the ranking is looked at
 RIDGE = 1.0  # LIME's penalty
-WIDTH = 0.25  # of LIME's kernel, in cosine distance
+KERNEL_WIDTH = 0.25  # of LIME's kernel, in cosine distance
 ALONE = 0.1  # of the smoothness prior: how much a unit is drawn to 0, where its neighbours draw it to themselves by 1
 PENALTIES = np.logspace(-4, 6, 41)  # among which the best is looked for
 
@@ -67,7 +67,7 @@ def estimate(
             count = min(stop, counts[number])
             by_all = fit_to_first(count, number)
             is_last = count == counts[number]
-            if is_last or (stable is not None and rank_correlation(by_all, fit_to_first(count // 2, number)) >= stable):
+            if is_last or (stable is not None and spearman(by_all, fit_to_first(count // 2, number)) >= stable):
                 scores[number] = by_all
         if len(scores) == len(subsets):
             break
@@ -83,7 +83,7 @@ def _check(forwards: int, seed: int, stable: float | None) -> None:
         raise WhyformerError(f"stable={stable}: a rank correlation above 0, at most 1, such as 0.99.")
 
 
-def rank_correlation(one: UnitScores, other: UnitScores) -> float:
+def spearman(one: UnitScores, other: UnitScores) -> float:
     """Spearman's, of scores that are hardly ever equal; 1 where there is nothing to rank."""
     if len(one) < 2:
         return 1.0
@@ -93,7 +93,7 @@ def rank_correlation(one: UnitScores, other: UnitScores) -> float:
 
 def random_masks(units: Units, count: int, random: np.random.Generator) -> Subsets:
     """Subsets in which each unit is kept or not by the toss of a coin."""
-    return Subsets(random.random((count, units.count)) < KEPT, np.ones(count))
+    return Subsets(random.random((count, units.count)) < KEEP_PROBABILITY, np.ones(count))
 
 
 def smooth_masks(units: Units, count: int, random: np.random.Generator, *, cells: int) -> Subsets:
@@ -105,10 +105,10 @@ def smooth_masks(units: Units, count: int, random: np.random.Generator, *, cells
     for shape, numbers in units.parts:
         own = len(np.unique(numbers[numbers >= 0]))
         if len(shape) == 1:
-            parts.append((random.random((count, own)) < KEPT).astype(np.float32))
+            parts.append((random.random((count, own)) < KEEP_PROBABILITY).astype(np.float32))
             continue
         sides = [-(-side // cells) for side in shape]  # pixels on a side of a cell
-        grids = torch.from_numpy(random.random((count, 1, cells, cells)) < KEPT).float()
+        grids = torch.from_numpy(random.random((count, 1, cells, cells)) < KEEP_PROBABILITY).float()
         shifts = np.stack([random.integers(0, side, count) for side in sides], axis=1)
         height, width = shape
         masks = np.empty((count, height, width), dtype=np.float32)
@@ -145,7 +145,7 @@ def weighted_mean(units: Units, subsets: Subsets, values: SubsetValues, whole: f
     That takes the same from every unit, but for the noise of how often each happened to be kept, which is large where
     scores are logits and not, as in the paper, probabilities.
     """
-    scores: UnitScores = (values - values.mean()) @ subsets.masks / (len(values) * KEPT)
+    scores: UnitScores = (values - values.mean()) @ subsets.masks / (len(values) * KEEP_PROBABILITY)
     return scores
 
 
@@ -169,7 +169,7 @@ def local_ridge(units: Units, subsets: Subsets, values: SubsetValues, whole: flo
     masks = np.concatenate([np.ones((1, units.count)), subsets.masks]).astype(np.float64)
     answers = np.append(whole, values)
     distance = 1 - np.sqrt(masks.mean(axis=1))  # cosine distance to the whole
-    weights = np.sqrt(np.exp(-((distance / WIDTH) ** 2)))
+    weights = np.sqrt(np.exp(-((distance / KERNEL_WIDTH) ** 2)))
     rows, rest = (x - np.average(x, axis=0, weights=weights) for x in (masks, answers))
     weighted = rows * weights[:, None]
     scores: UnitScores = np.linalg.solve(rows.T @ weighted + RIDGE * np.eye(units.count), weighted.T @ rest)

@@ -7,20 +7,19 @@ from typing import Literal
 
 import torch
 
-from whyformer.axes import Mixing, StreamScores, head_mean
+from whyformer.axes import MixingMatrix, StreamScores, head_mean
 from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.flow import Mix, dense, each_record, flow
+from whyformer.tracing.flow import HeadMean, Mix, dense, each_record, flow
 from whyformer.tracing.graph import MapRelevances
-from whyformer.tracing.mixing import HeadMean
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.streams import summed
 from whyformer.tracing.trace import Trace
 
 WITH_RELEVANCES = Reads(maps="all", gradients="all", relevances="all")
-Relevance = dict[tuple[str, str], Mixing]  # R_sq: how much each token of s has taken in of each token of q
+Relevance = dict[tuple[str, str], MixingMatrix]  # R_sq: how much each token of s has taken in of each token of q
 
 
 @method(
@@ -45,7 +44,7 @@ def generic_attention(
     """
     relevances = trace.relevances("dtd", strict=True) if maps == "relevance" else None
 
-    def product(record: AttentionRecord) -> Mixing:
+    def product(record: AttentionRecord) -> MixingMatrix:
         weighted = record.gradient * (record.map if relevances is None else record.relevance)
         return head_mean(weighted.clamp(min=0)) if clamp == "before" else head_mean(weighted).clamp(min=0)
 
@@ -98,13 +97,13 @@ def _unrelated(trace: Trace) -> Relevance:
 
 def _added(
     step: tuple[AttentionRecord, ...],
-    weighted: Callable[[AttentionRecord], Mixing],
+    weighted: Callable[[AttentionRecord], MixingMatrix],
     relevance: Relevance,
     *,
     normalise: bool,
     self_factors: bool,
 ) -> Relevance:
-    """What the attention of one step adds to R, all of it from R as it was before the step."""
+    """The update of R by one step's attention, all computed from R before the step."""
     added: Relevance = {}
     for record in step:
         query, key, mixed = record.query_stream, record.key_stream, dense(record, weighted)
@@ -119,7 +118,7 @@ def _added(
     return added
 
 
-def normalised(relevance: Mixing) -> Mixing:
+def normalised(relevance: MixingMatrix) -> MixingMatrix:
     """R with what was added to the identity divided by its row sums (GA Eq. 8-9); a row of zeros stays zero."""
     identity = torch.eye(relevance.shape[-1], dtype=relevance.dtype, device=relevance.device)
     gained = relevance - identity

@@ -11,7 +11,7 @@ from whyformer.axes import (
     HEAD,
     KEY,
     AttentionMap,
-    Mixing,
+    MixingMatrix,
     StreamScores,
     TokenMask,
     TokenScores,
@@ -78,7 +78,7 @@ def attention_gradient(
         weights = {stream: (mask / mask.sum(dim=1, keepdim=True))[:, None] for stream, mask in trace.masks.items()}
     by_stream: dict[str, list[Tensor]] = {}
 
-    def positive(tile: AttentionRecord) -> Mixing:
+    def positive(tile: AttentionRecord) -> MixingMatrix:
         is_read = tile.map > 0  # not padding, nor a token still to come
         return (tile.gradient.clamp(min=0) * is_read).mean(HEAD).to(trace.readout.weights.dtype)
 
@@ -137,7 +137,7 @@ def grad_eclip(trace: Trace, *, blocks: Literal["last", "all"] = "last") -> Stre
 
 def _call_behind(trace: Trace, record: AttentionRecord) -> tuple[Attention, Values]:
     """The attention call with keys and values of each head, and the gradient of what it mixed."""
-    call, gradient = record.call, record.folded_gradient
+    call, gradient = record.call, record.mixed_gradient
     if call is None or gradient is None or record.tokens is not None:
         raise _no_queries(trace, record)
     return call.with_own_keys(), gradient.of_mixed

@@ -14,11 +14,11 @@ import torch
 from whyformer.axes import SourceScores, StreamScores, at_least_float32
 from whyformer.errors import WhyformerError, check_choice, nearest, with_article
 from whyformer.models.bridges import AT_QUERIES
-from whyformer.models.modalities import INPUT_STREAMS
+from whyformer.models.input_tensors import INPUT_STREAMS
 from whyformer.models.structure import convolution_in_blocks
 from whyformer.propagation.mode import Backward
 from whyformer.removal.fills import Erasure, Fill
-from whyformer.removal.trace_inputs import UnitKind, ablation_of
+from whyformer.removal.trace_inputs import UnitKind, trace_ablation
 from whyformer.removal.units import Ablation, SubsetCount
 from whyformer.tracing.attribution import Attribution, mean_of
 from whyformer.tracing.noise import Noise
@@ -27,7 +27,7 @@ from whyformer.tracing.trace import Trace
 
 # On models with pictures among their words, whether scores go on into the image tower, or stop where features of
 # pictures enter the decoder and are shared out to the patches that they are made of.
-Bridge = Literal["through", "stop"]
+BridgeChoice = Literal["through", "stop"]
 NOISE_SAMPLES = 16
 # The options that every method which takes gradients has beside its own: SmoothGrad's (Smilkov et al. 2017). `noise` is
 # the standard deviation as a share of the range of an example's values, `noise_samples` how often it is drawn.
@@ -61,7 +61,7 @@ class Method:
     kinds: tuple[Kind, ...] = ("example", "response")
 
     def reads_with(self, options: Mapping[str, Any]) -> Reads:
-        """What it reads of a trace when it is given these options."""
+        """The tensors it reads from a trace under these options."""
         if options.get("noise") is not None:
             return ASKS_AGAIN
         chosen = [reads for (name, value), reads in self.reads_if.items() if options.get(name) == value]
@@ -75,7 +75,7 @@ class Method:
         self,
         trace: Trace,
         *,
-        bridge: Bridge = "through",
+        bridge: BridgeChoice = "through",
         noise: float | None = None,
         noise_samples: int = NOISE_SAMPLES,
         **options: Any,
@@ -102,7 +102,7 @@ class Method:
         return replace(attribution, scores=scores, remarks=remarks)
 
     def _model_remarks(self, trace: Trace, scores: StreamScores) -> Iterator[str]:
-        """What the model does that these scores do not show."""
+        """Remarks on parts of the model that these scores do not cover."""
         if _ends_at_queries(trace, scores):
             yield AT_QUERIES
         convolution = convolution_in_blocks(trace.question.model) if self.reads.maps == "all" else None
@@ -120,13 +120,13 @@ class Method:
         return scores
 
     def _result(self, trace: Trace, options: Mapping[str, Any]) -> Any:
-        """What the formula gives of a trace, or of the answers to its inputs without some of their units."""
+        """Evaluate the formula on a trace, or on the outputs for its inputs with units removed."""
         if not self.reads.subsets:
             return self.formula(trace, **options)
         shared = {name: value for name, value in options.items() if name in self.shared_options}
         own = {name: parameter.default for name, parameter in self.options.items()}
         own |= {name: value for name, value in options.items() if name not in shared}
-        of_tokens, count = ablation_of(trace, **shared), SubsetCount()
+        of_tokens, count = trace_ablation(trace, **shared), SubsetCount()
         ablation = count.counting(of_tokens.ablation)
         scores = self.formula(ablation, **own)
         return Attribution(of_tokens.on_tokens(ablation, scores), remarks=count.remarks(own))
@@ -136,7 +136,7 @@ class Method:
         for stream, values in attribution.items():
             if stream not in lengths and stream not in INPUT_STREAMS:
                 raise WhyformerError(
-                    f"{self.name} gave scores of {stream!r}, which is no stream of this model. "
+                    f"{self.name} gave scores of {stream!r}, which is not a stream of this model. "
                     f"{nearest(stream, list(lengths))}"
                 )
             expected = (trace.question.batch, lengths.get(stream, values.shape[-1] if values.dim() else 0))
@@ -157,13 +157,13 @@ class Method:
 
     @property
     def shared_options(self) -> Mapping[str, Any]:
-        """What all methods take that follow tokens from block to block, take gradients, or remove units."""
+        """Options shared by all methods that follow tokens through the blocks, take gradients, or remove units."""
         if self.kinds == ("response",):
             return {}
         if self.reads.subsets:
             return {"units": UnitKind, "fill": Fill, "erasure": Erasure}
         follows = self.reads.maps == "all" or self.reads.state_gradients
-        return ({"bridge": Bridge} if follows else {}) | (NOISE_OPTIONS if self.reads.takes_gradients else {})
+        return ({"bridge": BridgeChoice} if follows else {}) | (NOISE_OPTIONS if self.reads.takes_gradients else {})
 
     @property
     def all_options(self) -> frozenset[str]:
@@ -234,7 +234,7 @@ def method(
         A decorator that gives the function back as it is.
 
     Raises:
-        WhyformerError: If the name is taken, or `reads` is no `Reads`.
+        WhyformerError: If the name is taken, or `reads` is not a `Reads`.
 
     Example:
         >>> @whyformer.method("last_row", reads=whyformer.Reads(maps="last"))
@@ -249,7 +249,7 @@ def method(
         raise WhyformerError(f"A method's name is a Python identifier, not {name!r}.")
     for value in (reads, *(reads_if or {}).values()):
         if not isinstance(value, Reads):
-            raise WhyformerError(f'{name}: reads={value!r} is no Reads, such as whyformer.Reads(maps="all").')
+            raise WhyformerError(f'{name}: reads={value!r} is not a Reads, such as whyformer.Reads(maps="all").')
     check_choice(f"{name}: backward", backward, Backward)
     for kind in kinds or ():
         check_choice(f"{name}: kinds", kind, Kind)

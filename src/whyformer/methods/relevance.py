@@ -7,8 +7,8 @@ from typing import Literal
 
 import torch
 
-from whyformer.axes import HEAD, Mixing, head_mean
-from whyformer.methods.crossing import joined_by_the_last
+from whyformer.axes import HEAD, MixingMatrix, head_mean
+from whyformer.methods.co_attention import joined_by_the_last
 from whyformer.methods.registry import method
 from whyformer.models.structure import dtype_of
 from whyformer.propagation.rules import MapRules, Rules
@@ -24,7 +24,7 @@ from whyformer.tracing.trace import Trace
 ILL_CONDITIONED = ("z_plus", "dtd", "lrp")
 ROUNDING = Noise(torch.finfo(torch.float32).eps)
 Precision = Literal["strict", "fast"]  # float32 without TF32, or what the model itself computes in
-Positions = Literal["drop", "keep"]  # what becomes of the relevance that position embeddings are handed
+PositionHandling = Literal["drop", "keep"]  # what becomes of the relevance that position embeddings are handed
 
 
 @method(
@@ -39,7 +39,7 @@ def lrp(
     trace: Trace,
     *,
     rules: Rules = "z_plus",
-    positions: Positions = "drop",
+    positions: PositionHandling = "drop",
     strict: bool = True,
     precision: Precision = "strict",
 ) -> Attribution:
@@ -111,7 +111,7 @@ def transformer_attribution(
     """
     relevances = trace.relevances(rules, strict=strict)
 
-    def weighted(record: AttentionRecord) -> Mixing:
+    def weighted(record: AttentionRecord) -> MixingMatrix:
         factor = record.gradient if weight == "gradient" else record.map
         return head_mean((factor * record.relevance).clamp(min=0))
 

@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import nn
 
-from whyformer.axes import BlockErrors, Channels, ExampleScores, Inputs, Mixing, State, TokenMask, head_mean
+from whyformer.axes import BlockErrors, Channels, ExampleScores, Inputs, MixingMatrix, State, TokenMask, head_mean
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.beyond_intuition import head_theta, token_alpha
 from whyformer.targets.scores import Target
@@ -46,7 +46,7 @@ def approximation_errors(model: nn.Module, inputs: Inputs, target: Target = "pre
     return {name: torch.stack(errors, dim=1) for name, errors in by_recursion.items()}
 
 
-def block_error(mixing: Mixing, state: State, weight: Channels, output: State, mask: TokenMask) -> ExampleScores:
+def block_error(mixing: MixingMatrix, state: State, weight: Channels, output: State, mask: TokenMask) -> ExampleScores:
     """‖Z_out − (Ã + I) Z W_MLP‖² over the real tokens."""
     approximated = (mixing.to(state) @ state + state) @ weight
     return ((output - approximated).square().sum(dim=2) * mask).sum(dim=1)
@@ -78,16 +78,16 @@ def _is_gated(linears: list[nn.Linear]) -> bool:
     )
 
 
-def _by_token(record: AttentionRecord) -> Mixing:
+def _by_token(record: AttentionRecord) -> MixingMatrix:
     return head_mean(record.map) * token_alpha(record, "paper")[:, None, :]
 
 
-def _by_head(record: AttentionRecord) -> Mixing:
+def _by_head(record: AttentionRecord) -> MixingMatrix:
     share = head_theta(record, "inner")
     return torch.einsum("bhqk,bh->bqk", record.map.to(share.dtype), share)
 
 
-MIXINGS: dict[str, Callable[[AttentionRecord], Mixing]] = {
+MIXINGS: dict[str, Callable[[AttentionRecord], MixingMatrix]] = {
     "rollout": lambda record: head_mean(record.map),
     "token": _by_token,
     "head": _by_head,

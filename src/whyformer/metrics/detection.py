@@ -16,14 +16,14 @@ from torch.nn import functional as F
 from whyformer.axes import DrawnFigures, ImageCounts, MaskArray, PatchScores, PixelMask
 from whyformer.errors import check_choice
 from whyformer.extras import extra
-from whyformer.metrics.maps import unit_range, upsampled
+from whyformer.metrics.pixel_maps import unit_range, upsampled
 
 IOU_THRESHOLDS = tuple(number / 100 for number in range(20, 100, 5))  # GA's supplement; COCO's own start at 0.5
-Area = Literal["all", "medium", "large"]
-AREAS = get_args(Area)
+ObjectSize = Literal["all", "medium", "large"]
+OBJECT_SIZES = get_args(ObjectSize)
 RECALLS = np.linspace(0, 1, 101)  # at which COCO reads precision
 TINY = np.spacing(1)  # and its own guard against 0 / 0
-AT_ONCE = 2**22  # draws times thresholds times objects found
+DRAWN_AT_ONCE = 2**22  # draws times thresholds times objects found
 Otsu = Literal["pixels", "patches"]
 Size = tuple[int, int]
 
@@ -108,9 +108,9 @@ class Matches:
     wrong: Any
 
 
-def matches(evaluation: Any, area: Area = "all") -> list[Matches]:
+def matches(evaluation: Any, area: ObjectSize = "all") -> list[Matches]:
     """The matches of each kind of object, of those of a size; `evaluation` is what `evaluate_objects` gives."""
-    check_choice("area", area, Area)
+    check_choice("area", area, ObjectSize)
     parameters = evaluation.params
     shape = (len(parameters.catIds), len(parameters.areaRng), len(parameters.imgIds))
     by_kind = np.array(evaluation.evalImgs, dtype=object).reshape(shape)[:, parameters.areaRngLbl.index(area)]
@@ -131,7 +131,7 @@ def _matches(images: Any, thresholds: int) -> Matches:
     return _surest_first(objects, image, score, matched & ~ignored, ~matched & ~ignored)
 
 
-def joined(evaluations: Sequence[Sequence[Matches]]) -> list[Matches]:
+def concatenate_matches(evaluations: Sequence[Sequence[Matches]]) -> list[Matches]:
     """Several evaluations of the same kinds as one, the images of each after those of the one before."""
     return [_joined(parts) for parts in zip(*evaluations, strict=True)]
 
@@ -151,7 +151,7 @@ def _surest_first(objects: Any, image: Any, score: Any, right: Any, wrong: Any) 
     return Matches(objects, image[order], score[order], right[:, order], wrong[:, order])
 
 
-def average_precision(by_kind: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
+def object_average_precision(by_kind: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
     """COCO's AP of images counted so often, for a bootstrap: precision at 101 recalls, over thresholds and kinds."""
 
     def precision(one: Matches, weights: Any, objects: Any) -> Any:
@@ -177,7 +177,7 @@ def _over_kinds(
     for one in by_kind:
         objects = weights @ one.objects
         there = np.flatnonzero(objects)
-        for some in np.array_split(there, ceil(len(there) * one.right.size / AT_ONCE) or 1):
+        for some in np.array_split(there, ceil(len(there) * one.right.size / DRAWN_AT_ONCE) or 1):
             total[some] += figure(one, weights[some][:, one.image], objects[some, None]).mean(axis=-1)
         kinds += objects > 0
     means: DrawnFigures = np.divide(total, kinds, out=np.full(len(weights), np.nan), where=kinds > 0)

@@ -23,7 +23,7 @@ from whyformer.axes import (
     WordTruth,
 )
 from whyformer.extras import extra
-from whyformer.metrics.perturbation import curves
+from whyformer.metrics.perturbation_curves import curves
 from whyformer.metrics.removal import removed
 
 TOP_WORDS = tuple(range(10, 81, 10))  # TA Fig. 4

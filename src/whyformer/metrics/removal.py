@@ -1,4 +1,4 @@
-"""What is taken away from an example, and in which order: the part that all perturbation protocols share."""
+"""Masks of what is removed and in which order, shared by all perturbation protocols."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from torch.nn import functional as F
 
 from whyformer.axes import PatchScores, PixelRemoval, Positions, Removal, TokenMask, TokenScores
 from whyformer.errors import check_choice
-from whyformer.metrics.maps import upsampled
+from whyformer.metrics.pixel_maps import upsampled
 
 Rounded = Literal["removed", "kept"]
 Unit = Literal["pixel", "patch"]
-Removable = Literal["content", "real", "all"]
+RemovableTokens = Literal["content", "real", "all"]
 BARELY = 1e-9  # 0.29 · 100 is 28.999999999999996 to a computer
 
 
@@ -62,13 +62,13 @@ def removed_pixels(
 
 
 def removable_tokens(
-    ids: Positions, mask: TokenMask, special: Iterable[int], which: Removable = "content"
+    ids: Positions, mask: TokenMask, special: Iterable[int], which: RemovableTokens = "content"
 ) -> TokenMask:
     """The tokens that may go: all but special ones and padding ("content").
 
     BI's code lets special tokens go as well ("real"), and on 20 Newsgroups counts the padding in ("all").
     """
-    check_choice("removable", which, Removable)
+    check_choice("removable", which, RemovableTokens)
     if which == "all":
         return torch.ones_like(mask, dtype=torch.bool)
     is_special = torch.isin(ids, torch.tensor(sorted(special), dtype=ids.dtype, device=ids.device))

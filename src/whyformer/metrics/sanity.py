@@ -15,7 +15,7 @@ from whyformer.axes import ExampleScores, GroupValues, Labels, Logits, PixelScor
 from whyformer.errors import check_choice
 from whyformer.extras import extra
 
-GROUPS = 10  # of SaCo
+SACO_GROUPS = 10  # of SaCo
 Other = Literal["second", "last"]
 
 

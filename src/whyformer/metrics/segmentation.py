@@ -14,7 +14,7 @@ from torch.nn import functional as F
 
 from whyformer.axes import Counts, ExampleScores, PixelMask, PixelScores, PixelTruth, RowScores
 from whyformer.errors import check_choice
-from whyformer.metrics.maps import unit_range
+from whyformer.metrics.pixel_maps import unit_range
 from whyformer.metrics.statistics import OfTotals
 
 # What `overlap` counts in each image; figures of a data set are made from the sums of these.
@@ -74,7 +74,7 @@ pixel_accuracy = OfTotals(_accuracy)
 mean_iou = OfTotals(_iou)
 
 
-def average_precision(maps: PixelScores, truth: PixelTruth) -> ExampleScores:
+def pixel_average_precision(maps: PixelScores, truth: PixelTruth) -> ExampleScores:
     """One average precision for each image, over its object scores and its background scores 1 − map together."""
     scores = unit_range(maps).flatten(1)
     flat = truth.flatten(1)

@@ -13,7 +13,7 @@ from whyformer.axes import ExampleRows
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 
-Figure = Callable[[Any], float]  # of all examples at once: their mean, or the mIoU of their counts
+Statistic = Callable[[Any], float]  # of all examples at once: their mean, or the mIoU of their counts
 RESAMPLES = 2000
 
 
@@ -27,7 +27,7 @@ class Interval:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PairedComparison:
     """By how much one figure exceeds another on the same examples, and how often chance alone would do as much."""
 
     difference: Interval
@@ -59,7 +59,12 @@ class OfTexts:
 
 
 def interval(
-    rows: ExampleRows, figure: Figure = np.mean, *, confidence: float = 0.95, resamples: int = RESAMPLES, seed: int = 0
+    rows: ExampleRows,
+    figure: Statistic = np.mean,
+    *,
+    confidence: float = 0.95,
+    resamples: int = RESAMPLES,
+    seed: int = 0,
 ) -> Interval:
     """The percentile bootstrap: the figure of examples drawn again and again, with replacement, from these."""
     rows = _checked(rows)
@@ -82,9 +87,9 @@ def interval(
     return Interval(value, float(low), float(high))
 
 
-def comparison(
-    first: ExampleRows, second: ExampleRows, figure: Figure = np.mean, *, resamples: int = RESAMPLES, seed: int = 0
-) -> Comparison:
+def paired_comparison(
+    first: ExampleRows, second: ExampleRows, figure: Statistic = np.mean, *, resamples: int = RESAMPLES, seed: int = 0
+) -> PairedComparison:
     """Two methods on the same examples: the bootstrap of their difference, and a paired permutation test.
 
     Under the null hypothesis the two values of an example may change places.
@@ -111,7 +116,7 @@ def comparison(
         n_resamples=resamples,
         rng=np.random.default_rng(seed),
     )
-    return Comparison(bounds, float(tested.pvalue))
+    return PairedComparison(bounds, float(tested.pvalue))
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -128,8 +133,8 @@ def holm(p_values: Sequence[float]) -> list[float]:
 
 
 def _fast_comparison(
-    first: ExampleRows, second: ExampleRows, figure: Figure, mixed: Callable[..., Any], resamples: int, seed: int
-) -> Comparison:
+    first: ExampleRows, second: ExampleRows, figure: Statistic, mixed: Callable[..., Any], resamples: int, seed: int
+) -> PairedComparison:
     """The same of counts: every draw and every exchange is a row of a matrix."""
     value, counts = figure(first) - figure(second), draws(len(first), resamples, seed)
     one, other = (_of_counts(figure, rows) for rows in (first, second))
@@ -141,10 +146,10 @@ def _fast_comparison(
     barely = 1e-9 * np.abs(chance).max()  # the order of a sum changes its last digits
     extreme = min((chance >= value - barely).sum(), (chance <= value + barely).sum())
     p = 2 * (extreme / len(chance) if is_exact else (extreme + 1) / (len(chance) + 1))
-    return Comparison(_bounded(value, one(counts) - other(counts), figure, 0.95), min(1.0, float(p)))
+    return PairedComparison(_bounded(value, one(counts) - other(counts), figure, 0.95), min(1.0, float(p)))
 
 
-def _of_counts(figure: Figure, *methods: ExampleRows) -> Callable[..., Any] | None:
+def _of_counts(figure: Statistic, *methods: ExampleRows) -> Callable[..., Any] | None:
     """The figure of examples of these methods mixed, each counted so often, [… example]; None if it must see them."""
     if isinstance(figure, OfTexts):
         return figure.of(*methods)
@@ -156,7 +161,7 @@ def _of_counts(figure: Figure, *methods: ExampleRows) -> Callable[..., Any] | No
     return lambda *counts: of(sum(often @ rows for often, rows in zip(counts, methods, strict=True)))
 
 
-def _bounded(value: float, figures: Any, figure: Figure, confidence: float) -> Interval:
+def _bounded(value: float, figures: Any, figure: Statistic, confidence: float) -> Interval:
     tail = 50 * (1 - confidence)
     low, high = np.percentile(figures, [tail, 100 - tail])
     if isinstance(figure, OfTexts):
@@ -183,7 +188,7 @@ def _exchanges(count: int, resamples: int, seed: int) -> tuple[Any, bool]:
 def _checked(rows: ExampleRows) -> ExampleRows:
     rows = np.asarray(rows)
     if not len(rows):
-        raise WhyformerError("No examples: there is no figure of none.")
+        raise WhyformerError("No examples to compute a figure from.")
     if rows.dtype == object:  # texts
         return rows
     wrong = int((~np.isfinite(rows)).reshape(len(rows), -1).any(axis=1).sum())

@@ -1,1 +1,1 @@
-"""What is explained: models by name, what the package must know of each architecture, where answers are read."""
+"""Models to explain: loading by name, facts about each architecture, read-outs."""

@@ -14,7 +14,7 @@ from whyformer.models.calls import reroute_checkpoints
 ANSWERING = {"BlipForQuestionAnswering": "text_decoder"}
 
 
-def keeps_its_answer(model: nn.Module) -> bool:
+def hides_logits(model: nn.Module) -> bool:
     """Whether the model's own output has no logits, and a decoder within it writes them."""
     return type(model).__name__ in ANSWERING
 
@@ -22,7 +22,7 @@ def keeps_its_answer(model: nn.Module) -> bool:
 def run_model(model: nn.Module, *args: Any, **inputs: Any) -> Any:
     """The model's output, or that of the part within it which answers; what it raises of its own is one line."""
     with misfits_in_one_line(type(model).__name__), reroute_checkpoints(model):
-        return _answer(model, *args, **inputs) if keeps_its_answer(model) else model(*args, **inputs)
+        return _answer(model, *args, **inputs) if hides_logits(model) else model(*args, **inputs)
 
 
 def _answer(model: nn.Module, *args: Any, **inputs: Any) -> Any:

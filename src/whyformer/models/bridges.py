@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from whyformer.axes import Inputs, TokenMask, TokenScores
 from whyformer.errors import WhyformerError
 from whyformer.models.joined import Leaving, MapTokens, Transfer
-from whyformer.models.pictures import SeenPicture, Sight
+from whyformer.models.pictures import ImageTokenLayout, SeenPicture
 from whyformer.models.structure import config_of
 
 # What to know where scores get no further than the queries of a Q-Former.
@@ -83,7 +83,7 @@ class Bridge:
     def map_tokens(
         self, maps: int, sizes: tuple[int, int], streams: tuple[str, str], run: int, query_size: int
     ) -> MapTokens | None:
-        """Whose tokens the maps of a tower or a Q-Former are about; None where map b is that of example b.
+        """Which tokens the maps of a tower or a Q-Former mix; None where map b is that of example b.
 
         A tower has a map for each picture or tile, or for each part of a sequence of which `run` tokens have run. A
         Q-Former has one for each picture, of which it has `query_size` tokens.
@@ -150,7 +150,7 @@ class Bridge:
         return {len(part): part for part in reversed(parts) if len(part) != self.batch}
 
     def patch_scores(self, pixels: Tensor) -> TokenScores:
-        """What pixels have, summed for each patch, at the patches of the image stream."""
+        """Sum the scores of pixels within each patch, at the patches of the image stream."""
         if pixels.dim() > 2:
             pixels = torch.cat(
                 [self._by_patch(*tiles) for tiles in zip(self.pictures, self._tiles(pixels), strict=True)]
@@ -182,7 +182,7 @@ class Bridge:
         return places[:, 0] * self.text_length + places[:, 1]
 
 
-def bridge_of(model: nn.Module, inputs: Inputs, sight: Sight) -> Bridge:
+def bridge_of(model: nn.Module, inputs: Inputs, sight: ImageTokenLayout) -> Bridge:
     """The pictures of these inputs at their placeholders."""
     config, ids = config_of(model), inputs["input_ids"]
     placeholders = (ids == image_token(config)).nonzero()

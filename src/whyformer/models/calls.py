@@ -11,7 +11,7 @@ from torch import nn
 
 Call = Callable[..., Any]
 # Where nn.Module.__call__ looks before it runs hooks and forward: what it finds stands for all of them.
-ENTRY = "_compiled_call_impl"
+COMPILED_CALL = "_compiled_call_impl"
 
 _LOCK = threading.RLock()
 _USERS: dict[nn.Module, tuple[Call | None, set[object]]] = {}  # what was at the entry, and who has it rerouted
@@ -39,22 +39,27 @@ def reroute_calls(modules: Sequence[nn.Module], make: Callable[[nn.Module, Call]
                 _remove_user(module, user)
 
 
+def lends_weights(model: nn.Module) -> bool:
+    """Whether accelerate brings the weights of a model when a module runs, and takes them away again."""
+    return any(hasattr(module, "_hf_hook") for module in model.modules())
+
+
 def reroute_checkpoints(model: nn.Module) -> AbstractContextManager[None]:
     """While inside, and in this thread, modules run without PyTorch's checkpoint wrappers, which hide their graph."""
     return reroute_calls([module for module in model.modules() if _wrapped(module)], lambda _, own_call: own_call)
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:
-    """What is inside a wrapper of torch.distributed.algorithms._checkpoint; None for any other module."""
+    """The module inside a wrapper of torch.distributed.algorithms._checkpoint; None for any other module."""
     return module._modules.get("_checkpoint_wrapped_module")
 
 
 def _add_user(module: nn.Module, user: object) -> None:
-    _, users = _USERS.setdefault(module, (vars(module).get(ENTRY), set()))
+    _, users = _USERS.setdefault(module, (vars(module).get(COMPILED_CALL), set()))
     users.add(user)
     if len(users) == 1:
         own = _own_call(module)
-        vars(module)[ENTRY] = lambda *args, **kwargs: _calls().get(module, own)(*args, **kwargs)
+        vars(module)[COMPILED_CALL] = lambda *args, **kwargs: _calls().get(module, own)(*args, **kwargs)
 
 
 def _remove_user(module: nn.Module, user: object) -> None:
@@ -62,8 +67,8 @@ def _remove_user(module: nn.Module, user: object) -> None:
     entry, users = _USERS.get(module, (None, {user}))
     users.discard(user)
     if not users and _USERS.pop(module, None) is not None:
-        vars(module).pop(ENTRY, None)
-        vars(module).update({} if entry is None else {ENTRY: entry})
+        vars(module).pop(COMPILED_CALL, None)
+        vars(module).update({} if entry is None else {COMPILED_CALL: entry})
 
 
 def _own_call(module: nn.Module) -> Call:

@@ -44,7 +44,7 @@ def check_folder(folder: Path, name: str, *, is_complete: bool = True) -> None:
     Of a model of the hub the weights may not be there yet: it is not complete.
     """
     if not (folder / "config.json").is_file():
-        raise WhyformerError(f"The folder {name!r} has no config.json: it is no model in Hugging Face layout.")
+        raise WhyformerError(f"The folder {name!r} has no config.json: it is not a model in Hugging Face layout.")
     if (folder / "adapter_config.json").is_file():
         raise WhyformerError(f"{name!r} has an adapter (adapter_config.json): merge it, and save the merged model.")
     if any(_DISTRIBUTED.fullmatch(file.name) for file in folder.glob(f"shard-*{WEIGHTS}")):
@@ -93,7 +93,7 @@ def _read_settings(path: Path, name: str) -> dict[str, Any]:
         document = parse_json(path.read_bytes())
     except (ValueError, OSError) as error:
         part = "configuration" if path.name == "config.json" else path.name
-        reason = f"its {part} cannot be used: mend it, or fetch the model again"
+        reason = f"its {part} cannot be used: fix it, or fetch the model again"
         raise WhyformerError(
             f"Cannot load {name!r}: {reason} ({path.name} is not a valid JSON file: {error})"
         ) from error

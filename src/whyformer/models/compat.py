@@ -1,4 +1,4 @@
-"""What versions of transformers do otherwise than others, above all 4 than 5, all in one place."""
+"""Differences between versions of transformers, mainly between 4 and 5, in one place."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ def pil_processor(name: str) -> Any:
 
 
 def has_part(processor: Any, name: str) -> bool:
-    """Whether a processor is made of several and this is one of them; 4 warns where others are asked for."""
+    """Whether a processor is made of several and this is one of them; 4 warns where others are accessed."""
     parts = getattr(processor, "attributes", None) if IS_FOUR else None
     return hasattr(processor, name) if parts is None else name in parts
 
 
 def picture_settings(processor: Any) -> Mapping[str, Any]:
-    """What a processor of texts and pictures says to its image processor: from 5.23 on its class itself says it."""
+    """Image-processor settings of a text-and-picture processor; from 5.23 on its class provides them."""
     before: Mapping[str, Any] = getattr(getattr(processor, "valid_processor_kwargs", None), "_defaults", {})
     settings: Mapping[str, Any] = getattr(type(processor), "images_kwargs", None) or before.get("images_kwargs", {})
     return settings

@@ -37,7 +37,7 @@ def setting_digests(model: nn.Module, place: str | None, tokenizer: Any = None) 
 
 
 def file_stamps(place: str, revision: str | None = None) -> dict[str, tuple[int, ...]]:
-    """What tells cheaply whether the files of a model are still those that were loaded, by their names."""
+    """Stamps of a model's files by name: a cheap check for changes since loading."""
     folder = weight_folder(place, revision)
     if folder is None:
         return {}

@@ -1,4 +1,4 @@
-"""What the package must know of an architecture that its forward pass does not show: one row each."""
+"""Facts about each architecture that its forward pass does not show: one row each."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import nn
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
 from whyformer.models.family import JOINT, NOTHING, Family, Readout, Stream
-from whyformer.models.modalities import SOUND_INPUTS
+from whyformer.models.input_tensors import SOUND_INPUTS
 from whyformer.models.pictures import (
-    Sight,
+    ImageTokenLayout,
     packed_pictures,
     pooled_pictures,
     queried_pictures,
@@ -23,7 +23,7 @@ from whyformer.models.pictures import (
 )
 from whyformer.models.queries import gated_detector, late_queries, masked_queries, prompted_masks
 from whyformer.models.structure import base_model, main_input
-from whyformer.models.videos import divided_space_time
+from whyformer.models.videos import divided_space_time, pooled_by_query
 from whyformer.models.vision_language import arrange_pictures
 from whyformer.models.windows import mask_units, pyramid, shifted_windows, shrinking, unfolded
 
@@ -54,7 +54,7 @@ def _encoder_decoder(source: str, cross: str, embeddings: str = "embed_tokens") 
     )
 
 
-def _with_pictures(sight: Sight, *others: Stream) -> Family:
+def _with_pictures(sight: ImageTokenLayout, *others: Stream) -> Family:
     """A decoder with pictures among its words."""
     return Family(
         "text",
@@ -119,6 +119,7 @@ _OPEN_CLIP_POOLED = replace(
 
 _LIKE_BART = ("bart", "marian", "mbart", "m2m_100", "pegasus", "blenderbot", "blenderbot-small", "plbart", "mvp")
 _SOUND_ENCODER = Family("audio", "mean", mask=None)
+_VIDEO_ENCODER = Family("image", mask=None, modality="video")
 
 FAMILIES: dict[str, Family] = {
     "albert": _CLASS_TOKEN_TEXT,
@@ -186,7 +187,12 @@ FAMILIES: dict[str, Family] = {
     "mobilevit": Family("image", mask=None, arrange=unfolded),
     "eomt": Family("image", mask=None, arrange=late_queries),
     "eomt_dinov3": Family("image", mask=None, arrange=late_queries),
-    "timesformer": Family("image", mask=None, arrange=divided_space_time),
+    "timesformer": Family("image", mask=None, arrange=divided_space_time, modality="video"),
+    "videomae": _VIDEO_ENCODER,
+    "vivit": _VIDEO_ENCODER,
+    "vjepa2": Family(
+        "pool", scaled=NOTHING, mask=None, others=(Stream("image"),), arrange=pooled_by_query, modality="video"
+    ),
     "lxmert": Family(
         "text",
         scaled="embeddings",

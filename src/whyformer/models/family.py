@@ -9,9 +9,9 @@ from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.models.joined import Operation, Place, Transfer
-from whyformer.models.pictures import Sight
+from whyformer.models.pictures import ImageTokenLayout
 
-NOTHING = ""  # scales nothing: the stream is no input, such as a detector's object queries
+NOTHING = ""  # scales nothing: the stream is not an input, such as a detector's object queries
 JOINT = "joint"  # a stream of words and patches, which are inputs of their own
 
 Readout = str | Callable[[nn.Module], str] | None
@@ -26,7 +26,7 @@ class Stream:
         name: What it is called in scores: "text", "image", "source", "target", "audio", "queries".
         readout: Where the answer is read in it, by the kinds of `readout.KINDS`; None is found from the gradient.
         scaled: The module of the base model whose output the path of integrated gradients scales; None for the pixels
-            themselves, NOTHING for a stream that is no input.
+            themselves, NOTHING for a stream that is not an input.
         is_read: Whether the answer is read in it.
         mask: The input that says which of its tokens are real; None where padding shows in the attention alone.
 
@@ -44,7 +44,7 @@ class Stream:
 
 @dataclass(frozen=True)
 class Family:
-    """What the package must know of an architecture that its forward pass does not show.
+    """Facts about an architecture that its forward pass does not show.
 
     Args:
         stream: The stream the answer is read from, with its `readout`, `scaled` and `mask` as in `Stream`.
@@ -58,6 +58,7 @@ class Family:
             operation, in the order they ran, and between them what makes one stream of another; None where map b is
             that of example b, and query i that of token i.
         sight: For a decoder with pictures among its words: which patches its placeholder tokens stand for.
+        modality: The module of `whyformer.modalities` that encodes its examples, where its processor does not tell.
 
     Example:
         >>> whyformer.FAMILIES["my_bert"] = whyformer.Family("text", readout="first", scaled="embeddings")
@@ -72,7 +73,8 @@ class Family:
     mask: str | None = "attention_mask"
     pads_to_limit: bool = False
     arrange: Arrange | None = None
-    sight: Sight | None = None
+    sight: ImageTokenLayout | None = None
+    modality: str | None = None
 
     @property
     def is_one_stack(self) -> bool:

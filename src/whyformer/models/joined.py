@@ -33,7 +33,7 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class MapTokens:
-    """Whose tokens the maps of an operation are about, where map b is not example b and query i not token i.
+    """Which tokens the maps of an operation mix, where map b is not example b and query i not token i.
 
     Attributes:
         queries: The token that each query of each map is.
@@ -75,11 +75,11 @@ class MapTokens:
         return _gather(state.mT, self.keys).mT
 
     def to_queries(self, x: Float[Tensor, "map row query"]) -> Rows:
-        """What the queries of all maps have, put at their tokens."""
+        """Place the values of all maps' queries at their tokens."""
         return _scatter(x, self.queries, self.batch, self.lengths[0])
 
     def to_keys(self, x: Float[Tensor, "map row key"]) -> Rows:
-        """What the keys of all maps have, added at their tokens."""
+        """Add the values of all maps' keys at their tokens."""
         return _scatter(x, self.keys, self.batch, self.lengths[1])
 
     def values_at_keys(self, values: Values) -> Values:
@@ -191,7 +191,7 @@ def mean_of(
 ) -> Transfer:
     """The transfer by which tokens are each the mean of others: `parts` are their positions, −1 for none.
 
-    They are all tokens of the later stream, or those at some positions of it, where −1 is none.
+    They are all tokens of the later stream, or those at some positions of it, where −1 stands for none.
     """
     batch, count, _ = parts.shape
     if positions is None:

@@ -22,7 +22,7 @@ from whyformer.models.compat import has_part, misfit, weight_names
 from whyformer.models.digests import file_stamps
 from whyformer.models.location import Location, bundled_names, is_hub_id, is_unreachable, locate, reading
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
-from whyformer.models.processors import check_processor, check_vocabulary, processor_of
+from whyformer.models.processors import check_processor_type, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, answer_of_class, task_of
 from whyformer.models.third_party import THIRD_PARTY, load_third_party
@@ -55,26 +55,26 @@ class LoadedModel:
 
     @property
     def image_processor(self) -> Any:
-        """What makes pictures into pixels; None for a model that sees none."""
+        """The image processor; None for a model without pictures."""
         part = getattr(self.processor, "image_processor", self.processor)
         return part if hasattr(part, "image_mean") else None
 
     @property
     def feature_extractor(self) -> Any:
-        """What makes sounds into what the model hears; None for a model that hears none."""
+        """The feature extractor of sounds; None for a model without sounds."""
         is_part = has_part(self.processor, "feature_extractor")
         part = self.processor.feature_extractor if is_part else self.processor
         return part if hasattr(part, "sampling_rate") else None
 
     @property
     def tokenizer(self) -> Any:
-        """What makes texts into word pieces; None for a model that reads none."""
+        """The tokenizer; None for a model without texts."""
         part = getattr(self.processor, "tokenizer", self.processor)
         return part if hasattr(part, "model_max_length") else None
 
     @property
     def task(self) -> Task:
-        """What the model takes and what it answers with."""
+        """The model's inputs and outputs."""
         return task_of(
             self.model,
             image_processor=self.image_processor,
@@ -144,7 +144,7 @@ def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = 
     if isinstance(model, (str, Path)):
         model = _remembered(str(model), _stamp(str(model)))
     if processor is not None:
-        check_processor(processor)
+        check_processor_type(processor)
     if isinstance(model, LoadedModel):
         return model if processor is None else replace(model, processor=processor)
     if not isinstance(model, nn.Module):
@@ -192,7 +192,7 @@ def _remembered(name: str, stamp: tuple[Any, ...]) -> LoadedModel:
 
 
 def _stamp(name: str) -> tuple[Any, ...]:
-    """What tells whether a folder is still the one that was loaded; nothing for names that are no folder."""
+    """Stamp that tells whether a folder changed since loading; empty for names that are not folders."""
     if name in bundled() or not os.path.isdir(os.path.expanduser(name)):
         return ()
     return os.path.realpath(os.path.expanduser(name)), *file_stamps(name).items()

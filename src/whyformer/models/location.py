@@ -83,7 +83,7 @@ def is_unreachable(hub_id: str) -> bool:
 
 @contextmanager
 def reading(part: str, name: str) -> Iterator[None]:
-    """Whatever the libraries make of a damaged file, in one line."""
+    """Report in one line any error that a library raises on a damaged file."""
     try:
         yield
     except WhyformerError:
@@ -92,7 +92,7 @@ def reading(part: str, name: str) -> Iterator[None]:
         if "trust_remote_code" in str(error):
             own_code = "needs code of its own, which is never run here: load it yourself and pass the model"
             raise WhyformerError(f"{name!r} {own_code}.") from error
-        reason = f"its {part} cannot be used: mend it, or fetch the model again ({_first_line(error)})"
+        reason = f"its {part} cannot be used: fix it, or fetch the model again ({_first_line(error)})"
         raise WhyformerError(f"Cannot load {name!r}: {reason}") from error
 
 

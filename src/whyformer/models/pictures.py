@@ -1,4 +1,4 @@
-"""What a decoder is shown of pictures: which patches of an image tower each of its placeholder tokens stands for."""
+"""Which patches of an image tower each placeholder token of a decoder stands for."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ WHOLE: BoxShares = (0.0, 0.0, 1.0, 1.0)
 
 
 @dataclass(frozen=True, eq=False)
-class View:
+class PatchView:
     """A grid of patches as which a picture is seen, whole or cut into tiles.
 
     `positions` are those of the patches among the tokens of the picture, row by row; `box` is what the grid covers of
@@ -42,7 +42,7 @@ class FeatureGrid:
 
 @dataclass(frozen=True, eq=False)
 class SeenPicture:
-    """What an image tower and the bridge after it make of one picture.
+    """One picture as the image tower and the bridge after it represent it.
 
     Attributes:
         order: For each token as the tower runs them, its position among those of the picture.
@@ -55,7 +55,7 @@ class SeenPicture:
 
     order: Tensor
     patches: Tensor
-    views: tuple[View, ...]
+    views: tuple[PatchView, ...]
     sources: Tensor
     weights: Tensor
     grids: tuple[FeatureGrid, ...]
@@ -68,7 +68,7 @@ class SeenPicture:
 
 # The pictures of some inputs, by the configuration and by how many tokens of its own (a class token) the tower puts
 # before the patches.
-Sight = Callable[[Any, Inputs, int], list[SeenPicture]]
+ImageTokenLayout = Callable[[Any, Inputs, int], list[SeenPicture]]
 
 
 def in_blocks(rows: int, columns: int, side: int, prefix: int = 0) -> SeenPicture:
@@ -77,7 +77,7 @@ def in_blocks(rows: int, columns: int, side: int, prefix: int = 0) -> SeenPictur
     blocks = patches.unfold(0, side, side).unfold(1, side, side).reshape(-1, side * side)
     grid = FeatureGrid(0, rows // side, columns // side, columns // side)
     order, flat = torch.arange(prefix + rows * columns), patches.flatten()
-    return SeenPicture(order, flat, (View(rows, columns, flat),), blocks, _equal(blocks), (grid,))
+    return SeenPicture(order, flat, (PatchView(rows, columns, flat),), blocks, _equal(blocks), (grid,))
 
 
 def whole_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
@@ -153,8 +153,8 @@ def _tiled(tiling: Tiling, side: int, prefix: int, left_out: int) -> SeenPicture
     fine = torch.cat([patches.flatten()[tiling.sources], newline.long()], dim=1).flatten(0, 1)
     weights = torch.cat([tiling.weights, newline], dim=1).flatten(0, 1)
     views = (
-        View(side, side, torch.arange(prefix, length)),
-        View(patches.shape[0], patches.shape[1], patches.flatten(), tiling.box),
+        PatchView(side, side, torch.arange(prefix, length)),
+        PatchView(patches.shape[0], patches.shape[1], patches.flatten(), tiling.box),
     )
     grids = (
         FeatureGrid(prefix - left_out, side, side, side),

@@ -28,7 +28,7 @@ class Placement:
 
     @property
     def arguments(self) -> dict[str, Any]:
-        """What from_pretrained is told of it."""
+        """Keyword arguments for from_pretrained."""
         return {"dtype": self.dtype} | ({} if self.device_map is None else {"device_map": self.device_map})
 
 

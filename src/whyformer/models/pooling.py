@@ -92,7 +92,7 @@ def _read(place: str, file: str, kind: type) -> Any:
     try:
         content = parse_json(Path(path).read_bytes())
     except ValueError as error:
-        raise WhyformerError(f"{file} of {Path(place).name} is not JSON: mend it ({error}).") from error
+        raise WhyformerError(f"{file} of {Path(place).name} is not JSON: fix it ({error}).") from error
     if not isinstance(content, kind):
-        raise WhyformerError(f"{file} of {Path(place).name} is {content!r:.40}: mend it.")
+        raise WhyformerError(f"{file} of {Path(place).name} is {content!r:.40}: fix it.")
     return content

@@ -1,4 +1,4 @@
-"""What turns examples into a model's inputs: its tokenizer, image processor or feature extractor."""
+"""Processors of examples: tokenizers, image processors and feature extractors."""
 
 from __future__ import annotations
 
@@ -12,18 +12,22 @@ from torch import nn
 from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 
 from whyformer.errors import WhyformerError
-from whyformer.models.modalities import SOUND_INPUTS
+from whyformer.models.input_tensors import SOUND_INPUTS
 
 WRITERS = ("ForCTC", "ForConditionalGeneration")  # what hears and writes has a tokenizer too
-SETTINGS = ("preprocessor_config.json", "processor_config.json")  # of what makes inputs of pictures and sounds
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")  # of what makes inputs of pictures and sounds
 
 
 def processor_of(model: nn.Module, place: str, **how: bool) -> Any:
     """The processor that belongs to a model, from the model's own folder or hub id."""
     takes = inspect.signature(model.forward).parameters
     is_seen_or_heard = any(name in takes for name in ("pixel_values", *SOUND_INPUTS))
-    if is_seen_or_heard and Path(place).is_dir() and not any((Path(place) / file).is_file() for file in SETTINGS):
-        raise WhyformerError(f"{place!r} has no processor files: save its processor there too ({SETTINGS[0]}).")
+    if (
+        is_seen_or_heard
+        and Path(place).is_dir()
+        and not any((Path(place) / file).is_file() for file in PROCESSOR_FILES)
+    ):
+        raise WhyformerError(f"{place!r} has no processor files: save its processor there too ({PROCESSOR_FILES[0]}).")
     if any(name in takes for name in SOUND_INPUTS):
         writes = type(model).__name__.endswith(WRITERS)
         reader = transformers.AutoProcessor if writes else transformers.AutoFeatureExtractor
@@ -32,6 +36,9 @@ def processor_of(model: nn.Module, place: str, **how: bool) -> Any:
         has_videos = importlib.util.find_spec("torchvision") is not None
         kind = transformers.AutoProcessor if has_videos else _without_videos(model)
         return kind.from_pretrained(place, **how)
+    if "pixel_values_videos" in takes and "input_ids" not in takes:  # whose own processor needs torchvision
+        file = {"image_processor_filename": "video_preprocessor_config.json"}
+        return transformers.VideoMAEImageProcessor.from_pretrained(place, **file, **how)
     if "pixel_values" in takes:
         return transformers.AutoImageProcessor.from_pretrained(place, **how)
     return transformers.AutoTokenizer.from_pretrained(place, **how)
@@ -48,12 +55,12 @@ def _without_videos(model: nn.Module) -> Any:
     return type(stock.__name__, (stock,), {"get_attributes": classmethod(lambda cls: others)})
 
 
-def check_processor(processor: Any) -> None:
-    """Refuse what processes neither pictures nor texts nor sounds."""
+def check_processor_type(processor: Any) -> None:
+    """Validate that the processor handles pictures, texts or sounds."""
     kinds = ("image_mean", "model_max_length", "tokenizer", "sampling_rate")
     if not any(hasattr(processor, kind) for kind in kinds):
         raise WhyformerError(
-            f"processor={processor!r:.40} is no tokenizer and no image processor: "
+            f"processor={processor!r:.40} is neither a tokenizer nor an image processor: "
             "transformers.AutoProcessor.from_pretrained gives a model's own."
         )
 

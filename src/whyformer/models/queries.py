@@ -13,7 +13,7 @@ from whyformer.models.joined import NO_TOKEN, Leaving, MapTokens, Operation, Pla
 from whyformer.models.structure import main_input
 from whyformer.models.windows import IMAGE, flat_windows, shifted_windows
 
-QUERIES, FEATURES = "queries", "features"
+QUERIES, FEATURE_STREAM = "queries", "features"
 _BACKBONE, _ENCODER = "pixel_level_module.encoder", "pixel_level_module.decoder"
 _CROSS = ("cross_attn", "encoder_attn")
 
@@ -32,7 +32,7 @@ def masked_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operat
     _, pixels = main_input(inputs)
     crossings = [one.shape[KEY] for one in decoder if _reads_features(one)]
     sizes = crossings[:3] if encoder else crossings[:1]  # coarsest first, as they follow each other
-    features = FEATURES if backbone else IMAGE
+    features = FEATURE_STREAM if backbone else IMAGE
     yield from _levels(list(shifted_windows(model, inputs, backbone)), sizes, pixels)
     for block, _ in enumerate(encoder):
         yield Place(block, features, features)
@@ -72,7 +72,9 @@ def _levels(stages: list[Place | Transfer], sizes: Sequence[int], pixels: Tensor
             own = torch.arange(size, device=pixels.device).expand(len(pixels), -1)
             leaving: Leaving = "all" if level == len(sizes) - 1 else "carried"
             lengths, positions = (sum(sizes), size), sum(sizes[:level]) + own
-            yield mean_of(FEATURES, place.query_stream, own[..., None], lengths, positions=positions, leaving=leaving)
+            yield mean_of(
+                FEATURE_STREAM, place.query_stream, own[..., None], lengths, positions=positions, leaving=leaving
+            )
 
 
 def prompted_masks(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
@@ -94,7 +96,7 @@ def gated_detector(model: nn.Module, inputs: Inputs, operations: Sequence[Operat
     block = 0
     for number, operation in enumerate(operations):
         if "encoder" in operation.path:
-            yield Place(number, FEATURES, FEATURES)
+            yield Place(number, FEATURE_STREAM, FEATURE_STREAM)
         elif operation.path:
             yield Place(block, QUERIES, QUERIES)
         else:

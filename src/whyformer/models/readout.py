@@ -31,7 +31,7 @@ class ReadOut:
         return torch.nn.functional.one_hot(positions, self.weights.shape[1]).to(self.weights.dtype)
 
 
-KINDS = ("first", "mean", "first+mean", "both class tokens", "last")
+READOUT_KINDS = ("first", "mean", "first+mean", "both class tokens", "last")
 
 
 def read_out_weights(kind: str | int | Tensor, mask: TokenMask, prefix: int) -> TokenScores:
@@ -68,7 +68,9 @@ def read_out_weights(kind: str | int | Tensor, mask: TokenMask, prefix: int) -> 
         case "both class tokens":
             weights[:, :2] = 0.5
         case _:
-            raise WhyformerError(f"No read-out named {kind!r}. Known: {', '.join(KINDS)}, a position, or weights.")
+            raise WhyformerError(
+                f"No read-out named {kind!r}. Known: {', '.join(READOUT_KINDS)}, a position, or weights."
+            )
     return weights
 
 

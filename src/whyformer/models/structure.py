@@ -1,4 +1,4 @@
-"""What a model's configuration and modules say of its structure: layers, labels, the grid of its patches."""
+"""A model's structure from its configuration and modules: layers, labels, the grid of its patches."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def device_of(model: nn.Module) -> torch.device:
 
 
 def dtype_of(model: nn.Module) -> torch.dtype:
-    """What the model computes in: the dtype of its first floating-point parameter; float32 where it has none."""
+    """The dtype of the model's first floating-point parameter; float32 if it has none."""
     return next((parameter.dtype for parameter in model.parameters() if parameter.is_floating_point()), torch.float32)
 
 
@@ -169,7 +169,7 @@ def patch_grid(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tu
 
 
 def first_grid(model: nn.Module, image_size: tuple[int, int], *, fills_up: bool = False) -> tuple[int, int]:
-    """Rows and columns of what the first convolution of a model makes; what is no whole patch may be filled up."""
+    """Rows and columns of what the first convolution of a model makes; incomplete patches may be padded."""
     convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     if convolution is None:
         return 0, 0

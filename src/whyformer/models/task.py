@@ -1,4 +1,4 @@
-"""What a loaded model takes and what it answers with, decided once from the model and its processor."""
+"""A loaded model's inputs and outputs, decided once from the model and its processor."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any, Literal, get_args
 
 from torch import nn
 
-from whyformer.models.answering import keeps_its_answer
+from whyformer.models.answering import hides_logits
 from whyformer.models.families import FAMILIES
-from whyformer.models.modalities import REGION_INPUTS
+from whyformer.models.input_tensors import REGION_INPUTS
 from whyformer.models.structure import can_write, config_of, unwrapped
 
 Answer = Literal[
@@ -49,7 +49,7 @@ HEADS: dict[Answer, Head] = {
         _LABEL,
         (
             *("ForSequenceClassification", "ForImageClassification", "ForImageClassificationWithTeacher"),
-            *("ForAudioClassification", "ForImageTextRetrieval", "ForImageAndTextRetrieval"),
+            *("ForAudioClassification", "ForVideoClassification", "ForImageTextRetrieval", "ForImageAndTextRetrieval"),
         ),
     ),
     "labels": Head("labels, each judged by itself", f"{_LABEL}; explain_targets takes all that are likely"),
@@ -109,7 +109,7 @@ _LABELLED: tuple[Answer, ...] = ("label", "labels", "value", *_OF_PICTURES, "tag
 
 @dataclass(frozen=True)
 class Task:
-    """What a model is shown, whether it reads a text, and what its answer is.
+    """A model's inputs, whether it reads a text, and its kind of output.
 
     Attributes:
         sees: "picture", or "regions" of a picture that a detector has found, or None.
@@ -118,6 +118,7 @@ class Task:
         has_decoder: Whether a decoder writes about what an encoder has read.
         sees_pictures_in_text: Whether pictures stand among the words that it reads, and it writes about them.
         hears: Whether it is given a sound.
+        modality: What kind of input an example is: the name of a module of `whyformer.modalities`.
     """
 
     sees: Literal["picture", "regions"] | None
@@ -126,6 +127,7 @@ class Task:
     has_decoder: bool = False
     sees_pictures_in_text: bool = False
     hears: bool = False
+    modality: str = "text"
 
     @property
     def sees_pictures(self) -> bool:
@@ -176,12 +178,12 @@ class Task:
 
     @property
     def description(self) -> str:
-        """What it answers with, in words."""
+        """The kind of output in words."""
         return HEADS[self.answer].description
 
     @property
     def targets(self) -> str:
-        """What its targets are called, in words."""
+        """The kind of target in words."""
         return HEADS[self.answer].targets
 
 
@@ -194,20 +196,28 @@ def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any, feature_e
     writes = can_write(model)
     answer: Answer = "next token" if writes else _answer(model, sees)
     is_apart = bool(getattr(getattr(model, "config", None), "is_encoder_decoder", False))
-    has_decoder = writes and (is_apart or keeps_its_answer(model))
+    has_decoder = writes and (is_apart or hides_logits(model))
     row = FAMILIES.get(getattr(getattr(model, "config", None), "model_type", ""))
     in_text = writes and sees == "picture" and row is not None and row.sight is not None
     hears = feature_extractor is not None
-    return Task(sees, tokenizer is not None and not hears, answer, has_decoder, in_text, hears)
+    modality = _modality(sees, hears=hears, in_text=in_text) if row is None or row.modality is None else row.modality
+    return Task(sees, tokenizer is not None and not hears, answer, has_decoder, in_text, hears, modality)
+
+
+def _modality(sees: str | None, *, hears: bool, in_text: bool) -> str:
+    """The modality of an example, where no family row names it."""
+    if hears or sees == "regions":
+        return "audio" if hears else "regions"
+    return "image_text" if in_text else "image" if sees == "picture" else "text"
 
 
 def answer_of_class(name: str) -> Answer | None:
-    """What a class of transformers answers with, by how its name ends; None for one that is not known."""
+    """Kind of output of a transformers class, by the end of its name; None if unknown."""
     return next((answer for answer in get_args(Answer) if name.endswith(HEADS[answer].classes or ("\0",))), None)
 
 
 def _answer(model: nn.Module, sees: str | None) -> Answer:
-    """What a model that does not write answers with; a label, unless its class says otherwise."""
+    """Kind of output of a model that does not write; a label, unless its class says otherwise."""
     is_from_transformers = hasattr(model, "base_model_prefix")
     answer = answer_of_class(type(unwrapped(model)).__name__) if is_from_transformers else "label"
     if sees == "picture" and hasattr(model, "logit_scale"):

@@ -38,7 +38,7 @@ _CLEAN: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class OwnConfig:
-    """What the package asks of a configuration: whose model it is, its labels, and how many words a text has."""
+    """A minimal configuration: the model type, its labels, and the length of a text."""
 
     model_type: str
     id2label: dict[int, str] = field(default_factory=dict)
@@ -47,15 +47,15 @@ class OwnConfig:
 
 @dataclass(frozen=True)
 class OwnProcessor:
-    """What makes pictures into pixels and texts into word pieces."""
+    """A processor of pictures into pixels and texts into word pieces."""
 
     image_processor: Any
     tokenizer: Any
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """What a dual encoder answers, named as transformers names it."""
+class DualEncoderOutput:
+    """Output of a dual encoder, with the field names of transformers."""
 
     image_embeds: Tensor
     text_embeds: Tensor
@@ -93,12 +93,14 @@ class OpenClipModel(nn.Module):
         scale: Tensor = self.model.logit_scale
         return scale
 
-    def forward(self, input_ids: Tensor, pixel_values: Tensor, attention_mask: Tensor | None = None) -> Comparison:
+    def forward(
+        self, input_ids: Tensor, pixel_values: Tensor, attention_mask: Tensor | None = None
+    ) -> DualEncoderOutput:
         image = self.model.encode_image(pixel_values, normalize=True)
         text = self.model.encode_text(input_ids, normalize=True)
         logits = self.logit_scale.exp() * image @ text.T
         bias = self.model.logit_bias
-        return Comparison(image, text, logits if bias is None else logits + bias)
+        return DualEncoderOutput(image, text, logits if bias is None else logits + bias)
 
 
 def load_third_party(name: str) -> tuple[nn.Module, Any]:
@@ -151,7 +153,7 @@ def load_open_clip(name: str) -> tuple[nn.Module, Any]:
 
 @contextmanager
 def _loading(library: str, name: str) -> Iterator[None]:
-    """What a dead line or a missing checkpoint raises is the library's and the hub's own: in one line."""
+    """Report a network failure or missing checkpoint, which the library and the hub raise, in one line."""
     try:
         yield
     except WhyformerError:

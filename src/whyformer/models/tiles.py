@@ -83,7 +83,7 @@ def _neighbours(span: range, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _covered(size: tuple[int, int], canvas: tuple[int, int]) -> tuple[float, float, float, float]:
-    """What the tiles cover of the picture, in shares of its width and height."""
+    """The area the tiles cover, in shares of the picture's width and height."""
     scale = min(canvas[0] / size[0], canvas[1] / size[1])
     height, width = (min(math.ceil(side * scale), limit) for side, limit in zip(size, canvas, strict=True))
     top, left = (canvas[0] - height) // 2, (canvas[1] - width) // 2

@@ -1,4 +1,4 @@
-"""Encoders of videos that attend in time and in space by turns: where their tokens are."""
+"""Encoders of videos: where their tokens are, where they attend in time and in space by turns or pool by a query."""
 
 from __future__ import annotations
 
@@ -13,6 +13,8 @@ from whyformer.errors import UnsupportedModel
 from whyformer.models.joined import NO_TOKEN, MapTokens, Operation, Place, Transfer, mean_of
 from whyformer.models.structure import main_input
 from whyformer.models.windows import IMAGE
+
+POOL = "pool"
 
 
 def divided_space_time(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
@@ -46,6 +48,13 @@ def divided_space_time(model: nn.Module, inputs: Inputs, operations: Sequence[Op
         yield mean_of(spread, stream, by_frame.reshape(1, -1, 1).expand(batch, -1, -1), (copies, whole))
         yield Place(2 * layer + 1, spread, spread, tokens=MapTokens(in_space, in_space, (copies, copies), batch))
         yield mean_of(later, spread, merged.expand(batch, -1, -1), (whole, copies))
+
+
+def pooled_by_query(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+    """V-JEPA 2's: an encoder and more blocks of a pooler, which one query reads last, without an output projection."""
+    *blocks, _ = operations
+    yield from (Place(block, IMAGE, IMAGE) for block, _ in enumerate(blocks))
+    yield Place(0, POOL, IMAGE)
 
 
 def _after(layers: int) -> str:

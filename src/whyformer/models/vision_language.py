@@ -14,10 +14,10 @@ from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
 from whyformer.models.bridges import Bridge, bridge_of
 from whyformer.models.joined import MapTokens, Operation, Place, Transfer
-from whyformer.models.pictures import Sight
+from whyformer.models.pictures import ImageTokenLayout
 from whyformer.models.structure import config_of
 
-# Whose attention an operation is, by a part of its path: the first that fits counts.
+# Which module an attention operation belongs to, by a part of its path: the first that fits counts.
 STREAMS = (
     ("crossattention", "queries", "image"),
     ("qformer", "queries", "queries"),
@@ -47,8 +47,10 @@ class _Layer:
         return self.operations[0].shape[2]
 
 
-def arrange_pictures(sight: Sight) -> Callable[[nn.Module, Inputs, Sequence[Operation]], list[Place | Transfer]]:
-    """What gives the place of each operation of a tower and a decoder, and between them the ways over the bridge."""
+def arrange_pictures(
+    sight: ImageTokenLayout,
+) -> Callable[[nn.Module, Inputs, Sequence[Operation]], list[Place | Transfer]]:
+    """Return a function that places each operation of a tower and a decoder, and the transfers over the bridge."""
 
     def arrange(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> list[Place | Transfer]:
         layers = _layers(model, operations)

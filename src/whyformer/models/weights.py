@@ -66,7 +66,7 @@ def opaque_layers(model: nn.Module) -> list[nn.Module]:
 def hidden_layer(model: nn.Module) -> nn.Module | None:
     """A linear layer that multiplies in a kernel of its own and cannot say what its weight is (GPTQ, AWQ …).
 
-    A head that is made of layers (ESM's contact prediction) is none, whatever it calls its width.
+    A head that is made of layers (ESM's contact prediction) is not one, whatever it calls its width.
     """
     plain = (module for module in model.modules() if next(module.children(), None) is None)
     layers = (module for module in plain if hasattr(module, "in_features") and not _dequantises(module))

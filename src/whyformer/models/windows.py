@@ -118,7 +118,7 @@ def unfolded(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) 
 
 
 def _halved(stage: nn.Module, grid: Grid) -> Int[Tensor, "row column part"]:
-    """What each token of a stage is made of: what a convolution of two steps reads, or where it has none itself."""
+    """Inputs of each token of a stage: those a stride-2 convolution reads, or the token's own place if it has none."""
     convolutions = (module for module in stage.modules() if isinstance(module, nn.Conv2d))
     step = next((convolution for convolution in convolutions if convolution.stride[0] == 2), None)
     return grid[..., None] if step is None else _read_by(step, grid)

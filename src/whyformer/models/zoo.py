@@ -32,7 +32,7 @@ def bundled_folder(name: str) -> Path:
 
 
 def model_card(folder: Path) -> dict[str, Any]:
-    """What a bundled model's files say of it, without loading it."""
+    """Description of a bundled model from its files, without loading it."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     architecture = (config.get("architectures") or [""])[0]
     path = folder / "README.md"

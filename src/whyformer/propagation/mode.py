@@ -14,6 +14,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.errors import UnsupportedModel, WhyformerError
+from whyformer.models.calls import lends_weights
 from whyformer.models.structure import device_of
 from whyformer.models.weights import is_lending_weights, is_packed
 from whyformer.propagation.composed import COMPOSED, is_rotation
@@ -60,7 +61,7 @@ class PropagationMode(TorchFunctionMode):
         self._rules: Mapping[str, Rule] = {}
         self._strict = self.frees = self.has_ambiguous_axis = False
         self._example: int | None = None
-        self._is_paused = False
+        self._is_paused, self._lends = False, lends_weights(model)
         self._facts = TensorFacts(model, RowExamples(batch, examples or {}))
         self._unpacks = any(is_packed(parameter) for parameter in model.parameters())
         self._paths = {id(module): path for path, module in model.named_modules()}
@@ -144,7 +145,7 @@ class PropagationMode(TorchFunctionMode):
     ) -> Any:
         name = getattr(func, "__name__", "")
         is_weight = name == "detach" and type(args[0]) is nn.Parameter  # known by its storage, whatever becomes of it
-        if name in ASKING or is_weight or self._is_paused or is_lending_weights():
+        if name in ASKING or is_weight or self._is_paused or (self._lends and is_lending_weights()):
             return func(*args, **(kwargs or {}))
         if name == "__get__":  # x.T, x.mT move entries; most others are no tensors
             value = func(*args, **(kwargs or {}))

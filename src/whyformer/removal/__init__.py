@@ -1,1 +1,1 @@
-"""Parts taken away, and the model asked again: units, subsets of them, what fills their places."""
+"""Remove parts of an input and run the model again: units, subsets, fills."""

@@ -1,4 +1,4 @@
-"""What takes the place of parts that are removed from an input: pixels, word pieces, regions."""
+"""Fill values for removed parts of an input: pixels, word pieces, regions."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 from whyformer.axes import Inputs, PixelRemoval, Pixels, Removal, StepPixels
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.collate import black
-from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
+from whyformer.models.input_tensors import REGION_INPUTS, TEXT_INPUTS
 
 Colour = Literal["black", "mean"]
 Fill = Literal["black", "mean", "road"]
@@ -19,7 +19,7 @@ Erasure = Literal["pad", "mask", "delete"]
 
 
 def fill_colour(colour: Colour, processor: Any) -> Tensor:
-    """What a removed pixel becomes in a picture as this processor gives it to the model, normalised or not."""
+    """Fill for removed pixels in this processor's output, normalised or not."""
     if colour == "black":
         return black(processor)
     mean = torch.tensor(processor.image_mean)[:, None, None]
@@ -27,7 +27,7 @@ def fill_colour(colour: Colour, processor: Any) -> Tensor:
 
 
 def blank(colour: Colour, mean: Sequence[float], std: Sequence[float]) -> Tensor:
-    """What a removed pixel becomes in a normalised image: what black was before, or the mean colour (BI on CLIP)."""
+    """Fill for removed pixels of a normalised image: black before normalisation, or the mean colour (BI on CLIP)."""
     check_choice("colour", colour, Colour)
     centre, width = (torch.tensor(part)[:, None, None] for part in (mean, std))
     return -centre / width if colour == "black" else torch.zeros_like(centre)

@@ -1,4 +1,4 @@
-"""A model asked again with parts of its prompt left out: in batches, unrecorded, shared prefixes computed once."""
+"""Run a model again without parts of its prompt: in batches, untraced, shared prefixes computed once."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ BATCH = {"cpu": 4, "cuda": 32}
 
 
 @dataclass(frozen=True)
-class Writer:
+class ResponseModel:
     """A model that writes, and what it is held to have written.
 
     Attributes:
@@ -48,8 +48,8 @@ class Writer:
         return {"logits_to_keep": torch.tensor(positions, device=place)} if self.takes("logits_to_keep") else {}
 
 
-def ablation_of(
-    writer: Writer,
+def span_ablation(
+    writer: ResponseModel,
     prompt_without: Callable[[np.ndarray], Ids],
     sources: int,
     rows: Sequence[Sequence[int]],
@@ -78,7 +78,7 @@ def ablation_of(
 
 
 def response_log_probabilities(
-    writer: Writer,
+    writer: ResponseModel,
     prompts: Sequence[tuple[int, ...]],
     *,
     like: Ids = (),
@@ -112,7 +112,7 @@ def _shared_length(prompt: Ids, like: Ids) -> int:
     return next((place for place in range(most) if prompt[place] != like[place]), max(0, most))
 
 
-def _prefix(writer: Writer, like: Ids, lengths: Sequence[int]) -> DynamicCache | None:
+def _prefix(writer: ResponseModel, like: Ids, lengths: Sequence[int]) -> DynamicCache | None:
     """Keys and values of what prompts begin with, where that saves more than it costs and they can be cut anywhere."""
     longest = max(lengths, default=0)
     if writer.start is not None or longest == 0 or sum(lengths) < 2 * longest or not writer.takes("past_key_values"):
@@ -124,7 +124,7 @@ def _prefix(writer: Writer, like: Ids, lengths: Sequence[int]) -> DynamicCache |
 
 
 def _after_prefix(
-    writer: Writer, prompts: Sequence[tuple[int, ...]], prefix: DynamicCache | None, length: int
+    writer: ResponseModel, prompts: Sequence[tuple[int, ...]], prefix: DynamicCache | None, length: int
 ) -> list[np.ndarray]:
     """Of a decoder: prompt and response in one text. Padding comes after what is read, and is read by nobody."""
     texts = [[*prompt, *writer.response[:-1]] for prompt in prompts]
@@ -146,7 +146,7 @@ def _after_prefix(
     return _log_probabilities(writer, logits[torch.arange(len(prompts), device=device)[:, None], index])
 
 
-def _after_encoding(writer: Writer, prompts: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
+def _after_encoding(writer: ResponseModel, prompts: Sequence[tuple[int, ...]]) -> list[np.ndarray]:
     """Of a decoder beside an encoder, which reads the prompt."""
     assert writer.start is not None
     longest = max(map(len, prompts))
@@ -160,7 +160,7 @@ def _after_encoding(writer: Writer, prompts: Sequence[tuple[int, ...]]) -> list[
     return _log_probabilities(writer, output.logits[:, len(writer.start) - 1 :])
 
 
-def _log_probabilities(writer: Writer, logits: Tensor) -> list[np.ndarray]:
+def _log_probabilities(writer: ResponseModel, logits: Tensor) -> list[np.ndarray]:
     """log p = −log(1 + Σ e^(z_k − z)) over the other tokens k: digits are left even where p is nearly 1."""
     chosen = torch.tensor(writer.response, device=logits.device).expand(len(logits), -1)[..., None]
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))

@@ -15,7 +15,7 @@ PLANES_AT_ONCE = {"cpu": 3, "cuda": 4096}  # what stays in the cache, or fills t
 def imputed(pixels: Pixels, removal: PixelRemoval, *, noise: float = NOISE, seed: int = 0) -> StepPixels:
     """The images at every step, each pixel that is gone being the weighted mean of its neighbours, plus noise.
 
-    Where nothing is left to go by, all is 0. Every image gets the same noise, so that batches change nothing.
+    If no pixel is left, all are 0. Every image gets the same noise, so that batches change nothing.
     """
     steps, batch = removal.shape[:2]
     channels = pixels.shape[1]

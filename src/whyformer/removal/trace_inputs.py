@@ -1,4 +1,4 @@
-"""The question of a trace asked again of inputs without some of their units, and scores of units laid on tokens."""
+"""Evaluate a trace's target on inputs without some of their units, and lay unit scores on tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError, check_choice
 from whyformer.extras import extra
 from whyformer.inputs.parts import PartPlace, part_places, real_grid
 from whyformer.models.family import JOINT
-from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
+from whyformer.models.input_tensors import REGION_INPUTS, TEXT_INPUTS
 from whyformer.models.structure import config_of
 from whyformer.removal.fills import Erasure, Fill, blanked, deleted, erased
 from whyformer.removal.road_imputation import imputed
@@ -37,7 +37,7 @@ UnitKind = Literal["token", "word", "superpixel"]
 # One kind for all parts, or for some of "text", "image" and "regions" their kind, or the number of each place's unit.
 PartUnits = Mapping[str, UnitKind | Tensor]
 UnitChoice = UnitKind | PartUnits
-PARTS = ("text", "image", "regions")
+REMOVABLE_PARTS = ("text", "image", "regions")
 SUPERPIXELS = 64  # in a picture, about
 
 
@@ -57,7 +57,7 @@ class RemovablePart:
 
 
 @dataclass(frozen=True)
-class Removal:
+class TraceRemoval:
     """How places are removed: pixels filled, word pieces erased.
 
     Attributes:
@@ -78,7 +78,7 @@ class TokenAblation:
 
     trace: Trace
     parts: tuple[RemovablePart, ...]
-    removal: Removal
+    removal: TraceRemoval
 
     @property
     def ablation(self) -> Ablation:
@@ -151,7 +151,7 @@ class TokenAblation:
         return name in inspect.signature(self.trace.question.model.forward).parameters
 
 
-def ablation_of(
+def trace_ablation(
     trace: Trace,
     *,
     units: UnitChoice = "token",
@@ -168,7 +168,7 @@ def ablation_of(
         fill: What takes the place of pixels.
         erasure: What becomes of word pieces.
     """
-    by_part = dict.fromkeys(PARTS, units) if isinstance(units, str) else units
+    by_part = dict.fromkeys(REMOVABLE_PARTS, units) if isinstance(units, str) else units
     for kind in (kind for kind in by_part.values() if isinstance(kind, str)):
         check_choice("units", kind, UnitKind)
     if isinstance(by_part.get("text"), str) and by_part["text"] == "word":
@@ -180,11 +180,11 @@ def ablation_of(
     parts = tuple(_parts(trace, by_part))
     if erasure == "delete" and trace.target.place is not None and any(part.kind == "text" for part in parts):
         raise WhyformerError("erasure='delete' would move the token that the answer is read at: use 'pad' or 'mask'.")
-    return TokenAblation(trace, parts, Removal(fill, erasure, padding_token(config_of(trace.question.model)) or 0))
+    return TokenAblation(trace, parts, TraceRemoval(fill, erasure, padding_token(config_of(trace.question.model)) or 0))
 
 
 def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
-    """What can be removed of the inputs of a trace."""
+    """Removable parts of the inputs of a trace."""
     question = trace.question
     name, axes = type(question.model).__name__, getattr(question.inputs.get("pixel_values"), "ndim", 4)
     if question.bridge is not None and (axes != 4 or not question.bridge.has_one_each):
@@ -275,14 +275,14 @@ def _checked(kind: str, numbers: Tensor, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def _at_places(masks: UnitMasks, numbers: Tensor, count: int) -> Tensor:
-    """What is kept of each place, [subset, place]; all of what is of no unit, and of subsets that there are none of."""
+    """Mask of kept places, [subset, place]; places outside all units and missing subsets are kept."""
     own = torch.from_numpy(np.ascontiguousarray(masks)).to(numbers.device)
     kept = torch.ones(count, own.shape[1] + 1, dtype=own.dtype, device=own.device)
     kept[: len(own), :-1] = own
     return kept[:, numbers]
 
 
-def _remove(part: RemovablePart, inputs: Inputs, kept: Tensor, removal: Removal) -> Inputs:
+def _remove(part: RemovablePart, inputs: Inputs, kept: Tensor, removal: TraceRemoval) -> Inputs:
     """The inputs that hold a part, at every step, without what is not kept."""
     if part.kind == "image":
         return {"pixel_values": _fill(inputs["pixel_values"], kept, removal.fill)}
@@ -293,7 +293,7 @@ def _remove(part: RemovablePart, inputs: Inputs, kept: Tensor, removal: Removal)
     gone = gone.reshape(len(gone), *own["input_ids"].shape)  # the one choice of a multiple-choice head has an axis
     how = "mask" if isinstance(removal.erasure, int) else removal.erasure
     steps = erased(own, gone, how, filler=removal.erasure if isinstance(removal.erasure, int) else removal.padding)
-    if "attention_mask" in steps:  # where nothing is left the padding is read: a mean over no token is none
+    if "attention_mask" in steps:  # where nothing is left the padding is read: a mean over no tokens is undefined
         mask = steps["attention_mask"]
         steps["attention_mask"] = mask.where(
             mask.any(dim=-1, keepdim=True), own.get("attention_mask", torch.ones_like(mask))

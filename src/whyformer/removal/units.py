@@ -1,4 +1,4 @@
-"""The units of an example that are removed together, and a model asked again about examples without some of them."""
+"""Units of an example that are removed together, and outputs for examples without some of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whyformer.axes import ExampleValues, PlaceUnits, SubsetExampleScores, UnitM
 
 @dataclass(frozen=True, eq=False)
 class Units:
-    """What may be removed of one example.
+    """The removable units of one example.
 
     Attributes:
         numbers: The unit that each place is of, counted from 0; -1 where a place is never removed. Places are the
@@ -67,12 +67,12 @@ class Units:
         return Units(np.concatenate(parts), self.shapes)
 
     def at_places(self, scores: UnitScores) -> UnitScores:
-        """What each place has: the score of its unit, 0 where it is of none."""
+        """Score of each place's unit, 0 outside all units."""
         places: UnitScores = np.append(scores, 0.0)[self.numbers]
         return places
 
     def mean_of(self, places: UnitScores) -> UnitScores:
-        """What each unit has: the mean over its places."""
+        """Mean of each unit over its places."""
         is_own = self.numbers >= 0
         own = self.numbers[is_own]
         means: UnitScores = np.bincount(own, places[is_own], self.count) / np.bincount(own, minlength=self.count)
@@ -85,7 +85,7 @@ class Ablation:
 
     Attributes:
         examples: The units of each example.
-        known: The score of each example as it is; None where it is asked for once it is read.
+        known: The score of each complete example; None if it is computed on first use.
         ask: What gives the scores [subset, example], for the units of each example and masks of them [subset, unit], 1
             where a unit is kept. Where an example has fewer masks than another, what is given beyond them means
             nothing.
@@ -129,12 +129,12 @@ class Ablation:
 
 @dataclass(eq=False)
 class SubsetCount:
-    """How many subsets a model was asked about, of each example of a batch."""
+    """Number of subsets evaluated for each example of a batch."""
 
     subsets: int = 0
 
     def counting(self, ablation: Ablation) -> Ablation:
-        """The ablation, whose subsets are counted from now on."""
+        """Return the ablation with its subsets counted from now on."""
 
         def ask(units: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
             self.subsets += max(map(len, masks))

@@ -30,7 +30,7 @@ class Chip:
 
 
 @dataclass(frozen=True)
-class Place:
+class CanvasPlace:
     """A chip on its line, in pixels from where the line begins."""
 
     left: float
@@ -115,13 +115,13 @@ def on_sheet(picture: Image.Image, *, width: int = 0, margin: int = 0) -> Image.
     return sheet
 
 
-def _more(words: int, face: Face) -> Place:
+def _more(words: int, face: Face) -> CanvasPlace:
     text = f"… and {words:,} more words"
-    return Place(0, face.width(text), Chip(text))
+    return CanvasPlace(0, face.width(text), Chip(text))
 
 
 def _draw_backgrounds(
-    picture: Image.Image, line: Sequence[Place], starts: Sequence[float], rows: tuple[int, int]
+    picture: Image.Image, line: Sequence[CanvasPlace], starts: Sequence[float], rows: tuple[int, int]
 ) -> None:
     """Behind each word its colour, a little wider than the word on the sides where there is a space."""
     pen, (top, bottom) = ImageDraw.Draw(picture), rows
@@ -133,16 +133,16 @@ def _draw_backgrounds(
             pen.rounded_rectangle(box, 4, fill=place.chip.background, corners=(before, after, after, before))
 
 
-def _lines(chips: Sequence[Chip], width: int, face: Face) -> Iterator[list[Place]]:
+def _lines(chips: Sequence[Chip], width: int, face: Face) -> Iterator[list[CanvasPlace]]:
     between_backgrounds = 4 if any(chip.background for chip in chips) else 0
-    space, line, used = face.width(" ") + between_backgrounds, list[Place](), 0.0
+    space, line, used = face.width(" ") + between_backgrounds, list[CanvasPlace](), 0.0
     for chip in chain.from_iterable(_cut_to_width(whole, width, face) for whole in chips):
         length = face.width(chip.text)
         left = used + (space if line and chip.follows_space else 0)
         if line and (chip.starts_line or left + length > width):
             yield line
             line, left = [], 0.0
-        line.append(Place(left, left + length, chip))
+        line.append(CanvasPlace(left, left + length, chip))
         used = left + length
     if line:
         yield line

@@ -22,12 +22,12 @@ from whyformer.render.heat import (
     strongest_first,
 )
 from whyformer.render.marks import Edges, edges
-from whyformer.render.text import number
+from whyformer.render.text_spans import number
 
 if TYPE_CHECKING:
     from whyformer.results.part import Part
 
-PLAIN_WIDTH, MOST_REGIONS, BAR = 48, 5, 20
+PLAIN_WIDTH, LISTED_REGIONS, CELL_BAR = 48, 5, 20
 FOR, AGAINST = " ░▒▓█", " --=="
 WEAK = "·"  # where a region is, however weak
 
@@ -66,7 +66,7 @@ def shades(part: Part) -> list[str]:
 
 
 def shade_key(part: Part) -> str:
-    """What the characters of `shades` stand for."""
+    """Key to the characters of `shades`."""
     scale = score_scale(part.scores)
     against = f"{AGAINST.strip()} {number(scale.low)} · " if scale.is_diverging else ""
     return f"{against}0 · {FOR.strip()} {number(scale.high)}"
@@ -75,7 +75,7 @@ def shade_key(part: Part) -> str:
 def region_list(part: Part) -> list[str]:
     """The strongest regions with bars as long as their scores, and the numbers they have on the picture."""
     strength, with_number = score_scale(part.scores).strength(part.scores), len(leading_regions(part))
-    order = strongest_first(part.scores)[:MOST_REGIONS]
+    order = strongest_first(part.scores)[:LISTED_REGIONS]
     width = max((len(part.tokens[region]) for region in order), default=0)
     return [
         f"{rank if rank <= with_number else ' '} {part.tokens[region]:{width}} {number(part.scores[region]):>9}"
@@ -93,7 +93,7 @@ def _block(upper: RGB, lower: RGB, digit: str | None) -> tuple[str, Style]:
 
 
 def _bar(strength: float) -> str:
-    return (FOR if strength >= 0 else AGAINST)[-1] * round(BAR * abs(strength))
+    return (FOR if strength >= 0 else AGAINST)[-1] * round(CELL_BAR * abs(strength))
 
 
 def _patch_rows(part: Part, layout: Patches) -> list[list[str]]:

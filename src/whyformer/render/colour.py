@@ -136,7 +136,7 @@ def luminance(colour: RGB) -> float:
     return float(linear_light(np.array(colour) / 255) @ np.array([0.2126, 0.7152, 0.0722]))
 
 
-def contrast(one: RGB, other: RGB) -> float:
+def contrast_ratio(one: RGB, other: RGB) -> float:
     """WCAG 2 contrast ratio, 1 to 21."""
     dark, light = sorted((luminance(one), luminance(other)))
     return (light + 0.05) / (dark + 0.05)
@@ -145,4 +145,4 @@ def contrast(one: RGB, other: RGB) -> float:
 @lru_cache(maxsize=4096)
 def ink(background: RGB) -> RGB:
     """Black or white, whichever reads better on the background: at least 4.58 to 1."""
-    return max((0, 0, 0), (255, 255, 255), key=lambda colour: contrast(colour, background))
+    return max((0, 0, 0), (255, 255, 255), key=lambda colour: contrast_ratio(colour, background))

@@ -12,7 +12,7 @@ from whyformer.inputs.layouts import WordPieces
 from whyformer.render.scored_part import ScoredPartView, with_all_rows
 from whyformer.render.source_view import (
     BlockView,
-    Extent,
+    SourceExtent,
     SourcesView,
     TokenView,
     UnitView,
@@ -22,7 +22,7 @@ from whyformer.render.source_view import (
     unseen_block,
     with_total,
 )
-from whyformer.render.text import captioned_parts, option_lines, readable, token_names, visible
+from whyformer.render.text_spans import captioned_parts, option_lines, readable, token_names, visible
 
 if TYPE_CHECKING:
     from whyformer.results.continuation import Continuation
@@ -103,7 +103,7 @@ def _blocks(stream: _Stream) -> Iterator[BlockView]:
     layout, seen = stream.layout, set[int]()
     for segment, text in enumerate(layout.texts):
         tokens = [token for token in range(stream.count) if layout.segments[token] == segment]
-        extents = [Extent(*layout.offsets[token], stream.first_column + token) for token in tokens]
+        extents = [SourceExtent(*layout.offsets[token], stream.first_column + token) for token in tokens]
         is_written_on = segment == len(layout.texts) - 1 and stream.count < layout.size
         end = layout.offsets[stream.count][0] if is_written_on else len(text)
         if text[:end].strip():

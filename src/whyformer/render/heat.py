@@ -36,7 +36,7 @@ def rgb_picture(image: Image.Image) -> Image.Image:
 
 
 def display_layout(layout: PictureLayout, longest_side: int | None = None) -> PictureLayout:
-    """The same layout on a picture of another size: the size asked for, else its own if that is not tiny."""
+    """The same layout on a picture of another size: the given size, else its own unless tiny."""
     ratio = (longest_side or max(*layout.image.size, SMALLEST_SIDE)) / max(layout.image.size)
     width, height = (max(1, round(side * ratio)) for side in layout.image.size)
     return resize_layout(layout, (width, height))

@@ -7,13 +7,13 @@ from typing import TYPE_CHECKING, Any
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 
-from whyformer.render.image import check_grid, row_original
+from whyformer.render.figure import check_grid, row_original
 from whyformer.render.shades import declarations
-from whyformer.render.text import Units, readable, visible
+from whyformer.render.text_spans import TextUnits, readable, visible
 from whyformer.render.view import ExplanationView, data_uri, explanation_view, used_shades
 
 if TYPE_CHECKING:
-    from whyformer.render.image import Rows
+    from whyformer.render.figure import Rows
     from whyformer.results.explanation import Explanation
 
 CELL_SIDE = 320
@@ -27,12 +27,12 @@ TEMPLATES = Environment(
 )
 
 
-def page(
+def html_page(
     explanations: Sequence[Explanation],
     title: str | None = None,
     names: Sequence[str] | None = None,
     *,
-    units: Units = "word",
+    units: TextUnits = "word",
 ) -> str:
     """One page with the explanations one under the other, each with the name of its input where names are given.
 
@@ -45,7 +45,7 @@ def page(
 
 
 def page_title(explanations: Sequence[Explanation]) -> str:
-    """What several explanations share, and how many they are: `3 explanations by bi_token on mini-vit`."""
+    """Title of several explanations: `3 explanations by bi_token on mini-vit`."""
     if len(explanations) == 1:
         return explanations[0].headline
     methods = list(dict.fromkeys(explanation.manner for explanation in explanations))
@@ -53,7 +53,7 @@ def page_title(explanations: Sequence[Explanation]) -> str:
     return f"{len(explanations)} explanations by {_enumerate(methods)} on {_enumerate(models)}"
 
 
-def explanation_fragment(explanation: Explanation, *, units: Units = "word") -> str:
+def explanation_fragment(explanation: Explanation, *, units: TextUnits = "word") -> str:
     """One explanation to put into another page, such as a notebook; its styles reach nothing outside it."""
     view = explanation_view(explanation, units=units)
     return _render("fragment.html.j2", [view], view=view)
@@ -75,14 +75,14 @@ def report_page(
     return _render("report.html.j2", views, **context)
 
 
-def comparison(
+def comparison_page(
     rows: Rows,
     row_titles: Sequence[str],
     column_titles: Sequence[str],
     title: str = "Whyformer",
     *,
     about: str = "",
-    units: Units = "word",
+    units: TextUnits = "word",
 ) -> str:
     """One page with a table of explanations; the original once per row, and None for an empty cell.
 

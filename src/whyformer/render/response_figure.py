@@ -10,8 +10,8 @@ from PIL import Image
 
 from whyformer.render import canvas
 from whyformer.render.colour import RGB, Scale, rgb
+from whyformer.render.figure import FONT_ADVICE, MARGIN
 from whyformer.render.fonts import missing_characters
-from whyformer.render.image import FONT_ADVICE, MARGIN
 from whyformer.render.response_view import response_view
 from whyformer.render.source_view import RANKED
 
@@ -19,20 +19,20 @@ if TYPE_CHECKING:
     from whyformer.render.source_view import BlockView, Entry, SourcesView
     from whyformer.results.response import Response
 
-LEFT, RIGHT, GUTTER = 540, 640, 56
-BAR, SHARE, SIGNED_SHARE, BAR_HEIGHT = 90, 52, 124, 12
+LEFT, RIGHT, FIGURE_GUTTER = 540, 640, 56
+FIGURE_BAR, SHARE, SIGNED_SHARE, BAR_HEIGHT = 90, 52, 124, 12
 CHOSEN: RGB = (222, 226, 234)
-MOST_NUMBERED = 12  # rows: where there are more, they are words, and numbers would hide them
+NUMBERED_ROWS = 12  # rows: where there are more, they are words, and numbers would hide them
 
 
 def response_figure(response: Response, row: int | None = None) -> Image.Image:
     """The response with its rows numbered, the prompt in the colours of a row (without one, of all rows together)."""
     view = response_view(response)
     chosen = len(view.rows) - 1 if row is None else row % len(response.rows)
-    heading = canvas.label(f"by {view.method} on {view.model}", LEFT + GUTTER + RIGHT, 18)
-    columns = canvas.side_by_side([_left(view, chosen), _prompt(view, chosen)], gap=GUTTER)
+    heading = canvas.label(f"by {view.method} on {view.model}", LEFT + FIGURE_GUTTER + RIGHT, 18)
+    columns = canvas.side_by_side([_left(view, chosen), _prompt(view, chosen)], gap=FIGURE_GUTTER)
     notes = [*view.notes, *[FONT_ADVICE] * bool(missing_characters(_all_text(view)))]
-    footer = [canvas.label(note, LEFT + GUTTER + RIGHT, 16) for note in notes]
+    footer = [canvas.label(note, LEFT + FIGURE_GUTTER + RIGHT, 16) for note in notes]
     return canvas.on_sheet(canvas.stack([heading, columns, *footer], gap=22), margin=MARGIN)
 
 
@@ -74,7 +74,7 @@ def _response_pieces(view: SourcesView, chosen: int) -> Iterator[tuple[str, RGB 
     """The response with the chosen row on a ground, and each row after its number where they are several."""
     count, seen = len(view.rows) - 1, set[int]()
     for unit in view.units:
-        if unit.rows and unit.rows[0] not in seen and 1 < count <= MOST_NUMBERED:
+        if unit.rows and unit.rows[0] not in seen and 1 < count <= NUMBERED_ROWS:
             yield f"{unit.rows[0] + 1}", canvas.FAINT
             yield " ", None
         seen.update(unit.rows)
@@ -84,14 +84,14 @@ def _response_pieces(view: SourcesView, chosen: int) -> Iterator[tuple[str, RGB 
 def _ranked(view: SourcesView, entry: Entry) -> Image.Image:
     name, text = view.source_text(entry.source)
     words = f"{name}: {text}" if name else text
-    ground = Image.new("RGB", (BAR, BAR_HEIGHT), canvas.WHITE)
-    ground.paste(_colour(view, entry.level), (0, 0, max(2, round(BAR * abs(entry.level) / 100)), BAR_HEIGHT))
-    bar = Image.new("RGB", (BAR, 26), canvas.WHITE)
+    ground = Image.new("RGB", (FIGURE_BAR, BAR_HEIGHT), canvas.WHITE)
+    ground.paste(_colour(view, entry.level), (0, 0, max(2, round(FIGURE_BAR * abs(entry.level) / 100)), BAR_HEIGHT))
+    bar = Image.new("RGB", (FIGURE_BAR, 26), canvas.WHITE)
     bar.paste(ground, (0, 7))
     share = f"{entry.share or '<1'}%{' against' if entry.level < 0 else ''}"
     column = SIGNED_SHARE if view.is_diverging else SHARE
     sides = [canvas.on_sheet(canvas.label(share, column, 17, colour=canvas.INK), width=column), bar]
-    text_width = LEFT - BAR - column - 2 * 16
+    text_width = LEFT - FIGURE_BAR - column - 2 * 16
     return canvas.side_by_side([*sides, canvas.label(words, text_width, 17, colour=canvas.INK)], gap=16)
 
 

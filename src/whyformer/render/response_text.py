@@ -12,13 +12,13 @@ from whyformer.render.cells import AGAINST, FOR, style
 from whyformer.render.colour import Scale, ink, rgb
 from whyformer.render.response_view import response_view
 from whyformer.render.terminal import colour_console
-from whyformer.render.text import one_line
+from whyformer.render.text_spans import one_line
 
 if TYPE_CHECKING:
     from whyformer.render.source_view import Entry, SourcesView
     from whyformer.results.response import Response
 
-RANKED, BAR, LONGEST = 5, 16, 90  # sources of a row, and characters of a bar and of a source's text
+LISTED_SOURCES, TEXT_BAR, LONGEST_SOURCE = 5, 16, 90  # sources of a row, and characters of a bar and of a source's text
 
 
 def response_text(response: Response) -> str:
@@ -38,10 +38,10 @@ def _lines(view: SourcesView) -> Iterator[Text]:
     rows = view.rows[:-1] if len(view.rows) > 1 else view.rows
     for number, entries in enumerate(rows):
         yield Text(f"{number + 1}  {_shortened(view.row_text(number))}", "bold")
-        for entry in entries[:RANKED]:
+        for entry in entries[:LISTED_SOURCES]:
             yield _source_line(view, number, entry)
-        if len(entries) > RANKED:
-            yield Text(f"   and {len(entries) - RANKED} more", "dim")
+        if len(entries) > LISTED_SOURCES:
+            yield Text(f"   and {len(entries) - LISTED_SOURCES} more", "dim")
         yield Text(f"   {view.facts[number]}", "dim")
     for note in view.notes:
         yield Text(one_line(note), "dim")
@@ -50,7 +50,7 @@ def _lines(view: SourcesView) -> Iterator[Text]:
 def _source_line(view: SourcesView, row: int, entry: Entry) -> Text:
     scale = Scale(-1.0 if view.is_diverging else 0.0, 1.0)
     colour = rgb(scale.colours(np.array(entry.level / 100), "dark"))
-    bar = (FOR if entry.level > 0 else AGAINST)[-1] * max(1, round(BAR * abs(entry.level) / 100))
+    bar = (FOR if entry.level > 0 else AGAINST)[-1] * max(1, round(TEXT_BAR * abs(entry.level) / 100))
     name, text = view.source_text(entry.source)
     share = f"{entry.share or '<1'}%".rjust(4) + (" against" if entry.level < 0 else " " * 8 * view.is_diverging)
     parts = [block.part for block in view.blocks if block.part is not None and block.part.source == entry.source]
@@ -58,9 +58,9 @@ def _source_line(view: SourcesView, row: int, entry: Entry) -> Text:
     shown = _shortened(f"{name}: {text}" if name else f"{text}{place}")
     background = style(ink(colour), colour).bgcolor
     assert background is not None
-    return Text.assemble(f"   {share}  ", (f"{bar:<{BAR}}", background.name), f"  {shown}")
+    return Text.assemble(f"   {share}  ", (f"{bar:<{TEXT_BAR}}", background.name), f"  {shown}")
 
 
 def _shortened(text: str) -> str:
     line = one_line(text)
-    return line if len(line) <= LONGEST else f"{line[: LONGEST - 1].rstrip()}…"
+    return line if len(line) <= LONGEST_SOURCE else f"{line[: LONGEST_SOURCE - 1].rstrip()}…"

@@ -12,8 +12,8 @@ import numpy as np
 from whyformer.render.scored_part import ScoredPartView, with_all_rows
 from whyformer.render.source_view import (
     BlockView,
-    Extent,
     PieceView,
+    SourceExtent,
     SourcesView,
     TokenView,
     UnitView,
@@ -23,7 +23,7 @@ from whyformer.render.source_view import (
     unseen_block,
     with_total,
 )
-from whyformer.render.text import option_lines, readable, visible
+from whyformer.render.text_spans import option_lines, readable, visible
 
 if TYPE_CHECKING:
     from whyformer.results.response import Response
@@ -52,7 +52,7 @@ def response_view(response: Response) -> SourcesView:
 
 
 def token_title(text: str, log_probability: float, entropy: float, rank: int) -> str:
-    """What is known of a token of the response."""
+    """Tooltip of a response token."""
     probability = f"probability {np.exp(log_probability):.2g}, log-probability {log_probability:.2f}"
     return f"{visible(text)}  {probability}, entropy {entropy:.2f}, rank {rank}"
 
@@ -64,7 +64,9 @@ def _prompt_blocks(response: Response) -> Iterator[BlockView]:
     for number, (name, part) in enumerate(response.parts.items()):
         rows = with_all_rows(tuple(part.part(row) for row in range(len(response.rows))))
         yield part_block(ScoredPartView(number, readable(name), rows))
-    extents = [Extent(one.start, one.end, number) for number, one in enumerate(response.sources) if number >= first]
+    extents = [
+        SourceExtent(one.start, one.end, number) for number, one in enumerate(response.sources) if number >= first
+    ]
     for region in response.prompt.regions:
         shown = text[region.start : region.end]
         start, end = region.end - len(shown.lstrip()), region.start + len(shown.rstrip())
@@ -90,7 +92,7 @@ def _names_apart(pieces: Iterable[PieceView], length: int) -> Iterator[PieceView
 def _units(response: Response) -> Iterator[UnitView]:
     """The response cut where rows begin and end, and within those where tokens do; rows of no character come last."""
     text, seen = readable(response.text), set[int]()
-    rows = [Extent(row.start, row.end, number).trimmed(text) for number, row in enumerate(response.rows)]
+    rows = [SourceExtent(row.start, row.end, number).trimmed(text) for number, row in enumerate(response.rows)]
     rows.sort(key=lambda row: (row.end - row.start, row.number))
     for start, end in pairwise(sorted({0, len(text), *(edge for row in rows for edge in (row.start, row.end))})):
         own = tuple(row.number for row in rows if row.start <= start and end <= row.end)

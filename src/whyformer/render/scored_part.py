@@ -14,14 +14,14 @@ from PIL import Image
 from whyformer.inputs.layouts import Boxes, Patches
 from whyformer.render.canvas import side_by_side
 from whyformer.render.heat import display_side, heat_layer, original, overlay, strongest_first
-from whyformer.render.sound import sound_picture
+from whyformer.render.sound_picture import sound_picture
 from whyformer.render.view import data_uri
 
 if TYPE_CHECKING:
     from whyformer.results.part import Part
 
-LARGEST_SIDE, LAYER_SIDE, SOUND_WIDTH = 480, 240, 640  # the heat is smooth, and needs fewer pixels than its picture
-MOST_BESIDE = 48  # rows that are also shown small, one beside the other
+PART_SIDE, LAYER_SIDE, PART_SOUND_WIDTH = 480, 240, 640  # the heat is smooth, and needs fewer pixels than its picture
+ROWS_BESIDE = 48  # rows that are also shown small, one beside the other
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,7 +38,7 @@ class ScoredPartView:
         layout = self.parts[0].layout
         if not isinstance(layout, (Patches, Boxes)):
             return ""
-        return data_uri(original(layout, display_side(layout, LARGEST_SIDE)))
+        return data_uri(original(layout, display_side(layout, PART_SIDE)))
 
     @cached_property
     def layers(self) -> tuple[str, ...]:
@@ -49,17 +49,19 @@ class ScoredPartView:
     def ratio(self) -> float:
         """The width of its drawing over its height."""
         layout = self.parts[0].layout
-        drawing = layout.image if isinstance(layout, (Patches, Boxes)) else sound_picture(self.parts[0], SOUND_WIDTH)
+        drawing = (
+            layout.image if isinstance(layout, (Patches, Boxes)) else sound_picture(self.parts[0], PART_SOUND_WIDTH)
+        )
         width, height = drawing.size
         return round(width / height, 4)
 
     @property
     def has_strip(self) -> bool:
         """Whether the rows are also shown small, one beside the other: those of a picture, if they are several."""
-        return bool(self.original) and 1 < len(self.parts) - 1 <= MOST_BESIDE
+        return bool(self.original) and 1 < len(self.parts) - 1 <= ROWS_BESIDE
 
     def strongest(self, row: int) -> str:
-        """What the strongest token of a row is called; empty where all are 0."""
+        """Name of a row's strongest token; empty if all scores are 0."""
         part = self.parts[row]
         return part.tokens[strongest_first(part.scores)[0]] if part.scores.any() else ""
 
@@ -69,7 +71,7 @@ class ScoredPartView:
         if not isinstance(part.layout, (Patches, Boxes)):
             return sound_picture(part, width)
         widest = (width - 16) / 2 / min(1.0, self.ratio)  # of the longest side
-        side = min(display_side(part.layout, LARGEST_SIDE), round(widest))
+        side = min(display_side(part.layout, PART_SIDE), round(widest))
         return side_by_side([original(part.layout, side), overlay(part, longest_side=side)], gap=16)
 
 
@@ -83,7 +85,7 @@ def with_all_rows(parts: tuple[Part, ...]) -> tuple[Part, ...]:
 
 def _layer(part: Part) -> str:
     if not isinstance(part.layout, (Patches, Boxes)):
-        return data_uri(sound_picture(part, SOUND_WIDTH))
+        return data_uri(sound_picture(part, PART_SOUND_WIDTH))
     buffer = io.BytesIO()
     heat_layer(part.layout, part.scores, LAYER_SIDE).save(buffer, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode()

@@ -28,7 +28,7 @@ def bar_shade(scale: Scale, ground: BarGround) -> str:
 
 
 def declarations(name: str) -> str:
-    """What a class from `token_shade` or `bar_shade` says in CSS."""
+    """CSS declarations of a class from `token_shade` or `bar_shade`."""
     kind, _, what = name.partition("-")
     if kind in get_args(LevelKind):
         return _level(next(known for known in get_args(LevelKind) if known == kind), int(what))

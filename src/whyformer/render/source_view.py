@@ -12,7 +12,7 @@ import numpy as np
 
 from whyformer.render.colour import STEPS
 from whyformer.render.scored_part import ScoredPartView
-from whyformer.render.text import readable, visible
+from whyformer.render.text_spans import readable, visible
 
 RANKED = 8  # sources in the list of a row
 WRITTEN = "written before"  # the name of a source that is a part of the response
@@ -27,20 +27,20 @@ class Entry(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Extent:
+class SourceExtent:
     """The characters of a source or a row, and its number."""
 
     start: int
     end: int
     number: int
 
-    def trimmed(self, text: str) -> Extent:
+    def trimmed(self, text: str) -> SourceExtent:
         """Without the space around its characters; one of space alone stays as it is."""
         characters = text[self.start : self.end]
         if not characters.strip():
             return self
         start = self.end - len(characters.lstrip())
-        return Extent(start, self.start + len(characters.rstrip()), self.number)
+        return SourceExtent(start, self.start + len(characters.rstrip()), self.number)
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class UnitView:
 
     @property
     def label(self) -> str:
-        """What blank characters are called in a list."""
+        """Label of blank characters in a list."""
         return "" if self.text.strip() else visible(self.text)
 
 
@@ -129,7 +129,7 @@ class SourcesView:
 
     @property
     def grounds(self) -> list[str]:
-        """What colours lie on: the page, and pictures where there are some."""
+        """Backgrounds of the colours: the page, and pictures if there are any."""
         return ["page", *["photo"] * any(block.part is not None and block.part.original for block in self.blocks)]
 
     @cached_property
@@ -143,7 +143,7 @@ class SourcesView:
 
     @property
     def table(self) -> dict[str, object]:
-        """What the script of the page reads."""
+        """Data for the page's script."""
         return {"rising": self.rising, "rows": self.rows, "facts": self.facts}
 
     def source_text(self, source: int) -> tuple[str, str]:
@@ -183,12 +183,12 @@ def _entries(row: np.ndarray) -> Iterator[Entry]:
             yield Entry(source, int(levels[source]), int(percent[source]))
 
 
-def cut_text(text: str, extents: Iterable[Extent], start: int, end: int) -> Iterator[PieceView]:
+def cut_text(text: str, extents: Iterable[SourceExtent], start: int, end: int) -> Iterator[PieceView]:
     """The characters from start to end in order, cut where sources begin and end; the space around one is not its."""
     waiting = [extent.trimmed(text) for extent in extents]
     waiting.sort(key=lambda extent: (extent.start, extent.number), reverse=True)
     edges = {edge for extent in waiting for edge in (extent.start, extent.end) if start < edge < end}
-    current: list[Extent] = []
+    current: list[SourceExtent] = []
     for first, last in pairwise(sorted({start, end, *edges})):
         while waiting and waiting[-1].start <= first:
             current.append(waiting.pop())

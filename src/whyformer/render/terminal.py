@@ -6,7 +6,7 @@ import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
 import numpy as np
 from rich.cells import cell_len
@@ -18,8 +18,9 @@ from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPi
 from whyformer.render.cells import PLAIN_WIDTH, half_blocks, region_list, shade_key, shades, style
 from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.heat import strongest_first
-from whyformer.render.sound import coloured_sound, moment_lines, sound_lines
-from whyformer.render.text import Units, captioned_parts, number, one_line, part_scale, spans, token_names
+from whyformer.render.layout_kinds import kind_of
+from whyformer.render.sound_picture import coloured_sound, moment_lines, sound_lines
+from whyformer.render.text_spans import TextUnits, captioned_parts, number, one_line, part_scale, spans, token_names
 
 if TYPE_CHECKING:
     from whyformer.results.continuation import Continuation
@@ -30,12 +31,12 @@ PICTURE_WIDTH, MOST_CHARACTERS, MOST_WORDS, MOST_TOKENS, MOST_MOMENTS = 64, 2400
 # Of a text with more words than these, a reader needs to be told where a word stands.
 LONG_TEXT = 40
 # Parts stand side by side on a screen this wide.
-WIDE, GUTTER = 80, 3
+WIDE_TERMINAL, TEXT_GUTTER = 80, 3
 # Fainter backgrounds say nothing and are blots on a terminal with a light ground.
 LEAST_SHOWN = 0.08
 
 
-def explanation_text(explanation: Explanation, *, units: Units = "word") -> str:
+def explanation_text(explanation: Explanation, *, units: TextUnits = "word") -> str:
     """The explanation as standard output can show it."""
     console = colour_console()
     return (
@@ -55,11 +56,11 @@ def plain_explanation(explanation: Explanation) -> str:
     return "\n".join([explanation.headline, *_side_by_side(columns), *map(one_line, explanation.notes)])
 
 
-def coloured_explanation(explanation: Explanation, console: Console, *, units: Units = "word") -> str:
+def coloured_explanation(explanation: Explanation, console: Console, *, units: TextUnits = "word") -> str:
     """In the colours of this console: texts on their scores' colours, pictures in half blocks."""
     parts = captioned_parts(explanation)
-    are_beside = len(parts) > 1 and console.width >= WIDE
-    width = (console.width - GUTTER) // 2 if are_beside else console.width
+    are_beside = len(parts) > 1 and console.width >= WIDE_TERMINAL
+    width = (console.width - TEXT_GUTTER) // 2 if are_beside else console.width
     blocks = [
         Text("\n").join([*[Text(caption, "dim")] * bool(caption), *_coloured_part(part, width, units)])
         for caption, part in parts
@@ -114,7 +115,7 @@ def _strongest_tokens(part: Part) -> list[Text]:
 
 
 def _columns(parts: Sequence[tuple[str, Part]], blocks: Sequence[Text]) -> Table:
-    table = Table.grid(padding=(0, GUTTER, 0, 0))
+    table = Table.grid(padding=(0, TEXT_GUTTER, 0, 0))
     for _, part in parts:
         table.add_column(no_wrap=not isinstance(part.layout, WordPieces))
     table.add_row(*blocks)
@@ -124,11 +125,11 @@ def _columns(parts: Sequence[tuple[str, Part]], blocks: Sequence[Text]) -> Table
 def _side_by_side(columns: Sequence[Sequence[str]]) -> list[str]:
     """Columns of lines beside one another, or one under the other where they are too wide."""
     widths = [max((cell_len(line) for line in lines), default=0) for lines in columns]
-    if sum(widths) + GUTTER * (len(columns) - 1) > WIDE:
+    if sum(widths) + TEXT_GUTTER * (len(columns) - 1) > WIDE_TERMINAL:
         return [line for lines in columns for line in lines]
     rows = zip_longest(*columns, fillvalue="")
     padded = (
-        "".join(line + " " * (width + GUTTER - cell_len(line)) for line, width in zip(row, widths, strict=True))
+        "".join(line + " " * (width + TEXT_GUTTER - cell_len(line)) for line, width in zip(row, widths, strict=True))
         for row in rows
     )
     return [line.rstrip() for line in padded]
@@ -144,11 +145,11 @@ def _plain_part(part: Part) -> list[str]:
             return [*sound_lines(part, PLAIN_WIDTH), shade_key(part), *moment_lines(part, MOST_MOMENTS)]
         case WordPieces():
             return _word_lines(part)
-        case unknown:
-            assert_never(unknown)
+        case other:
+            return [*kind_of(other).lines(part, PLAIN_WIDTH), shade_key(part), *moment_lines(part, MOST_MOMENTS)]
 
 
-def _coloured_part(part: Part, width: int, units: Units) -> list[Text]:
+def _coloured_part(part: Part, width: int, units: TextUnits) -> list[Text]:
     match part.layout:
         case Patches():
             return [*half_blocks(part, min(width, PICTURE_WIDTH)), _range_line(part)]
@@ -161,8 +162,9 @@ def _coloured_part(part: Part, width: int, units: Units) -> list[Text]:
             texts = [_coloured_text(part, segment, units) for segment in range(len(part.layout.texts))]
             is_cut = any(len(text) > MOST_CHARACTERS for text in part.layout.texts)
             return [*texts, *(map(Text, _word_lines(part)) if is_cut else ()), _range_line(part, units)]
-        case unknown:
-            assert_never(unknown)
+        case other:
+            strongest = map(Text, moment_lines(part, MOST_MOMENTS))
+            return [*kind_of(other).coloured(part, min(width, PICTURE_WIDTH)), *strongest, _range_line(part)]
 
 
 def _word_lines(part: Part) -> list[str]:
@@ -190,7 +192,7 @@ def _place(word: Word, place: int, counts: Mapping[int, int]) -> str:
     return f"  (word {place}{text})"
 
 
-def _coloured_text(part: Part, segment: int, units: Units) -> Text:
+def _coloured_text(part: Part, segment: int, units: TextUnits) -> Text:
     """The text, or of a long one the neighbourhood of its strongest word."""
     scale, text, strongest, peak = part_scale(part, units), Text(), 0, 0.0
     for span in spans(part, segment, units):
@@ -208,6 +210,6 @@ def _coloured_text(part: Part, segment: int, units: Units) -> Text:
     return Text.assemble("… " * (start > 0), text[start:end], " …" * (end < len(text)))
 
 
-def _range_line(part: Part, units: Units = "word") -> Text:
+def _range_line(part: Part, units: TextUnits = "word") -> Text:
     scale = part_scale(part, units)
     return Text(f"scores from {number(scale.low)} to {number(scale.high)}", "dim")

@@ -1,4 +1,4 @@
-"""What the HTML templates show, as plain data."""
+"""Data for the HTML templates."""
 
 from __future__ import annotations
 
@@ -6,18 +6,20 @@ import base64
 import io
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, assert_never
+from typing import TYPE_CHECKING
 
+from markupsafe import Markup
 from PIL import Image
 
 from whyformer.inputs.layouts import Boxes, Frames, Patches, PictureLayout, Spectrogram, WordPieces
 from whyformer.render.colour import Scale
 from whyformer.render.heat import display_side, original, overlay, strongest_first
+from whyformer.render.layout_kinds import kind_of
 from whyformer.render.shades import BarGround, bar_shade, token_shade
-from whyformer.render.sound import sound_picture
-from whyformer.render.text import (
-    Span,
-    Units,
+from whyformer.render.sound_picture import sound_picture
+from whyformer.render.text_spans import (
+    ScoredSpan,
+    TextUnits,
     captioned_parts,
     invisible_tokens,
     number,
@@ -73,13 +75,14 @@ class LegendView:
 
 @dataclass(frozen=True)
 class PartView:
-    """A part as a picture or as texts, with its legend; its caption where there are several."""
+    """A part as a picture, as texts or as HTML of its own, with its legend; its caption where there are several."""
 
     caption: str
     legend: LegendView
     picture: PictureView | None = None
     texts: tuple[tuple[SpanView, ...], ...] = ()
     invisible: tuple[SpanView, ...] = ()
+    body: Markup | None = None
 
     @property
     def is_long(self) -> bool:
@@ -89,7 +92,7 @@ class PartView:
 
 @dataclass(frozen=True)
 class ExplanationView:
-    """What is said of an explanation, and its parts."""
+    """An explanation's heading and parts."""
 
     answer: str
     headline: str
@@ -105,9 +108,9 @@ class ExplanationView:
 
 
 def explanation_view(
-    explanation: Explanation, largest_side: int = LARGEST_SIDE, *, units: Units = "word"
+    explanation: Explanation, largest_side: int = LARGEST_SIDE, *, units: TextUnits = "word"
 ) -> ExplanationView:
-    """The explanation as the templates show it: pictures no larger than asked for, words or tokens coloured."""
+    """The explanation as the templates show it: pictures within the given size, words or tokens coloured."""
     parts = captioned_parts(explanation)
     if len(parts) > 1:
         largest_side = min(largest_side, LARGEST_SIDE_BESIDE)
@@ -136,7 +139,7 @@ def data_uri(picture: Image.Image) -> str:
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()
 
 
-def _part_view(caption: str, part: Part, largest_side: int, units: Units) -> PartView:
+def _part_view(caption: str, part: Part, largest_side: int, units: TextUnits) -> PartView:
     match part.layout:
         case Patches() | Boxes():
             ground: BarGround = "regions" if isinstance(part.layout, Boxes) else "photo"
@@ -147,15 +150,15 @@ def _part_view(caption: str, part: Part, largest_side: int, units: Units) -> Par
         case WordPieces():
             scale = part_scale(part, units)
             texts = (spans(part, segment, units) for segment in range(len(part.layout.texts)))
-            invisible = [Span(token.name, (token,)) for token in invisible_tokens(part) if token.score]
+            invisible = [ScoredSpan(token.name, (token,)) for token in invisible_tokens(part) if token.score]
             return PartView(
                 caption,
                 _legend(part, "page", units),
                 texts=tuple(tuple(_span_view(span, scale) for span in text) for text in texts),
                 invisible=tuple(_span_view(span, scale) for span in invisible),
             )
-        case unknown:
-            assert_never(unknown)
+        case other:
+            return PartView(caption, _legend(part, "photo"), body=kind_of(other).page(part, largest_side))
 
 
 def _picture(part: Part, layout: PictureLayout, largest_side: int) -> PictureView:
@@ -176,11 +179,11 @@ def _strongest(part: Part) -> str:
     return "".join(f", strongest at {part.tokens[token]}" for token in strongest_first(part.scores)[:1])
 
 
-def _span_view(span: Span, scale: Scale) -> SpanView:
+def _span_view(span: ScoredSpan, scale: Scale) -> SpanView:
     title = " · ".join(f"{token.name}  {number(token.score)}" for token in span.tokens)
     return SpanView(span.text, "" if span.score is None else token_shade(span.score, scale), title)
 
 
-def _legend(part: Part, ground: BarGround, units: Units = "word") -> LegendView:
+def _legend(part: Part, ground: BarGround, units: TextUnits = "word") -> LegendView:
     scale = part_scale(part, units)
     return LegendView(bar_shade(scale, ground), scale_texts(scale), offset_remark(part))

@@ -1,1 +1,1 @@
-"""What is returned: an Explanation of one example, a Continuation of a text, and their files."""
+"""Results: the Explanation of one example, the Continuation of a text, and their files."""

@@ -10,17 +10,17 @@ import numpy as np
 from PIL import Image
 
 from whyformer.errors import WhyformerError
-from whyformer.render import image, response, terminal
+from whyformer.render import figure, response_page, terminal
 from whyformer.render.plot import plot_matrix
 from whyformer.render.show import Where, show
-from whyformer.render.text import Units, visible
+from whyformer.render.text_spans import TextUnits, visible
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Aggregate, By, TopItem, Word
 
 
 @dataclass(frozen=True)
 class Continuation:
-    """What a model wrote after a text, and why each token of it.
+    """A model's continuation of a text, with an explanation of each token.
 
     `continuation` makes it. Printed, it shows itself in the terminal; a notebook displays it as a page.
 
@@ -123,7 +123,7 @@ class Continuation:
         # Before its first token, a decoder has written nothing.
         return [x.top(k, by, part=name) if name is None or name in x.parts else [] for x in self.explanations]
 
-    def image(self, *, units: Units = "word") -> Image.Image:
+    def image(self, *, units: TextUnits = "word") -> Image.Image:
         """The continuation as a picture, as it is saved to a .png file.
 
         Args:
@@ -137,7 +137,7 @@ class Continuation:
             >>> whyformer.continuation("The film was", tokens=3).image().mode
             'RGB'
         """
-        return image.continuation_figure(self, units=units)
+        return figure.continuation_figure(self, units=units)
 
     def show(self, *, where: Where | None = None) -> None:
         """Show the continuation: inline in a notebook, printed on a terminal, from a script in the browser.
@@ -155,9 +155,9 @@ class Continuation:
             ...
         """
         show(
-            fragment=lambda: response.continuation_fragment(self),
+            fragment=lambda: response_page.continuation_fragment(self),
             text=lambda: terminal.continuation_text(self),
-            page=lambda: response.continuation_page(self),
+            page=lambda: response_page.continuation_page(self),
             where=where,
         )
 
@@ -217,11 +217,11 @@ class Continuation:
             >>> len(whyformer.continuation("The film was", tokens=2).to_pandas())  # 3 tokens before the first, then 4
             7
         """
-        from whyformer.results.frames import continuation_frame
+        from whyformer.results.dataframes import continuation_frame
 
         return continuation_frame(self)
 
-    def save(self, path: str | Path, *, units: Units = "word") -> None:
+    def save(self, path: str | Path, *, units: TextUnits = "word") -> None:
         """Write to a .html, .png, .json or .npz file; an error leaves the folder as it was.
 
         Args:
@@ -272,7 +272,7 @@ class Continuation:
         return f"<Continuation {self.headline}; {len(self.explanations)} tokens>"
 
     def _repr_html_(self) -> str:
-        return response.continuation_fragment(self)
+        return response_page.continuation_fragment(self)
 
     def _part_name(self, part: str | None) -> str:
         """The part's name checked; without one, the first."""

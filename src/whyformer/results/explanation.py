@@ -13,17 +13,17 @@ from PIL import Image
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.layouts import Boxes, Patches, WordPieces
-from whyformer.render import html, image, terminal
+from whyformer.render import figure, html, terminal
 from whyformer.render.plot import plot_part
 from whyformer.render.show import Where, show
-from whyformer.render.text import Units, visible
+from whyformer.render.text_spans import TextUnits, visible
 from whyformer.results.part import (
     Aggregate,
     By,
     Part,
     TopItem,
     Word,
-    check_count,
+    check_top_count,
     part_names,
     several_parts,
     strongest_items,
@@ -39,7 +39,7 @@ class Explanation:
 
     Attributes:
         parts: The streams of the input by name ("text", "image", "source" …), with their tokens and scores.
-        target: What was asked about: the name of a label, or the next word.
+        target: The name of the explained label, or the next word.
         probability: What the model gives the target; None where it gives no probabilities.
         method: The name of the method.
         model: The name of the model.
@@ -148,7 +148,7 @@ class Explanation:
             >>> whyformer.explain("A wonderful film.", "mini-bert").top(1, by="word")[0].text
             'wonderful'
         """
-        check_count(k)
+        check_top_count(k)
         parts = dict(self.parts) if part is None else {part: self._part_named(part)}
         able = {name: one for name, one in parts.items() if by is None or by in units_of(one.layout)}
         items = [item for name, one in (able or parts).items() for item in one.top(k, by=by, name=name)]
@@ -181,7 +181,7 @@ class Explanation:
         (one,) = (pictures or dict([next(iter(self.parts.items()))])).values()
         return one.heatmap()
 
-    def image(self, *, units: Units = "word") -> Image.Image:
+    def image(self, *, units: TextUnits = "word") -> Image.Image:
         """The explanation as a picture, as it is saved to a .png file.
 
         Args:
@@ -195,9 +195,9 @@ class Explanation:
             >>> whyformer.explain("A wonderful film.", "mini-bert").image().mode
             'RGB'
         """
-        return image.explanation_figure(self, units=units)
+        return figure.explanation_figure(self, units=units)
 
-    def show(self, *, units: Units = "word", where: Where | None = None) -> None:
+    def show(self, *, units: TextUnits = "word", where: Where | None = None) -> None:
         """Show the explanation: inline in a notebook, printed on a terminal, from a script in the browser.
 
         Args:
@@ -216,7 +216,7 @@ class Explanation:
         show(
             fragment=lambda: html.explanation_fragment(self, units=units),
             text=lambda: terminal.explanation_text(self, units=units),
-            page=lambda: html.page([self], units=units),
+            page=lambda: html.html_page([self], units=units),
             where=where,
         )
 
@@ -280,11 +280,11 @@ class Explanation:
             >>> list(whyformer.explain("A wonderful film.", "mini-bert").to_pandas().columns)
             ['part', 'token', 'score', 'segment', 'start', 'end']
         """
-        from whyformer.results.frames import explanation_frame
+        from whyformer.results.dataframes import explanation_frame
 
         return explanation_frame(self)
 
-    def save(self, path: str | Path, *, units: Units = "word") -> None:
+    def save(self, path: str | Path, *, units: TextUnits = "word") -> None:
         """Write to a .html, .png, .json, .npz or .audit.json file; an error leaves the folder as it was.
 
         Args:

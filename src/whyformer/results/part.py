@@ -13,7 +13,8 @@ from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.layouts import Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
 from whyformer.inputs.words import tokens_by_word
 from whyformer.render.heat import pixel_scores
-from whyformer.render.text import strongest, token_names, visible
+from whyformer.render.layout_kinds import kind_of
+from whyformer.render.text_spans import strongest, token_names, visible
 
 Aggregate = Literal["max", "sum"]
 By = Literal["word", "token", "patch", "region", "frame"]
@@ -158,7 +159,7 @@ class Part:
             >>> part.top(1)[0].text
             'wonderful'
         """
-        check_count(k)
+        check_top_count(k)
         by = by or units_of(self.layout)[0]
         check_choice("by", by, By)
         if by not in units_of(self.layout):
@@ -204,7 +205,7 @@ class Part:
 
 
 def units_of(layout: Layout) -> tuple[By, ...]:
-    """What the scores of a layout can be ranked by, the usual first."""
+    """Units by which scores of a layout can be ranked, the default first."""
     match layout:
         case WordPieces():
             return "word", "token"
@@ -214,6 +215,8 @@ def units_of(layout: Layout) -> tuple[By, ...]:
             return "frame", "token"
         case Boxes():
             return "region", "token"
+        case other:
+            return kind_of(other).units
 
 
 def _others(layout: Layout) -> str:
@@ -225,8 +228,8 @@ def strongest_items(items: list[TopItem], k: int) -> list[TopItem]:
     return sorted(items, key=lambda item: -abs(item.score))[:k]
 
 
-def check_count(k: Any) -> None:
-    """Refuse a number of items that is none."""
+def check_top_count(k: Any) -> None:
+    """Validate the number of items."""
     if not isinstance(k, int) or isinstance(k, bool) or k < 1:
         raise WhyformerError(f"k={k!r}: a positive integer.")
 

@@ -15,14 +15,14 @@ from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.prompt import Prompt
 from whyformer.inputs.sources import Source, Sources, sources_of
 from whyformer.inputs.spans import Span
-from whyformer.render import response as page
+from whyformer.render import response_page as page
 from whyformer.render.response_figure import response_figure
 from whyformer.render.response_text import response_text
 from whyformer.render.show import Where, show
-from whyformer.render.text import one_line, visible
-from whyformer.results.part import check_count
-from whyformer.results.pooling import Aggregate, all_source_scores, groups_of, pooled, shares
+from whyformer.render.text_spans import one_line, visible
+from whyformer.results.part import check_top_count
 from whyformer.results.response_parts import PART_KINDS, PartScores, ResponseToken, Sinks, TopSource, part_sources
+from whyformer.results.source_pooling import SourceAggregate, all_source_scores, groups_of, pooled, shares
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,7 +72,7 @@ class Response:
     parts: Mapping[str, PartScores] = field(default_factory=dict)
     earlier: SpanScores | None = None
     sinks: tuple[Sinks, ...] = ()
-    aggregate: Aggregate = "positive"
+    aggregate: SourceAggregate = "positive"
     leaves_out_sinks: bool = True
     options: Mapping[str, Any] = field(default_factory=dict)
     notes: tuple[str, ...] = ()
@@ -121,7 +121,7 @@ class Response:
         """
         return self.scores
 
-    def by(self, sources: Sources = None, aggregate: Aggregate | None = None) -> Response:
+    def by(self, sources: Sources = None, aggregate: SourceAggregate | None = None) -> Response:
         """The same scores for other sources of the text, without asking the model again; pictures stay as they are.
 
         Args:
@@ -142,7 +142,7 @@ class Response:
             ['The', 'film', 'was']
         """
         aggregate = self.aggregate if aggregate is None else aggregate
-        check_choice("aggregate", aggregate, Aggregate)
+        check_choice("aggregate", aggregate, SourceAggregate)
         of_text = tuple(source for source in self.sources if source.kind not in PART_KINDS)
         chosen = of_text if sources is None else sources_of(self.prompt, sources)
         if self.token_scores is None:
@@ -170,7 +170,7 @@ class Response:
             >>> [item.source.text for item in response.top(2)]
             ['The', 'film']
         """
-        check_count(k)
+        check_top_count(k)
         self._check_row(row)
         scores = self.scores.sum(axis=0) if row is None else self.scores[row]
         portions = shares(scores[None])[0]
@@ -249,7 +249,7 @@ class Response:
             >>> len(whyformer.explain_response("The film was", " dull", method="rollout").to_pandas())
             3
         """
-        from whyformer.results.frames import response_frame
+        from whyformer.results.dataframes import response_frame
 
         return response_frame(self)
 

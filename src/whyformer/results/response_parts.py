@@ -1,4 +1,4 @@
-"""What a response consists of: its tokens, where attention rests in vain, and the strongest sources."""
+"""Parts of a response: its tokens, attention sinks, and the strongest sources."""
 
 from __future__ import annotations
 

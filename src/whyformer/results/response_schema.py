@@ -31,12 +31,12 @@ from whyformer.results.schema import (
     refuse_others,
 )
 
-FIELDS = (
+RESPONSE_FIELDS = (
     *FILE_FIELDS,
     *("prompt", "text", "tokens", "rows", "sources", "scores", "token_scores", "earlier", "parts", "sinks"),
     *("aggregate", "leaves_out_sinks", "method", "model", "options", "notes", "seed"),
 )
-COLUMNS = ("ids", "texts", "offsets", "special")
+TOKEN_FIELDS = ("ids", "texts", "offsets", "special")
 ARRAYS = ("scores", "token_scores", "earlier")  # of which the last two may be None
 
 
@@ -87,7 +87,7 @@ def _columns(tokens: Sequence[Token | ResponseToken]) -> dict[str, list[Any]]:
 def read_response(document: Any) -> Response:
     """The response of a document, in which scores are arrays or lists of lists; every field checked."""
     prompt = read_field(document, "prompt", read_mapping)
-    refuse_others(document, FIELDS)
+    refuse_others(document, RESPONSE_FIELDS)
     refuse_others(prompt, ("text", "rendered", "messages", "documents", "tokens"))
     seed = document.get("seed")
     return Response(
@@ -134,12 +134,12 @@ def _rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 def _prompt_tokens(columns: Any) -> list[dict[str, Any]]:
-    refuse_others(read_mapping(columns), COLUMNS)
+    refuse_others(read_mapping(columns), TOKEN_FIELDS)
     return _rows(columns)
 
 
 def _response_tokens(columns: dict[str, Any]) -> list[ResponseToken]:
-    refuse_others(columns, (*COLUMNS, "log_probabilities", "entropies", "ranks"))
+    refuse_others(columns, (*TOKEN_FIELDS, "log_probabilities", "entropies", "ranks"))
     rows = _rows(columns)
     log_probabilities, entropies = (
         read_field(columns, name, read_list_of(read_number)) for name in ("log_probabilities", "entropies")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping
-from typing import Any, TypeVar, assert_never
+from typing import Any, TypeVar
 
 import numpy as np
 from PIL import Image
@@ -12,11 +12,12 @@ from PIL import Image
 from whyformer.errors import WhyformerError
 from whyformer.inputs.layouts import Box, Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
 from whyformer.inputs.sound import Sound
+from whyformer.render.layout_kinds import KINDS, LayoutKind, kind_of
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 
-Document = Mapping[str, Any]
+JsonMapping = Mapping[str, Any]
 FILE_FIELDS = ("format", "version")
 EXPLANATION_FIELDS = (
     *FILE_FIELDS,
@@ -29,7 +30,7 @@ LAYOUT_FIELDS = {
     "frames": ("samples", "rate", "count", "first", "step"),
     "spectrogram": ("samples", "rate", "columns", "first", "step", "edges"),
 }
-Field = TypeVar("Field")
+_Field = TypeVar("_Field")
 
 
 def explanation_dict(explanation: Explanation) -> dict[str, Any]:
@@ -76,8 +77,9 @@ def layout_dict(layout: Layout) -> dict[str, Any]:
         case Spectrogram(sound=sound, columns=columns, first=first, step=step, edges=edges):
             times = {"rate": sound.rate, "first": float(first), "step": float(step)}
             return {"layout": "spectrogram", "columns": int(columns), **times, "edges": list(map(float, edges))}
-        case unknown:
-            assert_never(unknown)
+        case other:
+            kind = kind_of(other)
+            return {"layout": kind.name, **kind.to_fields(other)}
 
 
 def as_json(value: Any) -> Any:
@@ -116,7 +118,7 @@ def read_continuation(document: Any) -> Continuation:
 def read_layout(part: Any) -> Layout:
     """The layout of a part; the names of its tokens must be those that follow from it."""
     layout = _layout(part)
-    refuse_others(part, ("layout", "tokens", "scores", "dtype", *LAYOUT_FIELDS[part["layout"]]))
+    refuse_others(part, ("layout", "tokens", "scores", "dtype", *_layout_fields(part["layout"])))
     if "tokens" in part:
         tokens = tuple(read_field(part, "tokens", read_list_of(read_text)))
         # Sizes first: a file may state a grid of more patches than there is memory for their names.
@@ -125,7 +127,11 @@ def read_layout(part: Any) -> Layout:
     return layout
 
 
-def refuse_others(document: Document, known: Collection[str]) -> None:
+def _layout_fields(name: str) -> tuple[str, ...]:
+    return LAYOUT_FIELDS[name] if name in LAYOUT_FIELDS else _kind_named(name).fields
+
+
+def refuse_others(document: JsonMapping, known: Collection[str]) -> None:
     """Refuse fields that would be read by nobody: a person may read them in the file."""
     others = [name for name in document if name not in known]
     if others:
@@ -154,11 +160,25 @@ def _layout(part: Any) -> Layout:
                 return Frames(sound, read_field(part, "count", read_integer), first, step)
             edges = tuple(read_field(part, "edges", read_list_of(read_number)))
             return Spectrogram(sound, read_field(part, "columns", read_integer), first, step, edges)
-        case unknown:
-            raise WhyformerError(f"no layout is named {unknown!r}")
+        case name:
+            layout: Layout = _kind_named(name).from_fields(
+                lambda field, kind: read_field(part, field, FIELD_READERS[kind])
+            )
+            return layout
 
 
-def read_field(document: Any, name: str, read: Callable[[Any], Field]) -> Field:
+def _kind_named(name: str) -> LayoutKind:
+    """The row of a layout of a module of its own, which may not be loaded yet."""
+    from whyformer.inputs.modality import modalities
+
+    modalities()
+    kind = next((kind for kind in KINDS.values() if kind.name == name), None)
+    if kind is None:
+        raise WhyformerError(f"no layout is named {name!r}")
+    return kind
+
+
+def read_field(document: Any, name: str, read: Callable[[Any], _Field]) -> _Field:
     """A field as `read` takes it, or what is wrong with it."""
     if name not in read_mapping(document):
         raise WhyformerError(f"{name!r} is missing")
@@ -207,7 +227,7 @@ def _picture(value: Any) -> Image.Image:
     return picture
 
 
-def read_list_of(read: Callable[[Any], Field]) -> Callable[[Any], list[Field]]:
+def read_list_of(read: Callable[[Any], _Field]) -> Callable[[Any], list[_Field]]:
     return lambda value: [read(item) for item in _check(value, list, "a list")]
 
 
@@ -223,3 +243,14 @@ def read_offsets(value: Any) -> tuple[int, int]:
     if len(ends) != 2:
         raise TypeError(f"{value!r:.60}, not two integers")
     return ends[0], ends[1]
+
+
+# What `LayoutKind.from_fields` may ask for.
+FIELD_READERS: dict[Any, Callable[[Any], Any]] = {
+    int: read_integer,
+    float: read_number,
+    list[int]: read_list_of(read_integer),
+    float | None: _number_or_none,
+    Box: _box,
+    Image.Image: _picture,
+}

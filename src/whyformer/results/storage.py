@@ -18,8 +18,8 @@ from whyformer.errors import WhyformerError, with_article
 from whyformer.files import parse_json, whole_file
 from whyformer.inputs.read import open_image
 from whyformer.render import html
-from whyformer.render.response import continuation_page, response_page
-from whyformer.render.text import Units, one_line, visible
+from whyformer.render.response_page import continuation_page, response_page
+from whyformer.render.text_spans import TextUnits, one_line, visible
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
@@ -28,19 +28,19 @@ from whyformer.results.response_parts import PartScores
 from whyformer.results.response_schema import ARRAYS, read_response
 from whyformer.results.schema import read_continuation, read_explanation
 
-VERSION = 2
+FILE_VERSION = 2
 EXPLANATION, CONTINUATION, RESPONSE = "whyformer-explanation", "whyformer-continuation", "whyformer-response"
-FORMATS = (EXPLANATION, CONTINUATION, RESPONSE)
+FILE_FORMATS = (EXPLANATION, CONTINUATION, RESPONSE)
 AUDIT, AUDIT_FORMAT = ".audit.json", "whyformer-audit"
 SAVE_SUFFIXES, LOAD_SUFFIXES = (".html", ".json", ".npz", ".png"), (".json", ".npz")
-DTYPES = ("float16", "float32", "float64")
-Result = Explanation | Continuation | Response
+STORED_DTYPES = ("float16", "float32", "float64")
+AnyResult = Explanation | Continuation | Response
 ResultT = TypeVar("ResultT")
 Pack = Callable[[Part | PartScores], dict[str, Any]]
 Unpack = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
-def write(result: Result, path: Path, *, units: Units = "word") -> None:
+def write(result: AnyResult, path: Path, *, units: TextUnits = "word") -> None:
     """Save in the format that the suffix names; in pages and pictures, words are coloured, or tokens."""
     suffix = path.suffix.lower()
     if suffix not in SAVE_SUFFIXES:
@@ -87,7 +87,7 @@ def _unknown(path: Path, suffixes: tuple[str, ...]) -> str:
     return f"no format for {path.suffix!r}. Known: {', '.join(suffixes)}."
 
 
-def _content(result: Result, suffix: str, units: Units) -> bytes:
+def _content(result: AnyResult, suffix: str, units: TextUnits) -> bytes:
     match suffix:
         case ".png":
             return png(result.image() if isinstance(result, Response) else result.image(units=units))
@@ -98,11 +98,11 @@ def _content(result: Result, suffix: str, units: Units) -> bytes:
     if isinstance(result, Response):
         return response_page(result).encode()
     if isinstance(result, Explanation):
-        return html.page([result], units=units).encode()
+        return html.html_page([result], units=units).encode()
     return continuation_page(result).encode()
 
 
-def _audit(result: Result) -> bytes:
+def _audit(result: AnyResult) -> bytes:
     if not isinstance(result, Explanation):
         kind = type(result).__name__
         raise WhyformerError(f"{with_article(kind).capitalize()} has no audit file: save it as .json or .npz.")
@@ -111,7 +111,7 @@ def _audit(result: Result) -> bytes:
     return json.dumps(result.audit(result), allow_nan=False, indent=1).encode()
 
 
-def _npz(result: Result) -> bytes:
+def _npz(result: AnyResult) -> bytes:
     arrays: dict[str, np.ndarray] = {}
 
     def store(array: np.ndarray) -> str:
@@ -134,14 +134,14 @@ def _npz(result: Result) -> bytes:
     return buffer.getvalue()
 
 
-def _document(result: Result, pack: Pack) -> dict[str, Any]:
+def _document(result: AnyResult, pack: Pack) -> dict[str, Any]:
     """The result as `to_dict` has it, with its format and what `pack` says of each part's pixels and scores."""
     if isinstance(result, Response):
-        return {"format": RESPONSE, "version": VERSION, **_pack_parts(result, pack)}
+        return {"format": RESPONSE, "version": FILE_VERSION, **_pack_parts(result, pack)}
     if isinstance(result, Explanation):
-        return {"format": EXPLANATION, "version": VERSION, **_pack_parts(result, pack)}
+        return {"format": EXPLANATION, "version": FILE_VERSION, **_pack_parts(result, pack)}
     each = [_pack_parts(explanation, pack) for explanation in result.explanations]
-    return {"format": CONTINUATION, "version": VERSION, **result.to_dict(), "explanations": each}
+    return {"format": CONTINUATION, "version": FILE_VERSION, **result.to_dict(), "explanations": each}
 
 
 def _pack_parts(result: Explanation | Response, pack: Pack) -> dict[str, Any]:
@@ -168,11 +168,11 @@ def _pictures(part: Part | PartScores) -> Iterator[tuple[str, Image.Image]]:
         yield "image", _eight_bit(picture)
 
 
-def _from_json(content: bytes) -> Result:
+def _from_json(content: bytes) -> AnyResult:
     return _result(parse_json(content), _unpack_inline)
 
 
-def _from_npz(content: bytes) -> Result:
+def _from_npz(content: bytes) -> AnyResult:
     with open_npz(io.BytesIO(content)) as arrays:
 
         def unpack(part: Mapping[str, Any]) -> dict[str, Any]:
@@ -186,14 +186,14 @@ def _from_npz(content: bytes) -> Result:
         return _result(document, unpack)
 
 
-def _result(document: Any, unpack: Unpack) -> Result:
+def _result(document: Any, unpack: Unpack) -> AnyResult:
     if isinstance(document, dict) and document.get("format") == AUDIT_FORMAT:
         raise WhyformerError("it is an audit file: whyformer.verify reads it")
-    if not isinstance(document, dict) or document.get("format") not in FORMATS:
-        raise WhyformerError(f"it does not say that its format is {' or '.join(FORMATS)}")
-    if document.get("version") not in (1, VERSION):
+    if not isinstance(document, dict) or document.get("format") not in FILE_FORMATS:
+        raise WhyformerError(f"it does not say that its format is {' or '.join(FILE_FORMATS)}")
+    if document.get("version") not in (1, FILE_VERSION):
         version = document.get("version")
-        raise WhyformerError(f"its version is {version!r}, and this Whyformer reads versions 1 and {VERSION}")
+        raise WhyformerError(f"its version is {version!r}, and this Whyformer reads versions 1 and {FILE_VERSION}")
     if document["format"] == EXPLANATION:
         return read_explanation(_unpack_parts(document, unpack))
     if document["format"] == RESPONSE:
@@ -223,8 +223,8 @@ def _upgrade_part(part: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _unpack_inline(part: Mapping[str, Any]) -> dict[str, Any]:
-    if part.get("dtype") not in DTYPES:
-        raise WhyformerError(f"its scores are of {part.get('dtype')!r:.60}, not of {', '.join(DTYPES)}")
+    if part.get("dtype") not in STORED_DTYPES:
+        raise WhyformerError(f"its scores are of {part.get('dtype')!r:.60}, not of {', '.join(STORED_DTYPES)}")
     scores = part["scores"]
     rows = scores if isinstance(scores, list) and scores and isinstance(scores[0], list) else [scores]
     if not all(isinstance(row, list) and {*map(type, row)} <= {int, float} for row in rows):

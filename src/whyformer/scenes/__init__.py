@@ -16,7 +16,6 @@ torch.Size([100, 8, 496])
 """
 
 from whyformer.scenes.drawing import Pictures, pictures
-from whyformer.scenes.examples import Example, example
 from whyformer.scenes.language import (
     ANSWERS,
     KINDS,
@@ -32,6 +31,7 @@ from whyformer.scenes.language import (
 )
 from whyformer.scenes.prompts import PROMPTS, VOCABULARY, Dialogues, dialogues
 from whyformer.scenes.region_features import FEATURES, RegionBatch, regions
+from whyformer.scenes.scene_examples import Example, example
 from whyformer.scenes.world import (
     COLOURS,
     LABELS,

@@ -25,11 +25,11 @@ PAINTS = (
     (244, 244, 244),
     (150, 150, 150),  # clutter
 )
-SAMPLES = 4  # per pixel and axis, for smooth edges
+SUBPIXELS = 4  # per pixel and axis, for smooth edges
 
-Pixels = UInt8[Tensor, "scene 3 64 64"]
+ScenePixels = UInt8[Tensor, "scene 3 64 64"]
 Owner = Int[Tensor, "scene 64 64"]  # the thing seen at each pixel, -1 where there is only background
-Boxes = Float[Tensor, "scene thing 4"]  # left, top, right, bottom, in pixels
+ThingBoxes = Float[Tensor, "scene thing 4"]  # left, top, right, bottom, in pixels
 
 
 @dataclass(frozen=True)
@@ -42,9 +42,9 @@ class Pictures:
         boxes: [scene, thing, 4]: left, top, right, bottom, in pixels, around what is seen of each thing.
     """
 
-    pixels: Pixels
+    pixels: ScenePixels
     owner: Owner
-    boxes: Boxes
+    boxes: ThingBoxes
 
     def mask(self, things: Bool[Tensor, "scene thing"]) -> Bool[Tensor, "scene 64 64"]:
         """The pixels of some things.
@@ -116,7 +116,7 @@ def nearness(share: Float[Tensor, "*any"], knots: int) -> Float[Tensor, "*any kn
     return (1 - (share[..., None] * (knots - 1) - torch.arange(knots, device=share.device)).abs()).clamp(min=0)
 
 
-def _boxes(scenes: Scenes, owner: Owner) -> Boxes:
+def _boxes(scenes: Scenes, owner: Owner) -> ThingBoxes:
     """Around the visible pixels; a thing wholly hidden keeps the box it would have."""
     thing = torch.arange(THINGS, device=owner.device, dtype=owner.dtype)[:, None, None]
     on_rows, on_columns = ((part[:, None] == thing).any(dim=3) for part in (owner, owner.mT.contiguous()))
@@ -136,12 +136,12 @@ def _ends(line: Bool[Tensor, "scene thing 64"]) -> tuple[Tensor, Tensor]:
 @functools.cache
 def _stencils(device: torch.device) -> Float[Tensor, "shape radius 20 20"]:
     """How much of each pixel around the centre each kind of thing covers."""
-    step = 1 / SAMPLES
+    step = 1 / SUBPIXELS
     line = torch.arange(-REACH + step / 2, REACH, step)
     down, across = torch.meshgrid(line, line, indexing="ij")
     shapes = [[_inside(shape, across / radius, down / radius) for radius in RADII] for shape in range(BARS[1] + 1)]
     fine = torch.stack([torch.stack(row) for row in shapes]).float()
-    return F.avg_pool2d(fine, SAMPLES).to(device)
+    return F.avg_pool2d(fine, SUBPIXELS).to(device)
 
 
 def _inside(shape: int, u: Tensor, v: Tensor) -> Tensor:

@@ -15,9 +15,9 @@ from torch import Generator, Tensor
 
 from whyformer.scenes.world import COLOURS, COLUMNS, ROWS, SHAPES, SIZES, THINGS, PerScene, Scenes
 
-NOTHING = ""  # fills up shorter sentences
+PADDING_WORD = ""  # fills up shorter sentences
 WORDS = (
-    NOTHING,
+    PADDING_WORD,
     *("? . a the is what colour shape size row column in thing of at above below yes no".split()),
     *COLOURS,
     *SHAPES,

@@ -1,4 +1,4 @@
-"""What is asked of a model that sees a scene and writes: prompts, replies, and what each written word is read off.
+"""Prompts for models that see a scene and write: replies, and the objects each written word depends on.
 
 Words are indices into VOCABULARY, whose first words are WORDS; `texts` turns them into strings.
 """
@@ -19,7 +19,7 @@ from whyformer.scenes.language import (
     ANSWERS,
     CLAUSE,
     KINDS,
-    NOTHING,
+    PADDING_WORD,
     WORDS,
     Sentences,
     WordIds,
@@ -58,13 +58,13 @@ PROMPTS: dict[str, tuple[tuple[str, str], ...]] = {
         )
         for side in ("<left> of", "<right> of", "<above>", "<below>")
     ),
-    "scene": (("[describe] the [scene] .", NOTHING),),  # the reply is a clause for each object
+    "scene": (("[describe] the [scene] .", PADDING_WORD),),  # the reply is a clause for each object
 }
-SLOTS = (*QUESTION_SLOTS, "shapes")
+PROMPT_SLOTS = (*QUESTION_SLOTS, "shapes")
 OPTIONS = 2 * THINGS * THINGS  # prompts of one kind about one scene, at most
 SHORT_REPLY, LONG_REPLY = 9, MOST * len(CLAUSE.split())  # words
 NEAR, FAR = 0.35, 0.15  # how often an absent object is one whose colour and shape are there apart, and any other
-NOTHING_READ, FIRST, SECOND, ALL = range(4)  # what a word of a reply is read off
+NOTHING_READ, FIRST_THING, SECOND_THING, WHOLE_SCENE = range(4)  # what a word of a reply is read off
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,15 @@ def _templates() -> _Templates:
 def _word(word: str) -> int:
     """The index of a word, or -1 - that of a slot."""
     name = word.strip("[]{}<>")
-    return -1 - SLOTS.index(name) if word[0] in "{<" and name in SLOTS else VOCABULARY.index(name)
+    return -1 - PROMPT_SLOTS.index(name) if word[0] in "{<" and name in PROMPT_SLOTS else VOCABULARY.index(name)
 
 
 def _read_off(word: str) -> int:
     if not word.startswith("<"):
         return NOTHING_READ
-    return {"colour": FIRST, "shape": FIRST, "colour2": SECOND, "shape2": SECOND}.get(word[1:-1], ALL)
+    return {"colour": FIRST_THING, "shape": FIRST_THING, "colour2": SECOND_THING, "shape2": SECOND_THING}.get(
+        word[1:-1], WHOLE_SCENE
+    )
 
 
 def _padded(rows: Sequence[Sequence[int]]) -> Tensor:
@@ -270,14 +272,14 @@ def _sentence_of_kind(scenes: Scenes, kind: PerScene, option: PerScene, first: T
 def _slot_words(
     scenes: Scenes, kind: PerScene, option: PerScene, first: Tensor, second: Tensor, things: Tensor
 ) -> Int[Tensor, "scene slot"]:
-    """The word for each of SLOTS: most are the things' own, but what is counted or absent is no thing."""
+    """The word for each of SLOTS: most are the things' own, but a counted or absent object is not a thing."""
     is_count, is_there = _is(kind, "count"), _is(kind, "there")
     about = torch.stack([first, second], dim=1)
     answer = _indices(ANSWERS, questions_about(scenes, kind.clamp(max=len(KINDS) - 1), about).answer)
     answer = torch.where(is_count, _indices(NUMBERS, things.sum(dim=1)), answer)
     answer = torch.where(is_there, _indices(("no", "yes"), things.any(dim=1).long()), answer)
     shapes = _indices(PLURALS, option)
-    words = dict(zip(SLOTS, (*slot_words(scenes, first, second, None).unbind(dim=1), shapes), strict=True))
+    words = dict(zip(PROMPT_SLOTS, (*slot_words(scenes, first, second, None).unbind(dim=1), shapes), strict=True))
     words["answer"] = answer
     label_colour, label_shape = _indices(COLOURS, option // len(SHAPES)), _indices(SHAPES, option % len(SHAPES))
     words["colour"] = torch.where(is_there, label_colour, words["colour"])

@@ -1,4 +1,4 @@
-"""What there is in a scene: eight things in a 3 × 3 grid of cells, three to six of them objects, the rest grey clutter.
+"""Contents of a scene: eight things in a 3 × 3 grid of cells, three to six of them objects, the rest grey clutter.
 
 A scene is kept as numbers, not pixels, so that it can be edited exactly: an object changed or taken away.
 """
@@ -122,7 +122,7 @@ def sample(count: int, split: Split = "train", *, rng: Generator | int = 0) -> S
         The scenes, as numbers: `pictures` draws them.
 
     Raises:
-        WhyformerError: There is no such split, or the count is no whole number from 1 to 100,000.
+        WhyformerError: There is no such split, or the count is not an integer from 1 to 100,000.
 
     Example:
         >>> from whyformer.scenes import LABELS, sample
@@ -150,7 +150,7 @@ def sample(count: int, split: Split = "train", *, rng: Generator | int = 0) -> S
 
 
 def _check_count(count: int) -> None:
-    """Refuse what is no number of scenes, or so many that memory would run out without a word."""
+    """Validate the number of scenes; too many would exhaust memory silently."""
     if not isinstance(count, Integral):
         raise WhyformerError(f"count is {count!r}: ask for a whole number of scenes, such as 100.")
     if count < 1:

@@ -1,1 +1,1 @@
-"""What is asked about: scores, and how a label's name becomes one."""
+"""Targets: scores, and how a label's name becomes one."""

@@ -18,9 +18,9 @@ from whyformer.inputs.words import word_spans
 from whyformer.models.loading import LoadedModel
 from whyformer.targets.head_target import HeadTarget, Term, named, output_of, output_tensor, sides, sum_of
 from whyformer.targets.scores import Contrast, PlacedLabel
-from whyformer.targets.tags import CHUNK_NOTE
+from whyformer.targets.token_classification import CHUNK_NOTE
 
-LONGEST = 15  # tokens of an answer that is predicted, as transformers' pipelines had it
+LONGEST_ANSWER = 15  # tokens of an answer that is predicted, as transformers' pipelines had it
 PASSAGE = 1  # the segment of the passage, after that of the question
 
 
@@ -150,7 +150,7 @@ def _likeliest(number: int, chunk: ReadPassage) -> AnswerSpan:
     if not positions:
         raise WhyformerError("The passage is empty: there is nothing to find an answer in.")
     sums = chunk.start[positions][:, None] + chunk.end[positions][None, :]
-    allowed = torch.ones_like(sums).triu().tril(LONGEST - 1).bool()
+    allowed = torch.ones_like(sums).triu().tril(LONGEST_ANSWER - 1).bool()
     best = int(sums.masked_fill(~allowed, float("-inf")).argmax())
     return _made(number, chunk, *divmod(best, len(positions)))
 

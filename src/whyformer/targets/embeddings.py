@@ -10,7 +10,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.encode import EncodedExample, whole_text
+from whyformer.inputs.chunks import whole_text
+from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.layouts import WordPieces
 from whyformer.inputs.read import text_of, two_of
 from whyformer.models.loading import LoadedModel
@@ -53,7 +54,7 @@ def _encode(
     layout = chunk.layout
     pieces = WordPieces(texts, layout.tokens, (segment,) * layout.size, layout.offsets)
     places = tuple((segment, place) for _, place in chunk.places)
-    return EncodedExample(number, chunk=replace(chunk, layout=pieces, places=places))
+    return EncodedExample(number, {"text": replace(chunk, layout=pieces, places=places)})
 
 
 def _mask(encoded: EncodedExample) -> Tensor:

@@ -1,4 +1,4 @@
-"""What is asked of an example, made definite before it is traced: which word, span or candidate, and its score."""
+"""Resolve the target of an example before tracing: which word, span or candidate, and its score."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ RowScore = Callable[[Any, int], Tensor]  # of the model's output and the number 
 class HeadTarget:
     """A target of one encoded example: the score of its row of the output, its name and probability.
 
-    `notes` are what to know of how it was chosen, `query` is the object query of a detector that is asked.
+    `notes` are what to know of how it was chosen, `query` is the object query of a detector, if any.
     """
 
     encoded: EncodedExample
@@ -55,7 +55,7 @@ def sum_of(terms: Sequence[Term]) -> RowScore:
 
 @dataclass(frozen=True)
 class BatchScore:
-    """The score of a batch of definite targets, in their order, and the object queries that are asked, if any."""
+    """The score of a batch of definite targets, in their order, and their object queries, if any."""
 
     targets: Sequence[HeadTarget]
 
@@ -75,7 +75,7 @@ def score_of(targets: Sequence[HeadTarget]) -> Score:
 
 @torch.no_grad()
 def output_of(loaded_model: LoadedModel, encoded: EncodedExample) -> Any:
-    """What the model gives one encoded example."""
+    """Run the model on one encoded example."""
     return loaded_model.model(**model_inputs(loaded_model, [encoded]))
 
 

@@ -1,4 +1,4 @@
-"""For each head whose answers depend on the example: how a target becomes definite, and which targets there are."""
+"""Resolve targets of heads whose outputs depend on the example, and list all targets."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import labels_of
 from whyformer.models.task import Answer
 from whyformer.targets.answer_spans import span_target
-from whyformer.targets.candidates import all_candidates, candidate_target, choice_target, is_zero_shot
+from whyformer.targets.candidate_targets import all_candidates, candidate_target, choice_target, is_zero_shot
+from whyformer.targets.dual_encoders import pair_target
 from whyformer.targets.embeddings import similarity_target
-from whyformer.targets.findings import finding_target
 from whyformer.targets.head_target import HeadTarget
-from whyformer.targets.masks import prompt_target
-from whyformer.targets.pairs import pair_target
+from whyformer.targets.prompted_masks import prompt_target
 from whyformer.targets.resolve import object_probabilities
 from whyformer.targets.scores import Detection, PlacedLabel, Target, logits_of, one_each
-from whyformer.targets.tags import entity_targets, tag_target
+from whyformer.targets.text_detection import finding_target
+from whyformer.targets.token_classification import entity_targets, tag_target
 from whyformer.targets.vocabulary import mask_target, mask_targets
 
-LIKELY = 0.5  # probability from which a label that is judged by itself is one of the model's answers
+LIKELY_LABEL = 0.5  # probability from which a label that is judged by itself is one of the model's answers
 
 Definite = Callable[..., list[HeadTarget]]  # of a model, an example's number, the example and its target
 
@@ -40,15 +40,15 @@ DEFINITE: Mapping[Answer, Definite] = {
 }
 
 
-def is_asked_of_examples(loaded_model: LoadedModel, examples: Sequence[Any]) -> bool:
-    """Whether the examples must be read before it is definite what is asked of them."""
+def needs_example(loaded_model: LoadedModel, examples: Sequence[Any]) -> bool:
+    """Whether the target can only be resolved after reading the examples."""
     return any(_definite(loaded_model, one) is not None for one in examples)
 
 
 def head_targets(
     loaded_model: LoadedModel, examples: Sequence[Any], target: Target, *, truncate: bool
 ) -> list[HeadTarget]:
-    """What is asked of each example, made definite."""
+    """Resolve the target of each example."""
     check_processor(loaded_model)
     each = one_each(target, len(examples))
     targets = []
@@ -98,11 +98,11 @@ def _labels_of_example(loaded_model: LoadedModel, example: Any, *, truncate: boo
     outputs = [loaded_model.model(**model_inputs(loaded_model, [one])) for one in encoded]
     if loaded_model.task.detects:
         shares = object_probabilities(outputs[0].logits[0].float(), labels_of(loaded_model.model))
-        return [Detection(query) for query, share in enumerate(shares.amax(dim=1).tolist()) if share >= LIKELY]
+        return [Detection(query) for query, share in enumerate(shares.amax(dim=1).tolist()) if share >= LIKELY_LABEL]
     logits = torch.stack([logits_of(output)[0].float() for output in outputs]).mean(dim=0)
     if loaded_model.task.answer == "value":
         return list(range(len(logits)))
-    return [label for label, share in enumerate(logits.sigmoid().tolist()) if share >= LIKELY]
+    return [label for label, share in enumerate(logits.sigmoid().tolist()) if share >= LIKELY_LABEL]
 
 
 def _finds_texts(loaded_model: LoadedModel) -> bool:

@@ -12,8 +12,8 @@ from torch import Tensor, nn
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.models.structure import can_write
-from whyformer.targets.areas import check_query, resolve_area, segments
-from whyformer.targets.moments import moment_of, spells
+from whyformer.targets.ctc import moment_of, spells
+from whyformer.targets.image_segments import check_query, resolve_area, segments
 from whyformer.targets.scores import (
     Contrast,
     Detection,
@@ -37,7 +37,7 @@ from whyformer.targets.scores import (
 class ResolvedTarget:
     """A target made definite: the score, and for labels their index and name per example.
 
-    `place` is the token or object query whose logits are asked about, where there are several. `is_sole` says that
+    `place` is the token or object query whose logits are explained, where there are several. `is_sole` says that
     each label is judged by itself, so that its probability is a sigmoid. `notes` are what to know of each example's
     answer, empty where there is nothing.
     """
@@ -84,7 +84,7 @@ def resolve_target(
 
 
 def last_tokens(logits: Tensor, inputs: Inputs) -> Tensor:
-    """The position of each example's last real token: what follows it is asked about."""
+    """Position of each example's last real token, which predicts the next one."""
     mask = inputs.get("decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask")
     batch, length, _ = logits.shape
     if not isinstance(mask, Tensor) or mask.shape != (batch, length):
@@ -136,7 +136,7 @@ def has_no_object(logits: Tensor, labels: Mapping[int, str]) -> bool:
 
 
 def object_probabilities(logits: Tensor, labels: Mapping[int, str]) -> Tensor:
-    """What a detector gives each label at each object query, "no object" left out."""
+    """Label probabilities of each object query of a detector, without "no object"."""
     return logits.softmax(dim=-1)[..., :-1] if has_no_object(logits, labels) else logits.sigmoid()
 
 

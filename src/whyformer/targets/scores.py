@@ -1,4 +1,4 @@
-"""What is explained: one number per example, made from the model's output."""
+"""Scores: one number per example, computed from the model's output."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Contrast:
 
 @dataclass(frozen=True)
 class Detection:
-    """What a detector's object query `query` found: `label`, or its most probable one."""
+    """The object found by a detector's query `query`: `label`, or its most probable one."""
 
     query: int
     label: Label = "predicted"
@@ -35,7 +35,7 @@ class Detection:
 
 @dataclass(frozen=True)
 class PlacedLabel:
-    """What a model says at a place of the example: `label`, or its own answer there."""
+    """A label at one position of the example: `label`, or the model's own prediction there."""
 
     place: str | int | range
     label: Label | Contrast = "predicted"
@@ -43,7 +43,7 @@ class PlacedLabel:
 
 @dataclass(frozen=True)
 class Moment:
-    """What a model that spells a sound hears at a moment: `label`, or its likeliest character there.
+    """A character heard at a moment by a CTC model: `label`, or its most likely character there.
 
     `rate` is how many samples a second the model hears; `explain` knows it.
     """
@@ -185,7 +185,7 @@ def logit(index: int | Tensor, place: Tensor | None = None) -> Score:
 
     Args:
         index: The index of the label: one for all examples, or a tensor with one for each.
-        place: For models that answer at every token or object query, which of them each example is asked about.
+        place: For models that answer at every token or object query, which of them to explain for each example.
 
     Returns:
         A function of the model's output that gives one number per example: a target.
@@ -213,7 +213,7 @@ def similarity(scale: Tensor | float = 1.0) -> Score:
         A function of the model's output that gives one number per pair: a target.
 
     Raises:
-        WhyformerError: When it is asked of a model that has no embeddings of a picture and a text.
+        WhyformerError: If the model has no embeddings of a picture and a text.
 
     Example:
         >>> scene = whyformer.scenes.example(3)
@@ -244,7 +244,7 @@ def box_side(query: int, side: Literal["x", "y", "width", "height"]) -> Score:
         A function of the model's output that gives one number per example: a target.
 
     Raises:
-        WhyformerError: If a box has no such side, or when it is asked of a model without boxes.
+        WhyformerError: If a box has no such side, or the model has no boxes.
 
     Example:
         >>> scene = whyformer.scenes.example(3)
@@ -269,7 +269,7 @@ def box_side(query: int, side: Literal["x", "y", "width", "height"]) -> Score:
 
 
 def logits_of(output: Any, place: Tensor | None = None) -> Logits:
-    """The logits of a Hugging Face output, a tuple or a tensor; those at one place of each example if asked."""
+    """The logits of a Hugging Face output, a tuple or a tensor; those at one place of each example if given."""
     logits = all_logits(output)
     if logits is not None and logits.dim() == 3 and place is not None:
         return logits[torch.arange(len(logits), device=logits.device), place.to(logits.device)]

@@ -12,11 +12,11 @@ from whyformer.inputs.read import text_of
 from whyformer.models.loading import LoadedModel
 from whyformer.targets.head_target import HeadTarget, Term, named, output_of, output_tensor, sides, sum_of
 from whyformer.targets.scores import Contrast, PlacedLabel, label_index
-from whyformer.targets.tags import CHUNK_NOTE
+from whyformer.targets.token_classification import CHUNK_NOTE
 
 
 def token_of(label: Any, loaded_model: LoadedModel) -> Any:
-    """The token that a word begins with a space is, or failing that without one; what is no word stays as it is."""
+    """The token of a word with a leading space, else without one; anything else is returned unchanged."""
     if not isinstance(label, str) or label == "predicted":
         return label
     tokenizer = loaded_model.tokenizer

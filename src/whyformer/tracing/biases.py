@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.graph import GradientEdge
-from torch.overrides import TorchFunctionMode
 
 from whyformer.axes import TokenScores, at_least_float32
 from whyformer.errors import UnsupportedModel
 from whyformer.models.readout import ReadOut
-from whyformer.models.weights import is_lending_weights
 
 ADDS = ("add", "add_", "__add__", "__radd__", "__iadd__")
 
 
-class BiasTerms(TorchFunctionMode):
-    """While inside, every bias and constant that is added is noted; a backward pass then adds up its products.
+class BiasTerms:
+    """Every bias and constant that a pass adds; a backward pass then adds up its products with the gradient there.
 
     What was added before `begin_at` a tensor is part of that tensor's own value, and left out.
     """
 
     def __init__(self) -> None:
-        super().__init__()
         self._start = -1
         self._sums: dict[torch.Size, Tensor] = {}  # by the shape of what they were added to, without channels
 
@@ -33,30 +29,18 @@ class BiasTerms(TorchFunctionMode):
         """Leave out what was added before this tensor was made."""
         self._start = -1 if state is None else state.node._sequence_nr()
 
-    def __torch_function__(
-        self, func: Callable[..., Any], types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        name, kwargs = getattr(func, "__name__", ""), kwargs or {}
-        if is_lending_weights():
-            return func(*args, **kwargs)
-        if name == "multi_head_attention_forward":
-            raise UnsupportedModel(
-                "full_grad cannot see the biases inside nn.MultiheadAttention: state_x_gradient has all but those."
-            )
-        bias = _bias(name, args, kwargs)
-        result = func(*args, **kwargs)
-        if bias is not None and isinstance(result, Tensor) and result.requires_grad:
-            self._note(result, bias.detach() if isinstance(bias, Tensor) else bias)
-        return result
-
-    def _note(self, result: Tensor, bias: Tensor | float) -> None:
+    def note(self, bias: Tensor | float | None, result: Any) -> None:
+        """Note what an operation has added to its result."""
+        if bias is None or not isinstance(result, Tensor) or not result.requires_grad:
+            return
+        constant = bias.detach() if isinstance(bias, Tensor) else bias
         assert result.grad_fn is not None
         order = result.grad_fn._sequence_nr()
 
         def add(gradient: Tensor | None) -> None:
             if gradient is None or order <= self._start:
                 return
-            part = (at_least_float32(gradient) * bias).sum(dim=-1)
+            part = (at_least_float32(gradient) * constant).sum(dim=-1)
             self._sums[part.shape] = self._sums[part.shape] + part if part.shape in self._sums else part
 
         result.register_hook(add)
@@ -81,8 +65,12 @@ class BiasTerms(TorchFunctionMode):
         return scores
 
 
-def _bias(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | float | None:
-    """What an operation adds to its result that is no activation."""
+def added_bias(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | float | None:
+    """What an operation is about to add to its result that is no activation."""
+    if name == "multi_head_attention_forward":
+        raise UnsupportedModel(
+            "full_grad cannot see the biases inside nn.MultiheadAttention: state_x_gradient has all but those."
+        )
     bias: Any = None
     if name == "linear":
         bias = kwargs.get("bias", args[2] if len(args) > 2 else None)

@@ -16,20 +16,18 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from whyformer.axes import AttentionMap, TokenScores
+from whyformer.axes import TokenScores
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import Call, reroute_calls
 from whyformer.models.structure import config_of, dtype_of, layers_of
 from whyformer.propagation.mode import PropagationMode
 from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.gradients import HiddenGradient
-from whyformer.tracing.kernels import Attention
-from whyformer.tracing.question import Question
-from whyformer.tracing.record import FoldedRelevance, GradientSource, gradient_source
+from whyformer.tracing.mixing import Mixing, map_gradient
+from whyformer.tracing.question import ModelCall
 from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.sampling import SampledAttention
 from whyformer.tracing.tap import Tap, state_times_gradient
-from whyformer.tracing.ways import WayBack, relevance_source
+from whyformer.tracing.ways import WayBack, map_relevance
 
 
 class NoStack(UnsupportedModel):
@@ -93,7 +91,7 @@ class BlockTap:
 
     tap: Tap
     of_probe: Tensor | None
-    relevance: AttentionMap | FoldedRelevance | None = None
+    relevance: Mixing | None = None
 
 
 @dataclass(eq=False)
@@ -103,11 +101,12 @@ class BlockPass:
     Several can go back together, so that each block is run again but once: first the gradient, then relevances.
     """
 
-    question: Question
+    model_call: ModelCall
     blocks: Sequence[nn.Module]
     biases: BiasTerms | None = None
     calls: list[BlockCall] = field(default_factory=list)
     without_rule: set[str] = field(default_factory=set)  # operations that a rule set has no rule for
+    refusal: str | None = None  # why the model is no stack of blocks after all
     _ways: list[tuple[WayBack, Tensor]] = field(default_factory=list)  # and what starts at the last block's output
     _place: int = 0
     _arrived: list[Tensor | None] = field(default_factory=list)  # at the block's input, by each way
@@ -117,9 +116,9 @@ class BlockPass:
     def run(self, recorder: Recorder, mode: PropagationMode | None, inputs: dict[str, Any]) -> Any:
         """The model's output; `recorder` notes the shapes of maps, `mode` sees what comes before and after blocks."""
         with self._intercepted(recorder, mode):
-            output = recorder.run(self.question.model, **inputs)
-        if sum(len(call.operations) for call in self.calls) < recorder.seen:
-            raise NoStack("This model has attention outside its blocks: it cannot go block by block.")
+            output = recorder.run(self.model_call.model, **inputs)
+        if self.refusal is None and sum(len(call.operations) for call in self.calls) < recorder.seen:
+            self.refusal = "This model has attention outside its blocks: it cannot go block by block."
         return output
 
     def begin(
@@ -136,18 +135,18 @@ class BlockPass:
         self._ways[1:] = [(way, self._at_blocks(ends, starts, mode, way)) for way, starts in passes]
         self._restart()
 
-    def attention(self, operation: int) -> AttentionMap | Attention | SampledAttention:
-        """The map of an operation, or its attention call where the map was not made."""
-        return self._tap(operation).tap.attention(self.question.batch)
+    def attention(self, operation: int) -> Mixing:
+        """The map of an operation."""
+        return self._tap(operation).tap.attention(self.model_call.batch)
 
-    def gradient(self, operation: int) -> GradientSource:
+    def gradient(self, operation: int) -> Mixing:
         """The gradient of an operation's map."""
         block_tap = self._tap(operation)
         if block_tap.of_probe is None:
             raise HiddenGradient
-        return gradient_source(block_tap.tap.map, block_tap.of_probe, self.question.batch, self._ways[0][0].map_share)
+        return map_gradient(block_tap.tap.map, block_tap.of_probe, self.model_call.batch, self._ways[0][0].map_share)
 
-    def relevance(self, operation: int) -> AttentionMap | FoldedRelevance:
+    def relevance(self, operation: int) -> Mixing:
         """The relevance of an operation's map."""
         relevance = self._tap(operation).relevance
         if relevance is None:
@@ -205,7 +204,7 @@ class BlockPass:
         call, ways = self.calls[self._place], [way for way, _ in self._ways]
         mode, can_fold = self._mode(ways), all(way.can_fold for way in ways)
         recorder = Recorder(
-            self.question.batch, graph=True, mode=mode, fold=can_fold, keep_maps=not can_fold, above=self.biases
+            self.model_call.batch, graph=True, mode=mode, fold=can_fold, keep_maps=not can_fold, biases=self.biases
         )
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)
@@ -231,16 +230,16 @@ class BlockPass:
 
     def _mode(self, ways: Sequence[WayBack]) -> PropagationMode | None:
         """The mode of a block that goes back by one way, which it then knows, or by several."""
-        (first, *others), question = ways, self.question
+        (first, *others), call = ways, self.model_call
         if not (others or first.rules is not None or first.precise):
             return None
         rules = None if others else first.rules
-        return PropagationMode(question.model, question.batch, precise=first.precise, rules=rules)
+        return PropagationMode(call.model, call.batch, precise=first.precise, rules=rules)
 
     def _block_tap(self, tap: Tap, ways: Sequence[WayBack], of_probe: Sequence[Tensor | None]) -> BlockTap:
         """What has come back to an operation, free of the graph."""
         passes = list(zip(ways, of_probe, strict=True))[1:]
-        relevance = relevance_source(tap, passes, self.question.batch) if passes else None
+        relevance = map_relevance(tap, passes, self.model_call.batch) if passes else None
         tap.probe, tap.map = None, tap.map.detach() if isinstance(tap.map, Tensor) else tap.map
         return BlockTap(tap, of_probe[0], relevance)
 
@@ -253,10 +252,12 @@ class BlockPass:
                 first = recorder.seen
                 with torch.no_grad(), _paused(mode):
                     result = own_call(*args, **kwargs)
+                state = None if self.refusal else self._state(args, kwargs)
+                if state is None:
+                    self.refusal = "The blocks of this model do not hand on one state: it cannot go block by block."
+                    return result
                 output = _tensor(result).detach().requires_grad_()
-                state = self._state(args, kwargs)
-                arguments = (args, kwargs)
-                self.calls.append(BlockCall(block, arguments, state, output, range(first, recorder.seen)))
+                self.calls.append(BlockCall(block, (args, kwargs), state, output, range(first, recorder.seen)))
                 return output if isinstance(result, Tensor) else (output, *result[1:])
 
             return call
@@ -264,14 +265,13 @@ class BlockPass:
         with reroute_calls(self.blocks, make):
             yield
 
-    def _state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
-        """The state that enters a block: what the block before it gave, or its first tensor."""
+    def _state(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | None:
+        """The state that enters a block: what the block before it gave, or its first tensor; None if neither is it."""
         leaves, _ = tree_flatten((args, kwargs))
         tensors = [x for x in leaves if isinstance(x, Tensor) and x.is_floating_point() and type(x) is not nn.Parameter]
         before = self.calls[-1].output if self.calls else tensors[0]
-        if not any(x is before for x in tensors) or any(x.requires_grad and x is not before for x in tensors):
-            raise NoStack("The blocks of this model do not hand on one state: it cannot go block by block.")
-        return before
+        is_only = any(x is before for x in tensors) and not any(x.requires_grad and x is not before for x in tensors)
+        return before if is_only else None
 
 
 def _with_state(call: BlockCall, state: Tensor) -> tuple[tuple[Any, ...], dict[str, Any]]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,31 +17,31 @@ from whyformer.errors import check_count
 from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
 from whyformer.models.joined import Operation, Place, Transfer
-from whyformer.models.structure import labels_of, layers_of, main_input, unwrapped
+from whyformer.models.structure import labels_of, main_input, unwrapped
 from whyformer.propagation.mode import Backward, PropagationMode, backward_mode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
 from whyformer.tracing.biases import BiasTerms
-from whyformer.tracing.blocks import BlockPass, NoStack, graph_from, last_of_decoder
-from whyformer.tracing.checkpointing import block_pass, check_checkpoint, with_blocks
+from whyformer.tracing.blocks import BlockPass, NoStack, graph_from
 from whyformer.tracing.checks import check_model, check_records, check_size, check_texts, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
 from whyformer.tracing.gradients import HiddenGradient, gradients_with_states, last_gradient
 from whyformer.tracing.graph import Graph, ends_of
-from whyformer.tracing.moves import completed
+from whyformer.tracing.mixing import Lazy, Mixing
 from whyformer.tracing.noise import Noise
+from whyformer.tracing.plan import Plan, check_checkpoint, plan_pass
 from whyformer.tracing.positions import PositionLeaf, position_leaves
-from whyformer.tracing.question import Question
+from whyformer.tracing.question import ModelCall, Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.record import AttentionRecord, GradientSource
+from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, inputs_as_they_are
 from whyformer.tracing.several import as_examples, check_scores
 from whyformer.tracing.streams import latest, places, reaching, steps_of
 from whyformer.tracing.tap import Tap
 from whyformer.tracing.trace import Trace
-from whyformer.tracing.ways import WayBack, way_back
+from whyformer.tracing.ways import way_back
 
 MAP_GRADIENTS = Reads(maps="all", gradients="all")
 
@@ -97,125 +97,126 @@ def trace(
     check_size(inputs)
     check_texts(model, inputs)
     settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
-    settings |= {"backward": backward, "noise": noise}
+    settings |= {"backward": backward, "noise": noise, "checkpoint": checkpoint}
     with torch.inference_mode(False):
-        inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
-        family = family_of(model, inputs)
-        bridge = bridge_of(model, inputs, family.sight) if family.sight and "pixel_values" in inputs else None
-        batch = len(main_input(inputs)[1]) if bridge is None else bridge.batch
-        question = Question(model, inputs, family, _no_score, batch, backward, bridge=bridge, noise=noise)
-        biases = BiasTerms() if reads.biases else None
-        blocks = block_pass(question, reads, checkpoint, biases)
-        question = replace(question, by_blocks=blocks is not None)
-        recorder, mode = _recorder(question, reads, biases, by_blocks=blocks is not None)
-        try:
-            output, leaves, positions = _run(question, recorder, mode, blocks, reads)
-        except NoStack:
+        call = _model_call(model, inputs, backward, noise)
+        plan = plan_pass(reads, call, checkpoint=checkpoint)
+        forward = _run(call, plan)
+        if forward.refusal is not None:
             if checkpoint:
-                raise
-            return trace(model, inputs, target, reads=reads, checkpoint=False, **settings)
-        resolved = resolve_target(target, output, labels_of(model) if labels is None else labels, model, inputs)
-        check_scores(len(resolved.names), question, reads)
-        question = replace(question, score=resolved.score)
-        steps = (
-            _steps(question, recorder) if has_records(model, recorder, batch, question.family, question.words) else ()
-        )
-        has_graph = reads.has_relevance or reads.inputs != "none"
-        graph = _graph(question, recorder, output, leaves, positions, mode, blocks) if has_graph else None
-        if blocks is not None:
-            score = question.score(output)
-            blocks.begin([score], [torch.ones_like(score)], mode, _gradient_way(reads, backward))
-            steps = with_blocks(steps, blocks, main_input(inputs)[1].device, reads)
-        elif reads.has_graph and reads.inputs == "none":
-            if biases is not None:
-                biases.begin_at(recorder.taps[0].state_edge)
-            with using_backward(mode, backward):
-                steps = _with_gradients(question, steps, recorder, output, reads)
-        if len(resolved.names) > batch:
+                raise NoStack(forward.refusal)
+            plan = plan_pass(reads, call, checkpoint=False)
+            forward = _run(call, plan)
+        names = labels_of(model) if labels is None else labels
+        resolved = resolve_target(target, forward.output, names, model, call.inputs)
+        check_scores(len(resolved.names), call.batch, plan)
+        question = call.ask(resolved.score, by_blocks=bool(plan.blocks))
+        has_maps = has_records(model, forward.recorder, call.batch, call.family, call.words)
+        steps = _steps(question, forward.recorder) if has_maps else ()
+        graph = _graph(question, forward) if plan.keeps_graph else None
+        steps = _with_gradients(question, plan, forward, steps)
+        if len(resolved.names) > call.batch:
             question, steps = as_examples(question, steps, len(resolved.names))
         steps, readouts, masks = find_readouts(question, steps, readout)
-    again = partial(trace, model, inputs, question.score, checkpoint=checkpoint, **settings)
-    return Trace(question, resolved, output, steps, readouts, masks, inputs_at_once, graph, biases, again=again)
+    again = partial(trace, model, call.inputs, question.score, **settings)
+    found = (question, resolved, forward.output, steps, readouts, masks)
+    return Trace(*found, inputs_at_once, graph, forward.biases, plan=plan, again=again)
 
 
-def _recorder(
-    question: Question, reads: Reads, biases: BiasTerms | None, *, by_blocks: bool
-) -> tuple[Recorder, PropagationMode | None]:
-    """What records the forward pass, and the mode that can take it back by other rules, where one is needed."""
-    model, batch = question.model, question.batch
-    # What reads the last map alone lets the blocks before it run on the fused kernels.
-    is_last = reads.is_last and question.family.is_one_stack
-    start = max(0, (layers_of(model) or 1) - 1) if is_last else 0
-    if reads.has_relevance:
-        examples = None if question.bridge is None else question.bridge.row_examples()
-        mode: PropagationMode | None = PropagationMode(model, batch, precise=reads.precise, examples=examples)
-    else:
-        mode = backward_mode(model, batch, question.backward) if reads.has_graph else None
+@dataclass(frozen=True, eq=False)
+class ForwardPass:
+    """A forward pass that was run by a plan: the output, and what was seen and kept."""
+
+    output: Any
+    recorder: Recorder
+    mode: PropagationMode | None
+    blocks: BlockPass | None
+    biases: BiasTerms | None
+    leaves: dict[str, Leaf]
+    positions: list[PositionLeaf]
+
+    @property
+    def refusal(self) -> str | None:
+        """Why the pass cannot go back block by block as planned."""
+        return None if self.blocks is None else self.blocks.refusal
+
+
+def _model_call(model: nn.Module, inputs: Inputs, backward: Backward, noise: Noise | None) -> ModelCall:
+    inputs = {name: _own(value) for name, value in inputs.items()} | _without_cache(model)
+    family = family_of(model, inputs)
+    bridge = bridge_of(model, inputs, family.sight) if family.sight and "pixel_values" in inputs else None
+    batch = len(main_input(inputs)[1]) if bridge is None else bridge.batch
+    return ModelCall(model, inputs, family, batch, backward, bridge, noise)
+
+
+def _mode(call: ModelCall, plan: Plan) -> PropagationMode | None:
+    """The mode that can take a pass back by other rules than the gradient's, where one is needed."""
+    if plan.relevance:
+        examples = None if call.bridge is None else call.bridge.row_examples()
+        return PropagationMode(call.model, call.batch, precise=plan.precise, examples=examples)
+    return backward_mode(call.model, call.batch, plan.backward) if plan.graph else None
+
+
+def _run(call: ModelCall, plan: Plan) -> ForwardPass:
+    """The forward pass, recorded; with inputs and positions as leaves of the graph if the plan has them."""
+    mode, biases = _mode(call, plan), BiasTerms() if plan.biases else None
     recorder = Recorder(
-        batch,
-        graph=reads.has_graph,
-        start=start,
-        merge_heads=not reads.has_graph and not reads.edges,
-        states=_keeps_states(question, reads, by_blocks=by_blocks),
+        call.batch,
+        graph=plan.graph,
+        start=plan.first_operation,
+        merge_heads=plan.merges_heads,
+        states=plan.states,
         mode=mode,
-        fold=reads.edges
-        or (reads.state_gradients and reads.maps == "none"),  # of which only the rows that are read are ever made
-        shapes_only=by_blocks,
-        edges=reads.edges,
-        above=biases,
+        fold=plan.maps == "folded",
+        shapes_only=plan.maps == "shapes only",
+        edges=plan.edges,
+        biases=biases,
     )
-    return recorder, mode
-
-
-def _gradient_way(reads: Reads, backward: Backward) -> WayBack:
-    """How gradients go back through blocks; beside the relevance of maps, as precisely as that does."""
-    is_beside_relevance = reads.relevances != "none"
-    return way_back(
-        "gradient" if reads.inputs == "relevances" else backward, precise=is_beside_relevance and reads.precise
-    )
-
-
-def _keeps_states(question: Question, reads: Reads, *, by_blocks: bool) -> bool:
-    """Whether states and weights are noted as they pass; block by block a state's gradient is taken without that."""
-    of_tokens = reads.states is True or (reads.states == "of others" and not question.is_words_alone)
-    return of_tokens or reads.edges or (reads.state_gradients and not by_blocks)
-
-
-def _run(
-    question: Question,
-    recorder: Recorder,
-    mode: PropagationMode | None,
-    blocks: BlockPass | None,
-    reads: Reads,
-) -> tuple[Any, dict[str, Leaf], list[PositionLeaf]]:
-    """The model's output, recorded; with inputs and positions as leaves of the graph if they, or states, are read."""
+    blocks = BlockPass(call, plan.blocks, biases) if plan.blocks else None
     leaves: dict[str, Leaf] = {}
-    with_leaves = reads.inputs != "none" or reads.state_gradients
     nowhere: AbstractContextManager[list[PositionLeaf]] = nullcontext([])
-    at_positions = position_leaves(question) if reads.positions else nowhere
-    # What reads the decoder's last map alone has no use for a graph of what comes before.
-    last = last_of_decoder(question.model) if reads.is_last and reads.has_graph and question.family.sight else None
-    late = nullcontext() if last is None else graph_from(last, question.model)
-    with inputs_as_they_are(question, leaves if with_leaves else None) as inputs, at_positions as positions, late:
-        output = recorder.run(question.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
-    recorder.taps = [completed(tap) for tap in recorder.taps]
-    if reads.inputs == "none" and not reads.subsets:  # what reads the inputs themselves needs no map of them
-        check_records(question.model, recorder, question.batch, question.family, question.words)
-    return output, leaves, positions
+    at_positions = position_leaves(call) if plan.position_leaves else nowhere
+    late = nullcontext() if plan.graph_start is None else graph_from(plan.graph_start, call.model)
+    with inputs_as_they_are(call, leaves if plan.input_leaves else None) as inputs, at_positions as positions, late:
+        output = recorder.run(call.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
+    forward = ForwardPass(output, recorder, mode, blocks, biases, leaves, positions)
+    if plan.needs_maps and forward.refusal is None:
+        check_records(call.model, recorder, call.batch, call.family, call.words)
+    return forward
 
 
-def _graph(
-    question: Question,
-    recorder: Recorder,
-    output: Any,
-    leaves: dict[str, Leaf],
-    positions: list[PositionLeaf],
-    mode: PropagationMode | None,
-    blocks: BlockPass | None,
-) -> Graph:
+def _graph(question: Question, forward: ForwardPass) -> Graph:
+    recorder = forward.recorder
     taps = dict(enumerate(recorder.taps, recorder.seen - len(recorder.taps)))
-    ends = ends_of(question.score, output)
-    return Graph(question.score(output), ends, taps, leaves, question.batch, mode, blocks, positions)
+    score, ends = question.score(forward.output), ends_of(question.score, forward.output)
+    return Graph(score, ends, taps, forward.leaves, question.batch, forward.mode, forward.blocks, forward.positions)
+
+
+def _with_gradients(question: Question, plan: Plan, forward: ForwardPass, steps: tuple[Step, ...]) -> tuple[Step, ...]:
+    """The steps with the gradients that the plan has taken at once, or with maps and gradients block by block."""
+    if forward.blocks is not None:
+        score = question.score(forward.output)
+        way = way_back(plan.backward, precise=plan.precise and plan.map_gradients != "none")
+        forward.blocks.begin([score], [torch.ones_like(score)], forward.mode, way)
+        return _by_blocks(steps, forward.blocks, main_input(question.inputs)[1].device, plan)
+    if plan.map_gradients == "none":
+        return steps
+    if forward.biases is not None:
+        forward.biases.begin_at(forward.recorder.taps[0].outcome.state_edge)
+    with using_backward(forward.mode, plan.backward):
+        return _with_map_gradients(question, plan, forward, steps)
+
+
+def _by_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device, plan: Plan) -> tuple[Step, ...]:
+    """The steps with maps and gradients that are made when the backward pass has come to their block."""
+
+    def lazy(record: AttentionRecord) -> AttentionRecord:
+        operation, place = record.operation, (record.source.shape, record.source.dtype, device)
+        source, gradient = (Lazy(partial(make, operation), *place) for make in (blocks.attention, blocks.gradient))
+        states = partial(blocks.state_scores, operation) if plan.state_gradients else None
+        return replace(record, source=source, gradient_source=gradient, state_scores=states)
+
+    return each_record(steps, lazy)
 
 
 def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
@@ -265,6 +266,7 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
         linear_value=linear_value,
         operation=operation,
         tokens=tokens,
+        decisions=tap.decisions(),
     )
 
 
@@ -272,31 +274,31 @@ def _paths(model: nn.Module, taps: list[Tap]) -> list[str]:
     """The module of each W_o by its name: that of its weight, or for a weight that is lent that of the module."""
     names = {id(parameter): name for name, parameter in model.named_parameters(remove_duplicate=False)}
     modules = {id(module): f"{name}." for name, module in model.named_modules(remove_duplicate=False)}
-    full_names = (names.get(id(tap.output_parameter)) or modules.get(id(tap.output_module), "") for tap in taps)
+    full_names = (
+        names.get(id(tap.outcome.output_parameter)) or modules.get(id(tap.outcome.output_module), "") for tap in taps
+    )
     return [name.rpartition(".")[0] for name in full_names]
 
 
-def _with_gradients(
-    question: Question, steps: tuple[Step, ...], recorder: Recorder, output: Any, reads: Reads
+def _with_map_gradients(
+    question: Question, plan: Plan, forward: ForwardPass, steps: tuple[Step, ...]
 ) -> tuple[Step, ...]:
     """The steps with their maps' gradients, up to the last that the answer depends on.
 
     Attention that does not reach the answer, such as an unused pooling head, is no part of it.
     """
-    score, first = question.score(output), recorder.seen - len(recorder.taps)
-    records = list(records_of(steps))
-    by_number: list[GradientSource | None]
-    if reads.is_last and question.family.is_one_stack:
-        by_number = last_gradient(score, recorder.taps, question.batch, question.backward, keep=reads.has_relevance)
+    score, taps = question.score(forward.output), forward.recorder.taps
+    first = forward.recorder.seen - len(taps)
+    by_number: list[Mixing | None]
+    if plan.map_gradients == "last":
+        by_number = last_gradient(score, taps, question.batch, plan.backward, keep=plan.relevance)
     else:
-        wanted = _last_of_each(records) if reads.is_last else records
-        if reads.is_last and question.bridge is not None:  # the decoder's: what the tower's would cost nobody reads
-            wanted = [record for record in wanted if record.query_stream == question.family.stream]
-        taps = [recorder.taps[record.operation - first] for record in wanted]
-        states = [tap for tap in recorder.taps if tap.state_edge is not None] if reads.state_gradients else []
-        parts = gradients_with_states(score, taps, states, question.batch, question.backward, keep=reads.has_relevance)
+        wanted = _wanted(list(records_of(steps)), plan, question.family.stream)
+        own = [taps[record.operation - first] for record in wanted]
+        states = [tap for tap in taps if tap.outcome.state_edge is not None] if plan.state_gradients else []
+        parts = gradients_with_states(score, own, states, question.batch, plan.backward, keep=plan.relevance)
         known = dict(zip((record.operation - first for record in wanted), parts, strict=True))
-        by_number = [known.get(number) for number in range(len(recorder.taps))]
+        by_number = [known.get(number) for number in range(len(taps))]
         if not question.family.attention:
             while by_number and by_number[-1] is None:
                 by_number.pop()
@@ -307,13 +309,13 @@ def _with_gradients(
     return each_record(kept, lambda record: replace(record, gradient_source=by_number[record.operation - first]))
 
 
-def _last_of_each(records: list[AttentionRecord]) -> list[AttentionRecord]:
-    """The last record of each pair of streams."""
-    return list({(record.query_stream, record.key_stream): record for record in records}.values())
-
-
-def _no_score(output: Any) -> Any:
-    raise AssertionError("The target is settled once the output is known.")
+def _wanted(records: list[AttentionRecord], plan: Plan, stream: str) -> list[AttentionRecord]:
+    """The records whose gradients the plan takes: all, or the last of each pair of streams, or of the decoder's."""
+    if plan.map_gradients == "all":
+        return records
+    last = {(record.query_stream, record.key_stream): record for record in records}.values()
+    is_of_decoder = plan.map_gradients == "last of the decoder"
+    return [record for record in last if not is_of_decoder or record.query_stream == stream]
 
 
 def _without_cache(model: nn.Module) -> Inputs:

@@ -9,6 +9,7 @@ from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
+from whyformer.models.calls import lends_weights
 from whyformer.models.families import FAMILIES, ROW_TO_WRITE
 from whyformer.models.family import Family
 from whyformer.models.structure import config_of, is_detector, layers_of, main_input
@@ -47,7 +48,7 @@ def check_model(model: object, reads: Reads) -> None:
             f"{name} multiplies in {type(layer).__name__} layers, whose kernel has no gradient and says nothing of its "
             "weights: raw_attention and rollout work on it, all methods on the model before it was quantised."
         )
-    if any(parameter.is_meta for parameter in model.parameters()) and not _is_offloaded(model):
+    if any(parameter.is_meta for parameter in model.parameters()) and not lends_weights(model):
         raise UnsupportedModel(f"{name} is on the meta device, without weights: load it on a real one (cpu, cuda).")
     if reads.relevances != "none" and any("DeformableAttention" in type(m).__name__ for m in model.modules()):
         raise UnsupportedModel(
@@ -79,11 +80,6 @@ def check_texts(model: nn.Module, inputs: Inputs) -> None:
         raise WhyformerError(
             f"{len(images)} images and {len(texts)} texts: give a text for each image. explain takes lists of texts."
         )
-
-
-def _is_offloaded(model: nn.Module) -> bool:
-    """Whether accelerate brings the weights when a module runs, and takes them away again."""
-    return any(hasattr(module, "_hf_hook") for module in model.modules())
 
 
 class NoMaps(UnsupportedModel):
@@ -122,7 +118,10 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
             f"{name} mixes its tokens in {type(mixer).__name__} as well (a state space, a short convolution), beside "
             f"attention: its maps are half of what a token reads. {ways_out}"
         )
-    if any(tap.is_folded and (tap.heads_in_order is None or not bool(tap.heads_in_order)) for tap in recorder.taps):
+    if any(
+        tap.is_folded and (tap.outcome.heads_in_order is None or not bool(tap.outcome.heads_in_order))
+        for tap in recorder.taps
+    ):
         raise UnsupportedModel(
             f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
         )

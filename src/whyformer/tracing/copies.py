@@ -10,7 +10,7 @@ from torch import Tensor
 from transformers.utils import ModelOutput
 
 from whyformer.axes import Inputs
-from whyformer.models.modalities import PICTURE_INPUTS
+from whyformer.models.input_tensors import PICTURE_INPUTS
 
 
 def repeat_inputs(inputs: Inputs, times: int, batch: int) -> Inputs:

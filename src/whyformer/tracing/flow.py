@@ -2,18 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
 import torch
 
-from whyformer.axes import Mixing, Rows
+from whyformer.axes import MixingMatrix, Rows, TokenScores, head_mean
 from whyformer.models.joined import Transfer
+from whyformer.tracing.cpu_fold import fold_on_cpu
 from whyformer.tracing.fused import fold_on_chip
 from whyformer.tracing.record import AttentionRecord
 
 # Attention operations that read the same state, or what makes one stream of another between them.
 Step = tuple[AttentionRecord, ...] | Transfer
-Mix = Callable[[AttentionRecord], Mixing]  # M of a record, or of a tile of it
+Mix = Callable[[AttentionRecord], MixingMatrix]  # M of a record, or of a tile of it
+
+
+@dataclass(frozen=True)
+class HeadMean:
+    """The mean over heads of A, or of (A ⊙ ∇A)⁺ (GA Eq. 5); each key token scaled by a factor of its own, if given.
+
+    It is called with a record, or with a tile of one; on a GPU whole records are folded by a kernel that knows it.
+    """
+
+    times_gradient: bool = False
+    key_scales: Mapping[int, TokenScores] | None = None  # by the number of the operation
+
+    def __call__(self, tile: AttentionRecord) -> MixingMatrix:
+        mixed = head_mean((tile.map * tile.gradient).clamp(min=0) if self.times_gradient else tile.map)
+        if self.key_scales is None:
+            return mixed
+        mixed = mixed * self.key_scales[tile.operation][:, None, :]
+        scale = tile.output_scale  # of a norm between W_o and the residual stream, a constant of each query
+        return mixed if scale is None else mixed * scale[:, :, None].to(mixed.dtype)
 
 
 def flow(
@@ -80,7 +101,7 @@ def fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
     return record.tokens.to_keys(_fold(record.tokens.of_queries(rows), record, mixing))
 
 
-def dense(record: AttentionRecord, mixing: Mix) -> Mixing:
+def dense(record: AttentionRecord, mixing: Mix) -> MixingMatrix:
     """mixing(record) as one matrix between all tokens of its streams."""
     if record.tokens is None:
         return mixing(record)
@@ -90,9 +111,10 @@ def dense(record: AttentionRecord, mixing: Mix) -> Mixing:
 
 def _fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
     """rows @ mixing(record), tile by tile, or on chip: a map that is not kept is never whole."""
-    folded = fold_on_chip(rows, record, mixing)
-    if folded is not None:
-        return folded
+    if isinstance(mixing, HeadMean):
+        folded = (fold_on_cpu if rows.device.type == "cpu" else fold_on_chip)(rows, record, mixing)
+        if folded is not None:
+            return folded
     sums: Rows | None = None
     for part, tile in record.tiles():
         weights = rows[..., part]

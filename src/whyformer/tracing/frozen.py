@@ -5,27 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
 from torch import nn
-from torch.overrides import TorchFunctionMode
-
-from whyformer.models.weights import is_lending_weights
-from whyformer.tracing.draws import even_choice
 
 Function = Callable[..., Any]
-
-
-class Frozen(TorchFunctionMode):
-    """While inside, parameters are constants: whether they are being trained changes no gradient, nor its rounding."""
-
-    def __torch_function__(
-        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
-        if is_lending_weights():
-            return func(*args, **(kwargs or {}))
-        if func is torch.multinomial and (choice := even_choice(args, kwargs or {})) is not None:
-            return choice
-        return func(*plain(args), **plain_values(kwargs or {}))
 
 
 def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:

@@ -4,28 +4,31 @@ from __future__ import annotations
 
 import math
 from functools import cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from whyformer.axes import Rows
 from whyformer.tracing.kernels import Attention
-from whyformer.tracing.mixing import HeadMean
-from whyformer.tracing.record import AttentionRecord, FoldedGradient
+from whyformer.tracing.mixing import MixedGradient
+
+if TYPE_CHECKING:
+    from whyformer.tracing.flow import HeadMean
+    from whyformer.tracing.record import AttentionRecord
 
 WIDTHS = (32, 64, 128, 256)  # of a head, which the kernel has in one piece
 HALF = (torch.float16, torch.bfloat16)
 MOST_ROWS = 4  # that are folded one after the other; of more, tiles fold all at once
 
 
-def fold_on_chip(rows: Rows, record: AttentionRecord, mixing: Any) -> Rows | None:
+def fold_on_chip(rows: Rows, record: AttentionRecord, mixing: HeadMean) -> Rows | None:
     """rows @ mixing(record) by the kernel, or None where it does not apply."""
-    kernels = _kernels() if rows.is_cuda and isinstance(mixing, HeadMean) and rows.shape[1] <= MOST_ROWS else None
-    call = None if kernels is None or isinstance(record.source, Tensor) else record.call
+    kernels = _kernels() if rows.is_cuda and rows.shape[1] <= MOST_ROWS else None
+    call = None if kernels is None else record.call
     if kernels is None or call is None or not _is_plain(call):
         return None
-    gradient: FoldedGradient | None = record.folded_gradient if mixing.times_gradient else None
+    gradient = record.mixed_gradient if mixing.times_gradient else None
     if mixing.times_gradient and gradient is None:
         return None
     scales, query_scale = mixing.key_scales, record.output_scale
@@ -50,7 +53,7 @@ def _is_plain(call: Attention) -> bool:
     return call.attn_mask is None and not call.dropout_p and call.first == 0 and is_square and query.shape[-1] in WIDTHS
 
 
-def _fold(kernels: Any, row: Tensor, call: Attention, gradient: FoldedGradient | None) -> Tensor:
+def _fold(kernels: Any, row: Tensor, call: Attention, gradient: MixedGradient | None) -> Tensor:
     """Σ_h Σ_i r_i M_hij / H for each key j."""
     query, key, value = (_by_channel(x) for x in (call.query, call.key, call.value))
     of_mixed = query if gradient is None else _by_channel(gradient.of_mixed.to(value.dtype))

@@ -13,7 +13,7 @@ from whyformer.axes import ExampleScores
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.propagation.mode import Backward
 from whyformer.propagation.rules import MAP_SHARES
-from whyformer.tracing.record import GradientSource, gradient_source
+from whyformer.tracing.mixing import Mixing, map_gradient
 from whyformer.tracing.tap import Tap, state_times_gradient
 
 # What PyTorch says of an operation whose gradient it cannot vectorise; it has no class for it.
@@ -35,7 +35,7 @@ class NotVectorised(UnsupportedModel):
     """Several scores cannot go back together: an operation has no vectorised gradient."""
 
 
-def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward) -> list[GradientSource]:
+def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward) -> list[Mixing]:
     """The gradient of each example's score with respect to each of its maps."""
     by_map = gradients_or_none(scores, taps, batch, backward)
     if any(gradient is None for gradient in by_map):
@@ -45,7 +45,7 @@ def gradients(scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: 
 
 def gradients_or_none(
     scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward, *, keep: bool = False
-) -> list[GradientSource | None]:
+) -> list[Mixing | None]:
     """As `gradients`, with None for maps that the scores do not depend on. `keep` keeps the graph for another pass."""
     return gradients_with_states(scores, taps, (), batch, backward, keep=keep)
 
@@ -58,25 +58,25 @@ def gradients_with_states(
     backward: Backward,
     *,
     keep: bool = False,
-) -> list[GradientSource | None]:
+) -> list[Mixing | None]:
     """The gradients of the maps; by the same backward pass residual states get their products with their gradients."""
-    edges = [tap.state_edge for tap in states if tap.state_edge is not None]
+    edges = [tap.outcome.state_edge for tap in states if tap.outcome.state_edge is not None]
     parts = _backward(scores, taps, batch, edges, retain_graph=keep)
     for tap, gradient in zip(states, parts[len(taps) :], strict=True):
-        assert tap.state_before is not None
-        tap.state_product = state_times_gradient(tap.state_before, gradient)
+        assert tap.outcome.state_before is not None
+        tap.state_product = state_times_gradient(tap.outcome.state_before, gradient)
     share, pairs = MAP_SHARES[backward], zip(taps, parts[: len(taps)], strict=True)
-    return [None if x is None else gradient_source(tap.map, x, len(scores), share) for tap, x in pairs]
+    return [None if x is None else map_gradient(tap.map, x, len(scores), share) for tap, x in pairs]
 
 
 def last_gradient(
     scores: ExampleScores, taps: Sequence[Tap], batch: int, backward: Backward, *, keep: bool = False
-) -> list[GradientSource | None]:
+) -> list[Mixing | None]:
     """The gradient of the last map that the scores depend on, and None for those before it."""
     for count in range(len(taps), 0, -1):
         (of_probe,) = _backward(scores, taps[count - 1 : count], batch, retain_graph=keep or count > 1)
         if of_probe is not None:
-            source = gradient_source(taps[count - 1].map, of_probe, len(scores), MAP_SHARES[backward])
+            source = map_gradient(taps[count - 1].map, of_probe, len(scores), MAP_SHARES[backward])
             return [None] * (count - 1) + [source]
     raise HiddenGradient
 

@@ -16,14 +16,14 @@ from whyformer.propagation.mode import Backward, PropagationMode, using_backward
 from whyformer.propagation.rules import GRADIENT_FORMS, RULES, Rules, balanced_sum
 from whyformer.targets.scores import Score
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.block_sources import BlockRelevance
 from whyformer.tracing.blocks import BlockPass
 from whyformer.tracing.gradients import HiddenGradient, grad_of_each
+from whyformer.tracing.mixing import Lazy, Mixing
 from whyformer.tracing.positions import PositionLeaf
-from whyformer.tracing.record import AttentionRecord, RelevanceSource
+from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.scaling import Leaf
 from whyformer.tracing.tap import Tap
-from whyformer.tracing.ways import WayBack, difference, relevance_source
+from whyformer.tracing.ways import WayBack, difference, map_relevance
 
 SCORED = ("attn_lrp", "cp_lrp")  # whose relevance is that of the score, not of 1
 
@@ -72,9 +72,9 @@ def ends_of(score: Score, output: Any) -> list[End]:
 
 @dataclass(frozen=True)
 class MapRelevances:
-    """The relevance of maps, or what makes it, by the number of their operation."""
+    """The relevance of maps, by the number of their operation."""
 
-    by_operation: Mapping[int, AttentionMap | RelevanceSource]
+    by_operation: Mapping[int, Mixing]
     read_remarks: Callable[[], tuple[str, ...]] = tuple
 
     def on(self, record: AttentionRecord) -> AttentionRecord:
@@ -112,11 +112,15 @@ class Graph:
         if self.blocks is not None:
             assert self.mode is not None
             self.blocks.begin_relevance([end.value for end in self.ends], self._passes(rules, strict), self.mode)
-            return MapRelevances({n: BlockRelevance(self.blocks, n) for n in self.taps}, remarks)
+            relevance, device = self.blocks.relevance, self.score.device
+            later = {
+                n: Lazy(partial(relevance, n), tap.map.shape, tap.map.dtype, device) for n, tap in self.taps.items()
+            }
+            return MapRelevances(later, remarks)
         probes = [tap.probe for tap in self.taps.values() if tap.probe is not None]
         ways, parts = self._taken_back(probes, rules, strict=strict)
         sources = {
-            operation: relevance_source(tap, list(zip(ways, of_probe, strict=True)), self.batch)
+            operation: map_relevance(tap, list(zip(ways, of_probe, strict=True)), self.batch)
             for (operation, tap), of_probe in zip(self.taps.items(), parts, strict=True)
         }
         reached = {operation: source for operation, source in sources.items() if source is not None}

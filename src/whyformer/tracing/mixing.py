@@ -1,28 +1,151 @@
-"""How much the tokens of a block take in of each other: the matrices M that flow composes."""
+"""One kind of map: whatever mixes tokens, kept as a tensor or made from what it is a function of.
+
+Four kinds mix values: `KeptMap`, `kernels.Attention` (queries and keys), `sampling.SampledAttention` (points), and a
+kernel that is linear in its values would be the next. `MixedGradient` is the gradient or the relevance of one that is
+not kept; `Lazy` is any of them, once a backward pass has reached its block.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Protocol
 
-from whyformer.axes import Mixing, TokenScores, head_mean
-from whyformer.tracing.record import AttentionRecord
+import torch
+from torch import Tensor
+
+from whyformer.axes import QUERY, AttentionMap, Positions, TokenMask, Values, by_head
+
+# The entries of a map, of all examples and heads, that are made at once where it is not kept.
+TILE = 2**27
+
+
+class Mixing(Protocol):
+    """A tensor [example, head, query, key]; calling it returns it whole."""
+
+    @property
+    def shape(self) -> torch.Size: ...
+    @property
+    def dtype(self) -> torch.dtype: ...
+    @property
+    def device(self) -> torch.device: ...
+    def __call__(self) -> AttentionMap: ...
+    def pick(self, rows: slice | Positions) -> Mixing:
+        """The same for some queries alone: a run of them, or those at some positions of each example."""
+        ...
+
+
+class LinearMixing(Mixing, Protocol):
+    """A map that is not kept, and mixes `value`."""
+
+    @property
+    def value(self) -> Values: ...
+    def pick(self, rows: slice | Positions) -> LinearMixing: ...
+    def gradient(self, of_mixed: Values) -> AttentionMap:
+        """The gradient of the map, from that of the mixed values: dO vᵀ."""
+        ...
 
 
 @dataclass(frozen=True)
-class HeadMean:
-    """The mean over heads of A, or of (A ⊙ ∇A)⁺ (GA Eq. 5); each key token scaled by a factor of its own, if given.
+class KeptMap:
+    """A map, a gradient or a relevance that was kept."""
 
-    It is called with a record, or with a tile of one; on a GPU whole records are folded by a kernel that knows it.
-    """
+    values: AttentionMap
 
-    times_gradient: bool = False
-    key_scales: Mapping[int, TokenScores] | None = None  # by the number of the operation
+    @property
+    def shape(self) -> torch.Size:
+        return self.values.shape
 
-    def __call__(self, tile: AttentionRecord) -> Mixing:
-        mixed = head_mean((tile.map * tile.gradient).clamp(min=0) if self.times_gradient else tile.map)
-        if self.key_scales is None:
-            return mixed
-        mixed = mixed * self.key_scales[tile.operation][:, None, :]
-        scale = tile.output_scale  # of a norm between W_o and the residual stream, a constant of each query
-        return mixed if scale is None else mixed * scale[:, :, None].to(mixed.dtype)
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    def __call__(self) -> AttentionMap:
+        return self.values
+
+    def pick(self, rows: slice | Positions) -> KeptMap:
+        return KeptMap(pick_rows(self.values, rows))
+
+
+@dataclass(frozen=True)
+class MixedGradient:
+    """The gradient of a map that was not kept, dO vᵀ; times the map and a share, its relevance: A ⊙ (S vᵀ) / 2."""
+
+    mixing: LinearMixing
+    of_mixed: Values
+    map_share: float | None = None
+
+    @property
+    def shape(self) -> torch.Size:
+        return self.mixing.shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.of_mixed.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.of_mixed.device
+
+    def __call__(self) -> AttentionMap:
+        gradient = self.mixing.gradient(self.of_mixed)
+        return gradient if self.map_share is None else self.mixing() * gradient * self.map_share
+
+    def pick(self, rows: slice | Positions) -> MixedGradient:
+        return MixedGradient(self.mixing.pick(rows), pick_rows(self.of_mixed, rows), self.map_share)
+
+
+@dataclass(frozen=True)
+class Lazy:
+    """A mixing that `make` returns when it is read; its shape, dtype and device are known before."""
+
+    make: Callable[[], Mixing]
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    def __call__(self) -> AttentionMap:
+        return self.make()()
+
+    def pick(self, rows: slice | Positions) -> Mixing:
+        return self.make().pick(rows)
+
+
+def made(mixing: Mixing | None) -> Mixing | None:
+    """The mixing itself, where it is lazy."""
+    return mixing.make() if isinstance(mixing, Lazy) else mixing
+
+
+def map_gradient(source: Tensor | LinearMixing, of_probe: Tensor, batch: int, share: float) -> Mixing:
+    """The gradient of a map, from that of itself or from its share of that of the values it mixed."""
+    if isinstance(source, Tensor):
+        return KeptMap(by_head(of_probe, batch))
+    return MixedGradient(source, of_probe if share == 1 else of_probe * share)
+
+
+def reached_queries(gradient: Mixing) -> TokenMask:
+    """Which queries the score depends on, by the gradient of a map."""
+    source = made(gradient)
+    assert source is not None
+    values = source.of_mixed if isinstance(source, MixedGradient) else source()
+    return values.abs().amax(dim=(1, 3)) > 0
+
+
+def tiles(mixing: Mixing) -> Iterator[slice]:
+    """Runs of queries, as many at a time as memory should hold; all at once where the map is kept."""
+    if isinstance(mixing, KeptMap):
+        yield slice(None)
+        return
+    batch, heads, queries, keys = mixing.shape
+    height = max(1, TILE // max(1, batch * heads * keys))
+    for start in range(0, queries, height):
+        yield slice(start, min(start + height, queries))
+
+
+def pick_rows(x: Tensor, rows: slice | Positions) -> Tensor:
+    """The rows of some queries, of a tensor [example, head, query, …]."""
+    return x[:, :, rows] if isinstance(rows, slice) else x.take_along_dim(rows[:, None, :, None], dim=QUERY)

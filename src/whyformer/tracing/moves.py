@@ -7,12 +7,10 @@ from dataclasses import replace
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
-from whyformer.models.weights import module_here
 from whyformer.tracing.tags import Branch, Mixed, Move, Normed, Projection, Tag, Weights, Written
-from whyformer.tracing.tap import Tap
 
 # Moves that change the order of axes.
 SWAPPING = frozenset("transpose permute movedim swapaxes swapdims".split())
@@ -78,28 +76,21 @@ def tag_of_all(args: tuple[Any, ...], kwargs: dict[str, Any], tag_of: Callable[[
     mixed = [tag for tag in tags if isinstance(tag, Mixed)]
     if not mixed or len(mixed) < len(tags) or axis != 1:
         return None
-    for other in mixed[1:]:  # what becomes of all of them is noted at the first
-        other.tap.first = mixed[0].tap
+    for other in mixed[1:]:  # what becomes of all of them is one
+        other.tap.outcome = mixed[0].tap.outcome
     return mixed[0]
 
 
-def completed(tap: Tap) -> Tap:
-    """A tap with what became of what it mixed, where that was noted at another."""
-    if tap.first is None:
-        return tap
-    noted = "output_weight output_parameter output_module readers heads_in_order tokens_first output_scale output"
-    others = (*noted.split(), "query_state", "query_original", "state_before", "state_edge", "state_is_swapped", "sum")
-    return replace(tap, **{name: getattr(tap.first, name) for name in others})
-
-
-def projected(tag: Mixed, source: Tensor, parameter: Tensor, weight: Tensor, output: Tensor | None) -> Written | Branch:
+def projected(
+    tag: Mixed, source: Tensor, parameter: Tensor, weight: Tensor, output: Tensor | None, module: nn.Module | None
+) -> Written | Branch:
     """What a linear layer makes of mixed values: the first is their output projection, others may be its adapter."""
-    tap = tag.tap
-    tap.readers += 1
-    if tap.readers > 1:
+    tap, outcome = tag.tap, tag.tap.outcome
+    outcome.readers += 1
+    if outcome.readers > 1:
         return Branch(tap, weight)
-    tap.output_parameter, tap.output_weight, tap.output_module = parameter, weight, module_here()
-    tap.output = None if output is None else output.detach().clone()
+    outcome.output_parameter, outcome.output_weight, outcome.output_module = parameter, weight, module
+    outcome.output = None if output is None else output.detach().clone()
     if tag.values is not None:
         tap.compare_order(tag.values, source.reshape(-1, source.shape[-1]))
     return Written(tap)

@@ -12,15 +12,13 @@ from torch import Tensor
 
 from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores, at_least_float32
 from whyformer.errors import WhyformerError
-from whyformer.models.answering import run_model
-from whyformer.models.weights import readable_weights
 from whyformer.propagation.mode import PropagationMode, backward_mode, using_backward
 from whyformer.tracing.blocks import BlockPass, find_blocks
 from whyformer.tracing.copies import split_output
-from whyformer.tracing.frozen import Frozen
 from whyformer.tracing.gradients import gradients
+from whyformer.tracing.mixing import Mixing
 from whyformer.tracing.question import Question
-from whyformer.tracing.record import AttentionRecord, GradientSource
+from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.scaling import Leaf, inputs_as_they_are, scaled_inputs
 from whyformer.tracing.ways import way_back
@@ -73,7 +71,7 @@ def integrated_map_gradients(
     return sums
 
 
-def _rows_at(gradient: GradientSource, record: AttentionRecord, positions: Positions, copies: int) -> AttentionMap:
+def _rows_at(gradient: Mixing, record: AttentionRecord, positions: Positions, copies: int) -> AttentionMap:
     """The rows of a gradient at some positions of each copy of the examples."""
     if record.tokens is None:
         return gradient.pick(positions)()
@@ -87,7 +85,7 @@ def gradients_at(
     streams: Sequence[str] = (),
     scales: Tensor | None = None,
     baseline: str | Tensor = "zero",
-) -> list[GradientSource]:
+) -> list[Mixing]:
     """The gradients of these operations' maps at each scale of the streams, scale by scale along the batch.
 
     Without scales, of the inputs as they are. What runs before the first of them does so on the model's own fused
@@ -154,8 +152,7 @@ def _scores_at(
             blocks = BlockPass(replace(question, batch=batch), find_blocks(question.model))
             output = blocks.run(Recorder(batch, graph=True, mode=mode, shapes_only=True), mode, inputs)
         elif mode is None:
-            with torch.enable_grad(), readable_weights(question.model), Frozen():
-                output = run_model(question.model, **inputs)
+            output = Recorder(batch, graph=True, watches=False).run(question.model, **inputs)
         else:
             output = Recorder(batch, graph=True, mode=mode).run(question.model, **inputs)
         return [question.score(part) for part in split_output(output, question.batch, len(scales))], mode, blocks

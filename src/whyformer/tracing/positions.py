@@ -11,13 +11,13 @@ from torch import Tensor, nn
 
 from whyformer.errors import UnsupportedModel
 from whyformer.models.structure import base_model
-from whyformer.tracing.question import Question
+from whyformer.tracing.question import ModelCall
 
 PositionLeaf = tuple[str, Tensor]  # its stream, and its value in the graph [example, token, channel]
 
 
 @contextmanager
-def position_leaves(question: Question) -> Iterator[list[PositionLeaf]]:
+def position_leaves(call: ModelCall) -> Iterator[list[PositionLeaf]]:
     """While inside, what the model's position modules give is a leaf of the graph, listed with its stream.
 
     A rotation is its cosines and sines [example, token, channel], each a leaf: with them the product that turns a query
@@ -31,17 +31,17 @@ def position_leaves(question: Question) -> Iterator[list[PositionLeaf]]:
             if get_ident() != thread:
                 return None
             parts = output if isinstance(output, tuple) else (output,)
-            if not all(_is_by_token(part, question.batch) for part in parts):
-                raise _unknown(question)
-            own = tuple(_expanded(part.detach(), question.batch).clone().requires_grad_() for part in parts)
+            if not all(_is_by_token(part, call.batch) for part in parts):
+                raise _unknown(call)
+            own = tuple(_expanded(part.detach(), call.batch).clone().requires_grad_() for part in parts)
             leaves.extend((stream, part) for part in own)
             return own if isinstance(output, tuple) else own[0]
 
         return hook
 
-    modules = list(position_modules(question))
+    modules = list(position_modules(call))
     if not modules:
-        raise _unknown(question)
+        raise _unknown(call)
     with ExitStack() as hooks:
         for stream, module in modules:
             handle = module.register_forward_hook(hook_for(stream))
@@ -49,12 +49,12 @@ def position_leaves(question: Question) -> Iterator[list[PositionLeaf]]:
         yield leaves
 
 
-def position_modules(question: Question) -> Iterator[tuple[str, nn.Module]]:
+def position_modules(call: ModelCall) -> Iterator[tuple[str, nn.Module]]:
     """The modules that give positions, each with the stream of words that it is about."""
-    if not _is_of_words(question):
+    if not _is_of_words(call):
         return
-    words = question.family.streams
-    for path, module in base_model(question.model).named_modules():
+    words = call.family.streams
+    for path, module in base_model(call.model).named_modules():
         name = path.rpartition(".")[2]
         is_table = isinstance(module, nn.Embedding) and ("position" in name or name == "wpe")
         if is_table or "RotaryEmbedding" in type(module).__name__:
@@ -74,18 +74,18 @@ def _expanded(part: Tensor, batch: int) -> Tensor:
     return part.expand(batch, *part.shape[-2:])
 
 
-def _unknown(question: Question) -> UnsupportedModel:
-    if not _is_of_words(question):
+def _unknown(call: ModelCall) -> UnsupportedModel:
+    if not _is_of_words(call):
         return UnsupportedModel(
             "positions='keep' is for words: the scores of a picture are its pixels', and positions are its patches'. "
             "positions='drop' leaves them out."
         )
     return UnsupportedModel(
         f"positions='keep' is for words whose positions are a table of embeddings or turn queries and keys by cosines "
-        f"and sines, and {type(question.model).__name__} shows none: positions='drop' leaves them out."
+        f"and sines, and {type(call.model).__name__} shows none: positions='drop' leaves them out."
     )
 
 
-def _is_of_words(question: Question) -> bool:
+def _is_of_words(call: ModelCall) -> bool:
     """Whether every stream is embedded: pixels have scores of their own, and no token to add to."""
-    return all(stream.scaled for stream in question.family.streams)
+    return all(stream.scaled for stream in call.family.streams)

@@ -1,15 +1,15 @@
-"""What is put to a model: itself, its inputs, and the score that is explained."""
+"""A model and its inputs, and with the score that is explained: a question."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.models.bridges import Bridge
 from whyformer.models.family import Family
-from whyformer.models.modalities import REGION_INPUTS, SOUND_INPUTS
+from whyformer.models.input_tensors import REGION_INPUTS, SOUND_INPUTS
 from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Score
 from whyformer.tracing.noise import Noise
@@ -18,19 +18,14 @@ WORD_PIECES = {"text": "input_ids", "source": "input_ids", "target": "decoder_in
 
 
 @dataclass(frozen=True)
-class Question:
-    """A model, its inputs, and the score that is asked about; `backward` is how its gradients are taken.
-
-    `by_blocks` has them taken block by block, each run again, where the graph of all would take too much memory.
-    """
+class ModelCall:
+    """A model and its inputs; `backward` is how gradients are taken."""
 
     model: nn.Module
     inputs: Inputs
     family: Family
-    score: Score
     batch: int
     backward: Backward = "gradient"
-    by_blocks: bool = False
     bridge: Bridge | None = None  # by which pictures are among the words
     noise: Noise | None = None  # on the inputs: pixels as they are given, word pieces and regions once embedded
 
@@ -51,3 +46,18 @@ class Question:
         return self.words > 0 and not any(
             name in self.inputs for name in ("pixel_values", *REGION_INPUTS, *SOUND_INPUTS)
         )
+
+    def ask(self, score: Score, *, by_blocks: bool = False) -> Question:
+        """The question about a score of the output, once that is known."""
+        return Question(**vars(self), score=score, by_blocks=by_blocks)
+
+
+@dataclass(frozen=True)
+class Question(ModelCall):
+    """A model call and the score that is explained.
+
+    `by_blocks` has gradients taken block by block, each run again, where the graph of all would take too much memory.
+    """
+
+    score: Score = field(kw_only=True)
+    by_blocks: bool = field(default=False, kw_only=True)

@@ -30,14 +30,16 @@ def scaled(tag: Tag | None, tensor: Tensor, factor: Any, factor_tag: Tag | None,
 def _scale_output(tag: Written, tensor: Tensor, factor: Any) -> Written | None:
     tap = tag.tap
     if not isinstance(factor, Tensor) or factor.dim() == 0 or factor.shape == tensor.shape[-1:]:
-        if tap.output_weight is not None:  # LayerScale, or the weights of a norm, belong to W_o
-            tap.output_weight = (tap.output_weight.T * factor).T.detach().to(tap.output_weight.dtype)
+        if tap.outcome.output_weight is not None:  # LayerScale, or the weights of a norm, belong to W_o
+            tap.outcome.output_weight = (
+                (tap.outcome.output_weight.T * factor).T.detach().to(tap.outcome.output_weight.dtype)
+            )
         return tag
     if tag.is_joined or not _is_by_token(factor, tensor):
         return None
     scale = factor.detach()
     scale = scale.transpose(0, 1) if tag.is_swapped else scale
-    tap.output_scale = scale if tap.output_scale is None else tap.output_scale * scale
+    tap.outcome.output_scale = scale if tap.outcome.output_scale is None else tap.outcome.output_scale * scale
     return tag
 
 
@@ -60,9 +62,9 @@ def normed(tag: Tag | None, args: Any, kwargs: Any, original: Tensor, *, centres
     spread = (wide.square().mean(dim=-1, keepdim=True) + (torch.finfo(x.dtype).eps if eps is None else eps)).rsqrt()
     factor = torch.ones_like(wide[0, 0]) if weight is None else weight.detach()
     if isinstance(tag, Written):
-        output = tag.tap.output_weight
+        output = tag.tap.outcome.output_weight
         if centres and output is not None:
-            tag.tap.output_weight = output - output.mean(dim=0, keepdim=True)
+            tag.tap.outcome.output_weight = output - output.mean(dim=0, keepdim=True)
         written = _scale_output(tag, x, spread)
         return (written and _scale_output(written, x, factor)) or state
     assert isinstance(tag, Projection)

@@ -16,10 +16,10 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.bridges import Bridge
 from whyformer.models.families import ROW_TO_WRITE, scaled_module
 from whyformer.models.family import NOTHING, Stream
-from whyformer.models.modalities import MODALITIES, channel_axis, input_stream
+from whyformer.models.input_tensors import INPUT_TENSORS, channel_axis, input_stream
 from whyformer.models.structure import config_of, main_input
 from whyformer.tracing.copies import repeat_inputs
-from whyformer.tracing.question import Question
+from whyformer.tracing.question import ModelCall
 
 Baseline = Literal["zero", "black", "padding"]
 ALMOST_ZERO = 1e-6
@@ -47,7 +47,7 @@ class Leaf:
 
 @contextmanager
 def scaled_inputs(
-    question: Question,
+    call: ModelCall,
     streams: Sequence[str],
     scales: Tensor,
     baseline: str | Tensor,
@@ -59,72 +59,72 @@ def scaled_inputs(
     `leaves` are to be kept, by stream; pixels are a stream of their own. Noise is on every stream, and is where the
     path ends.
     """
-    inputs = repeat_inputs(question.inputs, len(scales), question.batch)
-    by_example = scales.repeat_interleave(question.batch)
-    if question.family.is_one_stack:  # whatever it was made of
-        streams = [stream.name for stream in question.family.streams]
-    chosen = [stream for stream in question.family.streams if stream.name in streams or question.noise is not None]
+    inputs = repeat_inputs(call.inputs, len(scales), call.batch)
+    by_example = scales.repeat_interleave(call.batch)
+    if call.family.is_one_stack:  # whatever it was made of
+        streams = [stream.name for stream in call.family.streams]
+    chosen = [stream for stream in call.family.streams if stream.name in streams or call.noise is not None]
     own_streams: dict[nn.Module, list[Stream]] = {}
     for stream in reversed(chosen):  # an encoder and a decoder may share their embeddings; the encoder runs first
         rates = scales if stream.name in streams else torch.ones_like(scales)
-        if stream.scaled is None and question.family.sight is not None:
-            if question.bridge is not None:
-                inputs["pixel_values"] = _pictures(question, question.bridge, inputs, rates, baseline, leaves)
+        if stream.scaled is None and call.family.sight is not None:
+            if call.bridge is not None:
+                inputs["pixel_values"] = _pictures(call, call.bridge, inputs, rates, baseline, leaves)
         elif stream.scaled is None:
             name, pixels = main_input(inputs)
-            pixels = _with_noise(question, stream, pixels, len(scales), _real_pixels(name, question.inputs))
+            pixels = _with_noise(call, stream, pixels, len(scales), _real_pixels(name, call.inputs))
             start = _pixel_baseline(baseline, pixels) if stream.name in streams else 0.0
             own_stream = input_stream(name, pixels, stream.name)
-            inputs[name] = _point(own_stream, start, pixels, rates.repeat_interleave(question.batch), leaves)
+            inputs[name] = _point(own_stream, start, pixels, rates.repeat_interleave(call.batch), leaves)
         elif stream.scaled != NOTHING:
-            own_streams.setdefault(scaled_module(question.model, stream.scaled), []).append(stream)
-    has_pixels = any(stream.scaled is None for stream in question.family.streams)
+            own_streams.setdefault(scaled_module(call.model, stream.scaled), []).append(stream)
+    has_pixels = any(stream.scaled is None for stream in call.family.streams)
     if has_pixels and (isinstance(baseline, Tensor) or baseline != "padding"):
         baseline = "zero"  # what was given is for the pixels, and no word piece starts there
-        if question.bridge is not None and padding_token(config_of(question.model)) is not None:
+        if call.bridge is not None and padding_token(config_of(call.model)) is not None:
             baseline = "padding"  # words among which there are pictures are read by a decoder
 
     def change(module: nn.Module, args: Any, kwargs: Any, output: Tensor) -> Tensor:
-        given = question.word_pieces(own_streams[module][0].name)
+        given = call.word_pieces(own_streams[module][0].name)
         if given is not None and output.dim() == 3 and output.shape[1] < given.shape[-1]:
             return output  # padding, which the model embeds by itself (LED)
         own_stream = own_streams[module].pop(0) if len(own_streams[module]) > 1 else own_streams[module][0]
         is_scaled = own_stream.name in streams
-        start = _embedding_baseline(baseline, module, args, kwargs, config_of(question.model)) if is_scaled else 0.0
+        start = _embedding_baseline(baseline, module, args, kwargs, config_of(call.model)) if is_scaled else 0.0
         rates = by_example if is_scaled else torch.ones_like(by_example)
-        own = _own_tokens(question, own_stream, args, kwargs)
+        own = _own_tokens(call, own_stream, args, kwargs)
         start = start[:, :own] if own is not None and isinstance(start, Tensor) and start.dim() == 3 else start
         tokens = output if own is None else output[:, :own]
-        tokens = _with_noise(question, own_stream, tokens, len(scales), _real_tokens(own_stream, question, tokens))
+        tokens = _with_noise(call, own_stream, tokens, len(scales), _real_tokens(own_stream, call, tokens))
         point = _point(own_stream.name, start, tokens, rates, leaves)
         return point if own is None else torch.cat([point, output[:, own:].detach()], dim=1)
 
     with ExitStack() as hooks:
         for module, (stream, *_) in own_streams.items():
-            hooks.enter_context(_changed_output(question, module, stream.scaled or "", len(by_example), change))
+            hooks.enter_context(_changed_output(call, module, stream.scaled or "", len(by_example), change))
         yield inputs
 
 
-def inputs_as_they_are(question: Question, leaves: dict[str, Leaf] | None = None) -> AbstractContextManager[Inputs]:
+def inputs_as_they_are(call: ModelCall, leaves: dict[str, Leaf] | None = None) -> AbstractContextManager[Inputs]:
     """The inputs, with noise where the question has any; as leaves of the graph if these are to be kept."""
-    if leaves is None and question.noise is None:
-        return nullcontext(question.inputs)
-    streams = [stream.name for stream in question.family.streams]
-    return scaled_inputs(question, streams, torch.ones(1), "zero", leaves)
+    if leaves is None and call.noise is None:
+        return nullcontext(call.inputs)
+    streams = [stream.name for stream in call.family.streams]
+    return scaled_inputs(call, streams, torch.ones(1), "zero", leaves)
 
 
-def _with_noise(question: Question, stream: Stream, values: Tensor, copies: int, is_real: Tensor | None) -> Tensor:
+def _with_noise(call: ModelCall, stream: Stream, values: Tensor, copies: int, is_real: Tensor | None) -> Tensor:
     """The values of a stream's input with the question's noise, the same on every copy of the examples."""
-    if question.noise is None:
+    if call.noise is None:
         return values
     own = values[: len(values) // copies].detach()
     rows = torch.arange(len(own), device=own.device)
-    return question.noise.on(stream.name, own, rows, is_real).repeat(copies, *[1] * (own.dim() - 1))
+    return call.noise.on(stream.name, own, rows, is_real).repeat(copies, *[1] * (own.dim() - 1))
 
 
 def _real_pixels(name: str, inputs: Inputs) -> Tensor | None:
     """Which pixels of a picture, or samples of a sound, are no padding, where a mask says so."""
-    mask, values = inputs.get((MODALITIES[name].mask if name in MODALITIES else None) or ""), inputs[name]
+    mask, values = inputs.get((INPUT_TENSORS[name].mask if name in INPUT_TENSORS else None) or ""), inputs[name]
     if not isinstance(mask, Tensor) or len(mask) != len(values) or mask.dim() > values.dim():
         return None
     if mask.shape[1:] == values.shape[-2:]:
@@ -132,16 +132,16 @@ def _real_pixels(name: str, inputs: Inputs) -> Tensor | None:
     return mask if mask.shape == values.shape else None
 
 
-def _real_tokens(stream: Stream, question: Question, tokens: Tensor) -> Tensor | None:
+def _real_tokens(stream: Stream, call: ModelCall, tokens: Tensor) -> Tensor | None:
     """Which tokens of a stream are no padding, where masks say so; regions may be embedded after words."""
-    masks = [question.inputs.get(name) for name in (stream.mask, "visual_attention_mask") if name]
+    masks = [call.inputs.get(name) for name in (stream.mask, "visual_attention_mask") if name]
     known = [mask.reshape(len(mask), -1) for mask in masks if isinstance(mask, Tensor) and mask.dim() in (2, 3)]
     joined = (torch.cat(known[:count], dim=1) for count in range(1, len(known) + 1))
-    return next((mask[..., None] for mask in joined if mask.shape == (question.batch, tokens.shape[1])), None)
+    return next((mask[..., None] for mask in joined if mask.shape == (call.batch, tokens.shape[1])), None)
 
 
 def _pictures(
-    question: Question,
+    call: ModelCall,
     bridge: Bridge,
     inputs: Inputs,
     scales: Tensor,
@@ -149,15 +149,13 @@ def _pictures(
     leaves: dict[str, Leaf] | None,
 ) -> Tensor:
     """The pixels of pictures among words, each at the point of the path that its example is at."""
-    pixels, rows = inputs["pixel_values"], len(question.inputs["pixel_values"])
-    examples = bridge.pixel_examples(question.inputs)
+    pixels, rows = inputs["pixel_values"], len(call.inputs["pixel_values"])
+    examples = bridge.pixel_examples(call.inputs)
     # Where there is an axis of pictures or tiles, one of zeros is none.
     is_picture = (pixels != 0).flatten(2).any(dim=2)[..., None, None, None] if pixels.dim() == 5 else None
-    if question.noise is not None:
+    if call.noise is not None:
         real = None if is_picture is None else is_picture[:rows]
-        pixels = question.noise.on("image", pixels[:rows], examples, real).repeat(
-            len(scales), *[1] * (pixels.dim() - 1)
-        )
+        pixels = call.noise.on("image", pixels[:rows], examples, real).repeat(len(scales), *[1] * (pixels.dim() - 1))
     by_row = scales.to(examples.device)[:, None].expand(-1, rows).flatten()
 
     def by_patch(x: Tensor) -> TokenScores:
@@ -169,9 +167,9 @@ def _pictures(
     return _point("image", start, pixels, by_row, leaves, by_patch)
 
 
-def _own_tokens(question: Question, stream: Stream, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
+def _own_tokens(call: ModelCall, stream: Stream, args: tuple[Any, ...], kwargs: dict[str, Any]) -> int | None:
     """How many of the tokens are the text's own, where the model pads it to a length that suits it (Longformer)."""
-    ids, given = kwargs.get("input_ids", args[0] if args else None), question.word_pieces(stream.name)
+    ids, given = kwargs.get("input_ids", args[0] if args else None), call.word_pieces(stream.name)
     if not isinstance(ids, Tensor) or given is None:
         return None
     own = given.shape[-1]  # the one choice of a multiple-choice head lies on an axis of its own
@@ -216,10 +214,10 @@ def _per_example(start: Tensor, end: Tensor, stream: str) -> Tensor:
 
 @contextmanager
 def _changed_output(
-    question: Question, module: nn.Module, path: str, batch: int, change: Callable[..., Tensor]
+    call: ModelCall, module: nn.Module, path: str, batch: int, change: Callable[..., Tensor]
 ) -> Iterator[None]:
     """While inside, the module gives what `change` makes of its output."""
-    name = f"The module {path!r} of {type(question.model).__name__}"
+    name = f"The module {path!r} of {type(call.model).__name__}"
     thread, calls = get_ident(), []
 
     def hook(module: nn.Module, args: Any, *rest: Any) -> Any:

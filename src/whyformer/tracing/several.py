@@ -4,22 +4,20 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from torch import Tensor
-
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.joined import Transfer
 from whyformer.tracing.copies import repeat_inputs
 from whyformer.tracing.flow import Step, each_record
+from whyformer.tracing.mixing import KeptMap
+from whyformer.tracing.plan import Plan
 from whyformer.tracing.question import Question
-from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 
 
-def check_scores(count: int, question: Question, reads: Reads) -> None:
+def check_scores(count: int, batch: int, plan: Plan) -> None:
     """Refuse a number of scores that is not that of the examples, but several of one whose gradients are plain."""
-    is_plain = not (reads.has_relevance or reads.states or reads.path or question.by_blocks)
-    if count != question.batch and not (question.batch == 1 and is_plain and question.backward == "gradient"):
-        raise WhyformerError(f"The target gave {count} scores for {question.batch} examples: one each.")
+    if count != batch and not plan.several_scores:
+        raise WhyformerError(f"The target gave {count} scores for {batch} examples: one each.")
 
 
 def as_examples(question: Question, steps: tuple[Step, ...], count: int) -> tuple[Question, tuple[Step, ...]]:
@@ -31,8 +29,8 @@ def as_examples(question: Question, steps: tuple[Step, ...], count: int) -> tupl
 
 
 def _shared(record: AttentionRecord, count: int) -> AttentionRecord:
-    if not isinstance(record.source, Tensor) or record.batch != 1:
+    if not isinstance(record.source, KeptMap) or record.batch != 1:
         raise UnsupportedModel("Several scores share a forward pass where they are of one example whose maps are kept.")
-    source = record.source.expand(count, -1, -1, -1, -1).flatten(0, 1)
+    source = record.source.values.expand(count, -1, -1, -1, -1).flatten(0, 1)
     tokens = None if record.tokens is None else record.tokens.repeat(count, len(source))
-    return replace(record, source=source, tokens=tokens)
+    return replace(record, source=KeptMap(source), tokens=tokens)

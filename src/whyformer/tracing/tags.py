@@ -198,9 +198,9 @@ def with_adapter(first: Tag | None, second: Tag | None) -> Tag | None:
         if isinstance(tag, Projection) and isinstance(adapter, Projection) and (together := tag.plus(adapter)):
             return together
         if isinstance(tag, Written) and isinstance(adapter, Branch) and adapter.tap is tag.tap:
-            weight = tag.tap.output_weight
+            weight = tag.tap.outcome.output_weight
             if weight is not None and weight.shape == adapter.weight.shape:
-                tag.tap.output_weight = (weight + adapter.weight).to(weight.dtype)
-                tag.tap.readers -= 1
+                tag.tap.outcome.output_weight = (weight + adapter.weight).to(weight.dtype)
+                tag.tap.outcome.readers -= 1
                 return tag
     return None

@@ -3,32 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.graph import GradientEdge
 
-from whyformer.axes import QUERY, AttentionMap, State, TokenScores, Values, by_head
+from whyformer.axes import QUERY, State, TokenScores, Values, by_head
 from whyformer.models.joined import Tokens, in_order
-from whyformer.tracing.kernels import Attention
+from whyformer.tracing.mixing import KeptMap, LinearMixing, Mixing
 from whyformer.tracing.shared_state import shared_edge
 from whyformer.tracing.tags import Addend, Branch, Projection, Written, is_same, may_be_state
 
-if TYPE_CHECKING:
-    from whyformer.tracing.sampling import SampledAttention
-
 
 @dataclass(eq=False)
-class Tap:
-    """What the recorder has seen so far of one attention operation."""
+class Outcome:
+    """What has been seen of what became of mixed values: their projection W_o, and the state that it is added to.
 
-    map: Tensor | Attention | SampledAttention
-    is_folded: bool
-    probe: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
-    value: Tensor | None = None
-    value_source: Projection | None = None
+    Parts of one attention (a packed sequence) share it.
+    """
+
     output_weight: Tensor | None = None
     output_parameter: Tensor | None = None
     output_module: nn.Module | None = None  # whose weight it is: a weight that is lent has no name
@@ -41,55 +35,71 @@ class Tap:
     query_original: Tensor | None = None  # the tensor that it is a copy of, or itself
     state_before: Tensor | None = None  # that state, or failing that the first that the output is added to
     state_edge: GradientEdge | None = None  # of that, where it is in the graph
-    state_product: Tensor | None = None  # that times its gradient, summed over channels
     state_is_swapped: bool = False
     sum: tuple[Tensor, Tensor] | None = None  # where edges are read: the state that it is added to, and that after it
-    first: Tap | None = None  # of attention run in parts (a packed sequence): where all that follows is noted
+    sums: list[str] = field(
+        default_factory=list
+    )  # what it was added to, and which fact decided whether that is a state
 
-    def attention(self, batch: int) -> AttentionMap | Attention | SampledAttention:
-        """The map with its own head axis, or what makes it."""
-        return by_head(self.map.detach(), batch) if isinstance(self.map, Tensor) else self.map
+
+@dataclass(eq=False)
+class Tap:
+    """What the recorder has seen so far of one attention operation."""
+
+    map: Tensor | LinearMixing
+    is_folded: bool
+    probe: Tensor | None = None  # with a graph: the map, or the values it mixed, whose gradient tells that of the map
+    value: Tensor | None = None
+    value_source: Projection | None = None
+    outcome: Outcome = field(default_factory=Outcome)
+    state_product: Tensor | None = None  # the state before times its gradient, summed over channels
+
+    def attention(self, batch: int) -> Mixing:
+        """The map with its own head axis."""
+        return KeptMap(by_head(self.map.detach(), batch)) if isinstance(self.map, Tensor) else self.map
 
     def compare_order(self, values: Values, rows: Tensor) -> None:
         """Whether heads lie side by side in W_o's input, and tokens before examples; nobody waits for it here."""
         head_count, width = values.shape[1], values.shape[-1]
         if rows.shape[-1] != head_count * width:
-            self.heads_in_order = torch.tensor(False)
+            self.outcome.heads_in_order = torch.tensor(False)
             return
-        self.heads_in_order = (rows[0] == values[0, :, 0].flatten()).all()
+        self.outcome.heads_in_order = (rows[0] == values[0, :, 0].flatten()).all()
         if values.shape[QUERY] > 1:
-            self.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
+            self.outcome.tokens_first = (rows[1] != values[0, :, 1].flatten()).any()
 
     def state(self, batch: int, tokens: int, rows: Tokens | None = None, *, of_keys: bool = False) -> State | None:
         """The residual state as [example, token, channel]; the keys' own is what their values project.
 
         `rows` are the tokens that its entries are of, where they are in another order.
         """
-        state = self.query_state
+        state = self.outcome.query_state
         if of_keys:
             state = None if self.value_source is None else self.value_source.source.detach()
             if state is not None and state.dim() == 2 and len(state) == batch * tokens:
                 state = state.unflatten(0, (batch, tokens))  # GPT-2's Conv1D flattens what it reads
             if state is not None and state.dim() == 4 and state.shape[1] == 1:
                 state = state[:, 0]  # a latent that all heads share
-        is_swapped = self.state_is_swapped and not of_keys
+        is_swapped = self.outcome.state_is_swapped and not of_keys
         return None if state is None else self._examples_first(state, batch, tokens, is_swapped, rows)
 
     def add_to(self, written: Written, output: Tensor, addend: Addend) -> bool:
         """Note the state that the output is added to, and its place in the graph; whether it is the residual state."""
-        is_residual, place = self.is_residual(addend), addend.place
-        if is_residual or (self.state_before is None and may_be_state(addend.tag)):
-            self.state_before, self.state_is_swapped = addend.state, written.is_swapped
-            self.state_edge = shared_edge(place, output) if place.requires_grad else None
+        (is_residual, reason), place = self.is_residual(addend), addend.place
+        name = "the residual state" if is_residual else "something else"
+        self.outcome.sums.append(f"its output is added to {name}, {tuple(addend.state.shape)}: {reason}")
+        if is_residual or (self.outcome.state_before is None and may_be_state(addend.tag)):
+            self.outcome.state_before, self.outcome.state_is_swapped = addend.state, written.is_swapped
+            self.outcome.state_edge = shared_edge(place, output) if place.requires_grad else None
         if is_residual:
-            self.query_state, self.query_original = addend.state, addend.original
+            self.outcome.query_state, self.outcome.query_original = addend.state, addend.original
         return is_residual
 
     def add_up(self, written: Written, state: Tensor, result: Tensor) -> None:
         """Keep a state and what it becomes: the residual state's sum, or failing that the first there is."""
-        if self.sum is None or state is self.query_state:
-            self.sum = state, result.detach().clone()  # the model may go on to change it in place
-            self.output, self.state_is_swapped = None, written.is_swapped
+        if self.outcome.sum is None or state is self.outcome.query_state:
+            self.outcome.sum = state, result.detach().clone()  # the model may go on to change it in place
+            self.outcome.output, self.outcome.state_is_swapped = None, written.is_swapped
 
     def states(
         self, batch: int, tokens: int, rows: Tokens | None = None, *, is_cross: bool
@@ -99,12 +109,12 @@ class Tap:
         In one stream the state before is the one that the values read; between streams it cannot be told by that. A
         token that only pools others has no state before: then its state is the output alone.
         """
-        pair = self.sum
-        if pair is None and is_cross and self.output is not None:
-            pair = torch.zeros_like(self.output), self.output
-        if pair is None or (not is_cross and pair[0] is not self.query_state):
+        pair = self.outcome.sum
+        if pair is None and is_cross and self.outcome.output is not None:
+            pair = torch.zeros_like(self.outcome.output), self.outcome.output
+        if pair is None or (not is_cross and pair[0] is not self.outcome.query_state):
             return None, None
-        before, after = (self._examples_first(x, batch, tokens, self.state_is_swapped, rows) for x in pair)
+        before, after = (self._examples_first(x, batch, tokens, self.outcome.state_is_swapped, rows) for x in pair)
         return before, after
 
     def linear_value(self, batch: int, tokens: int) -> LinearValue | None:
@@ -118,22 +128,22 @@ class Tap:
             return None
         # A state that is itself the output of a norm (post-norm) is taken as it is, with that norm's bias.
         sources = [x for x in (projection.source, projection.origin) if x is not None]
-        is_state = self.query_original is None or any(is_same(x, self.query_original) for x in sources)
+        is_state = self.outcome.query_original is None or any(is_same(x, self.outcome.query_original) for x in sources)
         return LinearValue(source, None if is_state else projection.source_bias, weight, self.value.shape[-1])
 
     def state_scores(self, batch: int, tokens: int, rows: Tokens | None = None) -> Callable[[], TokenScores] | None:
         """What gives the residual state times its gradient, [example, token], once the gradient has been taken."""
-        state = self.state_before
+        state = self.outcome.state_before
         if (
             self.probe is None
             or state is None
-            or self._examples_first(state, batch, tokens, self.state_is_swapped, rows) is None
+            or self._examples_first(state, batch, tokens, self.outcome.state_is_swapped, rows) is None
         ):
             return None
 
         def scores() -> TokenScores:
             values = state_times_gradient(state, None) if self.state_product is None else self.state_product
-            placed = self._examples_first(values[..., None], batch, tokens, self.state_is_swapped, rows)
+            placed = self._examples_first(values[..., None], batch, tokens, self.outcome.state_is_swapped, rows)
             assert placed is not None
             return placed[..., 0]
 
@@ -141,8 +151,10 @@ class Tap:
 
     def scale(self, batch: int, tokens: int, rows: Tokens | None = None) -> TokenScores | None:
         """What a norm multiplies with what each query token is given; None where there is none."""
-        scale = self.output_scale
-        scale = None if scale is None else self._examples_first(scale, batch, tokens, self.state_is_swapped, rows)
+        scale = self.outcome.output_scale
+        scale = (
+            None if scale is None else self._examples_first(scale, batch, tokens, self.outcome.state_is_swapped, rows)
+        )
         return None if scale is None else scale[..., 0]
 
     def _examples_first(
@@ -154,7 +166,7 @@ class Tap:
         if x.dim() != 3:
             return None
         if batch == tokens:
-            tokens_first = self.tokens_first is not None and bool(self.tokens_first) != is_swapped
+            tokens_first = self.outcome.tokens_first is not None and bool(self.outcome.tokens_first) != is_swapped
         else:
             tokens_first = x.shape[:2] == (tokens, batch)
         x = x.transpose(0, 1) if tokens_first else x
@@ -164,19 +176,44 @@ class Tap:
         """W_v, from the residual state where that is known."""
         if self.value_source is None:
             return None
-        return self.value_source.rows(batch, None if self.query_state is None else self.query_state.shape[-1])
+        return self.value_source.rows(
+            batch, None if self.outcome.query_state is None else self.outcome.query_state.shape[-1]
+        )
 
-    def is_residual(self, addend: Addend) -> bool:
-        """Whether this is the state the attention read. What it projects says so; failing that, what the tensor is."""
-        if self.query_state is not None:
-            return False
+    def is_residual(self, addend: Addend) -> tuple[bool, str]:
+        """Whether this is the state the attention read, and why: what it projects says so, else what the tensor is."""
+        if self.outcome.query_state is not None:
+            return False, "the residual state is known already"
         known = None if self.value_source is None else self.value_source.reads(addend.original)
-        return not isinstance(addend.tag, (Projection, Written, Branch)) if known is None else known
+        if known is not None:
+            return known, f"the values are projected from {'it' if known else 'another tensor'}"
+        if isinstance(addend.tag, (Projection, Written, Branch)):
+            return False, "it is the output of a linear layer"
+        return True, "it is no linear layer's output, and where the values come from is not known"
+
+    def decisions(self) -> tuple[str, ...]:
+        """How W_v, W_o and the residual state were told, and what was refused; nothing where states were not noted."""
+        if self.value is None:
+            return ()
+        source, outcome = self.value_source, self.outcome
+        values = "W_v is not known: no linear layer was seen to give the values"
+        if source is not None:
+            kind = "the normalisation of a state" if source.source_norm is not None else "a tensor"
+            values = f"W_v: the values are projected from {kind}, {tuple(source.source.shape)}"
+        output = "W_o: one linear layer reads the mixed values"
+        if outcome.readers != 1:
+            output = f"W_o is not known: {outcome.readers} linear layers read the mixed values"
+        elif outcome.heads_in_order is not None and not bool(outcome.heads_in_order):
+            output = "W_o is refused: the heads do not lie side by side in its input"
+        sums = outcome.sums or ["the residual state is not known: its output was not seen to be added to anything"]
+        return values, output, *sums
 
     def projection(self) -> Tensor | None:
         """W_o, if it is the one reader of the mixed values and finds their heads side by side."""
-        is_plain = self.readers == 1 and (self.heads_in_order is None or bool(self.heads_in_order))
-        return self.output_weight if is_plain else None
+        is_plain = self.outcome.readers == 1 and (
+            self.outcome.heads_in_order is None or bool(self.outcome.heads_in_order)
+        )
+        return self.outcome.output_weight if is_plain else None
 
 
 def state_times_gradient(state: Tensor, gradient: Tensor | None) -> Tensor:

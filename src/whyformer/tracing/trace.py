@@ -19,9 +19,11 @@ from whyformer.targets.resolve import ResolvedTarget
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.checks import moved_tokens
+from whyformer.tracing.describe import describe
 from whyformer.tracing.flow import Step, carry, records_of, select_records
 from whyformer.tracing.graph import Graph, MapRelevances, incompleteness
 from whyformer.tracing.path import Quadrature, inputs_at_once, integrated_inputs, nodes_and_weights
+from whyformer.tracing.plan import Plan
 from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -49,6 +51,7 @@ class Trace:
         biases: What biases have of the score, where they are read.
         track: What goes through the steps of long work, and may show how far it is.
         again: What asks about the same target once more, for other reads or of inputs with noise.
+        plan: What the pass was to keep, and how it is taken back.
 
     Example:
         >>> bert = whyformer.load("mini-bert")
@@ -69,6 +72,11 @@ class Trace:
     biases: BiasTerms | None = None
     track: Callable[[Sequence[int]], Iterable[int]] = iter
     again: Callable[..., Trace] | None = None
+    plan: Plan | None = None
+
+    def describe(self) -> str:
+        """What was planned and seen, block by block: operations, maps, W_v, W_o, states, and how each was told."""
+        return describe(self)
 
     def once_more(self, reads: Reads, **changes: Any) -> Trace:
         """The trace of another pass, read where this one is: for other reads, with noise, or by another backward."""

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from whyformer.axes import AttentionMap, by_head
+from whyformer.axes import by_head
 from whyformer.propagation.mode import Backward
 from whyformer.propagation.rules import BACKWARD_RULES, MAP_SHARES, Rule, map_quotient
-from whyformer.tracing.kernels import Attention
-from whyformer.tracing.record import FoldedRelevance
+from whyformer.tracing.mixing import KeptMap, MixedGradient, Mixing
 from whyformer.tracing.tap import Tap
 
 
@@ -45,10 +44,8 @@ def way_back(backward: Backward, *, precise: bool = False) -> WayBack:
     return WayBack(BACKWARD_RULES.get(backward), precise, map_share=MAP_SHARES[backward])
 
 
-def relevance_source(
-    tap: Tap, passes: Sequence[tuple[WayBack, Tensor | None]], batch: int
-) -> AttentionMap | FoldedRelevance | None:
-    """The relevance of a map, or what makes it where the map was not kept; None where none has come back.
+def map_relevance(tap: Tap, passes: Sequence[tuple[WayBack, Tensor | None]], batch: int) -> Mixing | None:
+    """The relevance of a map; None where none has come back.
 
     Of two passes the first is of what speaks for the score, the second of what speaks against it.
     """
@@ -58,9 +55,8 @@ def relevance_source(
     if len(parts) < len(passes):
         return None
     if isinstance(tap.map, Tensor):
-        return by_head(difference([way.relevance(part, value) for way, part in parts]), batch)
-    assert isinstance(tap.map, Attention)
-    return FoldedRelevance(tap.map, difference([way.worth(part, value) for way, part in parts]))
+        return KeptMap(by_head(difference([way.relevance(part, value) for way, part in parts]), batch))
+    return MixedGradient(tap.map, difference([way.worth(part, value) for way, part in parts]), map_share=0.5)
 
 
 def difference(parts: Sequence[Tensor]) -> Tensor:

@@ -15,22 +15,22 @@ from rich.console import Console
 
 from whyformer.benchmark.advice.costs import Cost, explanation_costs
 from whyformer.benchmark.advice.elimination import Correction, looks, losers
-from whyformer.benchmark.advice.questions import Question
+from whyformer.benchmark.advice.protocol_choice import Contest
 from whyformer.benchmark.choice import Choice
-from whyformer.benchmark.plan import Plan
 from whyformer.benchmark.protocols import protocol_named
 from whyformer.benchmark.reporting.charts import CONTROLS
-from whyformer.benchmark.tables import NOTE, ROWS, SAMPLES, TABLES, Record, parquet, write_shard
+from whyformer.benchmark.run_plan import RunPlan
+from whyformer.benchmark.tables import NOTE, ROW_TABLE, SAMPLE_TABLE, TABLES, Record, parquet, write_shard
 from whyformer.benchmark.worker import Worker, shard_records
 from whyformer.errors import WhyformerError
 
 PIECE = 8  # samples that are worked on together, at most
-MOST = 512  # samples: more make no advice surer than it need be
+MOST_SAMPLES = 512  # samples: more make no advice surer than it need be
 
 
 @dataclass(eq=False)
 class Competition:
-    """What was measured so far: values of each measure by method and sample, who is left, and who was dropped when."""
+    """State of a competition: values by measure, method and sample, who is left, and who was dropped when."""
 
     alive: list[Choice]
     values: dict[tuple[str, str], dict[str, dict[int, Any]]] = field(default_factory=dict)
@@ -42,12 +42,12 @@ class Competition:
 
     def take(self, records: Mapping[str, list[Any]]) -> None:
         """Add the records of a piece."""
-        for sample in records[SAMPLES]:
+        for sample in records[SAMPLE_TABLE]:
             if sample.get("error"):
                 self.errors[sample["sample"]] = {"name": sample["name"], "error": sample["error"]}
             else:
                 self.names[sample["sample"]] = sample["name"]
-        for row in records[ROWS]:
+        for row in records[ROW_TABLE]:
             if row["protocol"] == NOTE:
                 self.left_out.setdefault(row["method"], row["text"])
             elif row.get("values") and not row.get("at"):
@@ -55,7 +55,7 @@ class Competition:
                 by_method.setdefault(row["method"], {})[row["sample"]] = row["values"]
         self.alive = [choice for choice in self.alive if choice.label not in self.left_out]
 
-    def deciding(self, question: Question) -> dict[str, dict[int, float]]:
+    def deciding(self, question: Contest) -> dict[str, dict[int, float]]:
         """The value of each sample that decides, by method, the higher the better."""
         figure = protocol_named(question.protocol.name).figures[question.figure]
         sign = -1.0 if figure.better == "lower" else 1.0
@@ -66,7 +66,7 @@ class Competition:
         }
         return {method: values for method, values in finite.items() if values}
 
-    def drop_losers(self, question: Question, correction: Correction, samples: int) -> None:
+    def drop_losers(self, question: Contest, correction: Correction, samples: int) -> None:
         """Drop the methods that are surely behind after so many samples."""
         values = self.deciding(question)
         labels = [one.label for one in self.alive if one.label in values]
@@ -77,7 +77,7 @@ class Competition:
 
 
 @dataclass(eq=False)
-class Measurement:
+class SampleMeasurement:
     """Puts samples to methods, and knows how long one sample takes one method and how much time is left."""
 
     worker: Worker
@@ -111,21 +111,21 @@ class Measurement:
         return (fitting + 1) // 2
 
 
-def between_looks(plan: Plan, seed: int) -> Plan:
+def between_looks(plan: RunPlan, seed: int) -> RunPlan:
     """The samples in an order drawn by the seed; a shard holds those between two looks.
 
     There the longest texts are first: a batch is padded to its longest, and what was timed is no shorter than what
     follows.
     """
     numbers = [number for shard in plan.shards for number in shard]
-    order = np.random.default_rng(seed).permutation(numbers)[:MOST].tolist()
+    order = np.random.default_rng(seed).permutation(numbers)[:MOST_SAMPLES].tolist()
     edges = (0, *looks(len(order)))
     length = partial(_length, plan)
     shards = (tuple(sorted(order[low:high], key=length, reverse=True)) for low, high in pairwise(edges))
     return replace(plan, shards=tuple(shards))
 
 
-def _length(plan: Plan, number: int) -> int:
+def _length(plan: RunPlan, number: int) -> int:
     """The characters of a text; all else is of one length."""
     if plan.suite.protocols[0].name != "text_perturbation":
         return 0
@@ -135,7 +135,7 @@ def _length(plan: Plan, number: int) -> int:
         return 0
 
 
-def compete(measurement: Measurement, question: Question, console: Console) -> tuple[Competition, Correction]:
+def compete(measurement: SampleMeasurement, question: Contest, console: Console) -> tuple[Competition, Correction]:
     """Measure piece by piece until one method is left, the data is over or the time."""
     plan = measurement.worker.plan
     competition = Competition([one for one in plan.suite.methods if one.name not in CONTROLS])
@@ -163,7 +163,7 @@ def compete(measurement: Measurement, question: Question, console: Console) -> t
 
 
 def _measure_first(
-    measurement: Measurement,
+    measurement: SampleMeasurement,
     competition: Competition,
     group: list[int],
     controls: Sequence[Choice],
@@ -192,7 +192,7 @@ def _measure_first(
         )
 
 
-def _while_in_time(measurement: Measurement, methods: Sequence[Choice]) -> Iterator[Choice]:
+def _while_in_time(measurement: SampleMeasurement, methods: Sequence[Choice]) -> Iterator[Choice]:
     """The methods until the time is over, the first in any case."""
     yield methods[0]
     yield from takewhile(lambda _: not measurement.is_over, methods[1:])

@@ -1,4 +1,4 @@
-"""What an explanation costs beside a plain answer of the same model, measured on the samples at hand."""
+"""Cost of an explanation relative to a forward pass, measured on the samples at hand."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ import torch
 
 from whyformer.benchmark.batch import collate_samples, encode_sample
 from whyformer.benchmark.choice import Choice
-from whyformer.benchmark.maps import compute_maps
-from whyformer.benchmark.questions import answer
+from whyformer.benchmark.method_maps import compute_maps
+from whyformer.benchmark.sample_targets import answer
 from whyformer.benchmark.samples import make_sample
 from whyformer.benchmark.shard import make_shard
 from whyformer.benchmark.worker import Worker
 from whyformer.models.structure import device_of
 
-SAMPLES = 2
+TIMED_SAMPLES = 2
 TIMES = 5  # an answer and an explanation in turn; the median of each counts
 
 
@@ -34,7 +34,9 @@ class Cost:
 def explanation_costs(worker: Worker, numbers: Sequence[int], methods: Sequence[Choice], end: float) -> dict[str, Cost]:
     """The cost of each method on the first samples; none of responses, or after the end."""
     plan = worker.plan
-    samples = [make_sample(plan.examples[number], worker.loaded_model, plan.labels) for number in numbers[:SAMPLES]]
+    samples = [
+        make_sample(plan.examples[number], worker.loaded_model, plan.labels) for number in numbers[:TIMED_SAMPLES]
+    ]
     if any(sample.response is not None for sample in samples):
         return {}
     batch = collate_samples(worker.loaded_model, [encode_sample(worker.loaded_model, sample) for sample in samples])

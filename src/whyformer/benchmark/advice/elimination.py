@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from whyformer.metrics.statistics import Interval, comparison
+from whyformer.metrics.statistics import Interval, paired_comparison
 
 FIRST_LOOK = 16  # samples; of fewer no test can be sure enough
 ERROR_RATE = 0.05  # of dropping the best method, over all looks together
-RESAMPLES = 10_000  # exchanges of a test: p must be able to be small enough for all that it counts for
-Values = Mapping[str, Mapping[int, float]]  # a value of each sample, by method; higher is better
+EXCHANGES = 10_000  # exchanges of a test: p must be able to be small enough for all that it counts for
+SampleValues = Mapping[str, Mapping[int, float]]  # a value of each sample, by method; higher is better
 
 
 def looks(count: int) -> tuple[int, ...]:
@@ -60,18 +60,18 @@ class Correction:
         if len(shared) < 2:
             return None
         one, other = (np.array([values[sample] for sample in shared]) for values in (first, second))
-        result = comparison(one, other, resamples=RESAMPLES, seed=self.seed)
+        result = paired_comparison(one, other, resamples=EXCHANGES, seed=self.seed)
         return Lead(result.difference, min(1.0, self.times * result.p), len(shared))
 
 
-def leader(values: Values, methods: Sequence[str]) -> str:
+def leader(values: SampleValues, methods: Sequence[str]) -> str:
     """The method of the highest mean, on the samples that all of these have."""
     shared = set.intersection(*(set(values[method]) for method in methods))
     means = {method: float(np.mean([values[method][sample] for sample in sorted(shared)])) for method in methods}
     return max(methods, key=lambda method: means[method])
 
 
-def losers(values: Values, methods: Sequence[str], correction: Correction) -> dict[str, Lead]:
+def losers(values: SampleValues, methods: Sequence[str], correction: Correction) -> dict[str, Lead]:
     """The methods that are surely behind the one that leads now, and by how much."""
     best = leader(values, methods)
     others = (method for method in methods if method != best)

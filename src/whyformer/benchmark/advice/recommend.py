@@ -15,17 +15,17 @@ import numpy as np
 from rich.console import Console
 from torch import nn
 
-from whyformer.benchmark.advice.competition import Competition, Measurement, between_looks, compete
+from whyformer.benchmark.advice.competition import Competition, SampleMeasurement, between_looks, compete
 from whyformer.benchmark.advice.elimination import Correction, leader
-from whyformer.benchmark.advice.questions import Question, contenders, question_of
+from whyformer.benchmark.advice.protocol_choice import Contest, contenders, contest_for
 from whyformer.benchmark.advice.recommendation import Contender, Recommendation
-from whyformer.benchmark.advice.worst import worst_examples
-from whyformer.benchmark.evaluation import Named, choices_of, natural, source_of
+from whyformer.benchmark.advice.worst_examples import worst_examples
+from whyformer.benchmark.evaluation import NamedChoice, choices_of, natural, source_of
 from whyformer.benchmark.figures import interval_of, value_of
-from whyformer.benchmark.plan import Plan, make_plan
 from whyformer.benchmark.protocols import Figure, protocol_named
 from whyformer.benchmark.reporting.charts import CONTROLS
 from whyformer.benchmark.reporting.page import unusable_notes
+from whyformer.benchmark.run_plan import RunPlan, make_plan
 from whyformer.benchmark.runner import NoUsableSample
 from whyformer.benchmark.samples import Sample, make_sample
 from whyformer.benchmark.suite import Suite, check_methods
@@ -34,7 +34,7 @@ from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.plugins import load_plugins
 
-LOOKED_AT = 5  # samples that say which protocols fit
+FITTED_SAMPLES = 5  # samples that say which protocols fit
 MAIN = {"segmentation": "mIoU", "rationales": "token F1, mean over top 10 to 80"}  # shown beside what decides
 NAME_LABELS = " Say what the model calls the labels of the data: labels={'DATA': 'MODEL'}, or --label DATA=MODEL."
 
@@ -43,7 +43,7 @@ def recommend(
     model: str | Path | nn.Module | LoadedModel,
     data: Any,
     *,
-    methods: Named | Iterable[Named] | None = None,
+    methods: NamedChoice | Iterable[NamedChoice] | None = None,
     minutes: float = 5.0,
     processor: Any = None,
     labels: Mapping[str, str] | None = None,
@@ -95,17 +95,17 @@ def recommend(
     suite = Suite(loaded_model.name, choice, chosen, (), labels=labels or {}, seed=natural("seed", seed, 0))
     source = replace(source, loaded_model=loaded_model)
     sampled = make_plan(suite, Path(data_folder).resolve(), source, with_digests=False)
-    question = question_of(loaded_model, first_samples(sampled, loaded_model))
+    question = contest_for(loaded_model, first_samples(sampled, loaded_model))
     plan = between_looks(replace(sampled, suite=replace(suite, protocols=question.protocols)), seed)
     console = Console(stderr=True, quiet=not progress)
     console.print(f"{plan.suite.model}: {len(chosen)} methods and controls, {plan.count} samples", highlight=False)
     with tempfile.TemporaryDirectory(prefix="whyformer-") as folder:
-        measurement = Measurement(make_worker(plan), Path(folder), start + 60 * minutes)
+        measurement = SampleMeasurement(make_worker(plan), Path(folder), start + 60 * minutes)
         competition, correction = compete(measurement, question, console)
         return conclude(plan, question, competition, correction, Path(folder), time.perf_counter() - start)
 
 
-def first_samples(plan: Plan, loaded_model: LoadedModel) -> list[Sample]:
+def first_samples(plan: RunPlan, loaded_model: LoadedModel) -> list[Sample]:
     """Some samples that can be read; where none can, why."""
     samples, reasons = [], []
     for number in (number for shard in plan.shards for number in shard):
@@ -113,7 +113,7 @@ def first_samples(plan: Plan, loaded_model: LoadedModel) -> list[Sample]:
             samples.append(make_sample(plan.examples[number], loaded_model, plan.labels))
         except WhyformerError as error:
             reasons.append(str(error))
-        if len(samples) == LOOKED_AT or len(reasons) == 4 * LOOKED_AT:
+        if len(samples) == FITTED_SAMPLES or len(reasons) == 4 * FITTED_SAMPLES:
             break
     if not samples:
         raise NoUsableSample(_why_unusable(reasons))
@@ -121,8 +121,8 @@ def first_samples(plan: Plan, loaded_model: LoadedModel) -> list[Sample]:
 
 
 def conclude(
-    plan: Plan,
-    question: Question,
+    plan: RunPlan,
+    question: Contest,
     competition: Competition,
     correction: Correction,
     folder: Path,
@@ -163,7 +163,7 @@ def conclude(
 
 def _contender(
     competition: Competition,
-    question: Question,
+    question: Contest,
     figure: Figure,
     values: Mapping[str, Mapping[int, float]],
     correction: Correction,

@@ -14,7 +14,7 @@ from whyformer.benchmark.reporting.gallery import Gallery, value_text
 from whyformer.errors import WhyformerError
 from whyformer.files import write_whole
 from whyformer.render.html import report_page
-from whyformer.render.text import visible
+from whyformer.render.text_spans import visible
 
 
 @dataclass(frozen=True)
@@ -140,7 +140,7 @@ class Recommendation:
         """Write it as a page (.html) or as JSON (.json)."""
         place = Path(path)
         if place.suffix.lower() == ".html":
-            write_whole(place, page(self).encode())
+            write_whole(place, advice_page(self).encode())
         elif place.suffix.lower() == ".json":
             text = json.dumps(self.to_json(), indent=1, ensure_ascii=False)
             write_whole(place, (text + "\n").encode())
@@ -152,7 +152,7 @@ class Recommendation:
         return f"<Recommendation for {visible(self.model)}: {self.label}, {self.samples} samples>"
 
     def __str__(self) -> str:
-        header, rows = table(self)
+        header, rows = advice_table(self)
         widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
         lines = [
             "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (header, *rows)
@@ -238,7 +238,7 @@ def _controls(advice: Recommendation) -> str:
     return f"Controls: {'; '.join(parts)}." if parts else ""
 
 
-def table(advice: Recommendation) -> tuple[list[str], list[list[str]]]:
+def advice_table(advice: Recommendation) -> tuple[list[str], list[list[str]]]:
     """A row for each method and control, the best first."""
     beside = list(dict.fromkeys(name for one in advice.contenders for name in one.beside))
     header = ["method", advice.figure, "samples", "behind by", "× an answer", *beside]
@@ -253,7 +253,7 @@ def table(advice: Recommendation) -> tuple[list[str], list[list[str]]]:
     return header, rows
 
 
-READING = (
+HOW_TO_READ_ADVICE = (
     "The best first, with 95 % intervals. ~ marks what is not told from the recommended method. A method was dropped, "
     f"and has fewer samples, once it was surely behind: with an error rate of {ERROR_RATE:.0%} over all looks and "
     "methods together. × an answer is the computing time of an explanation beside that of the model's plain answer to "
@@ -261,10 +261,17 @@ READING = (
 )
 
 
-def page(advice: Recommendation) -> str:
+def advice_page(advice: Recommendation) -> str:
     """A page that needs nothing else: the advice, the table, and the examples on which the method fails."""
-    header, rows = table(advice)
-    section = {"title": advice.protocol, "about": READING, "header": header, "rows": rows, "curves": {}, "bands": ""}
+    header, rows = advice_table(advice)
+    section = {
+        "title": advice.protocol,
+        "about": HOW_TO_READ_ADVICE,
+        "header": header,
+        "rows": rows,
+        "curves": {},
+        "bands": "",
+    }
     galleries: Sequence[Gallery] = [advice.gallery] if advice.gallery is not None else []
     title = f"Which method for {advice.model}?"
     return report_page(title, sentences(advice), [section], galleries, advice.notes)

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from whyformer.benchmark.plan import Plan
+from whyformer.benchmark.run_plan import RunPlan
 from whyformer.benchmark.worker import make_worker
 
 
 def run_shards(
-    plan: Plan, data: Path, shards: Iterable[int], plugins: Sequence[Path] = ()
+    plan: RunPlan, data: Path, shards: Iterable[int], plugins: Sequence[Path] = ()
 ) -> Iterator[tuple[int, dict[str, bytes]]]:
     """The files of each shard as soon as it is done."""
     worker = make_worker(plan)

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from whyformer.benchmark.plan import Plan, make_plan
+from whyformer.benchmark.run_plan import RunPlan, make_plan
 from whyformer.benchmark.suite import Suite
 from whyformer.benchmark.tables import TABLES
 from whyformer.benchmark.worker import Worker, make_worker
@@ -27,14 +27,14 @@ class RayWorker:
         self.worker: Worker | None = None
 
     def __call__(self, batch: Any) -> Any:
-        """The one row of a shard's number as that of its files, or of why there are none."""
+        """Map the row of a shard's number to that of its files, or of the reason for their absence."""
         (number,) = batch["shard"].to_pylist()
         tables = self.tables(number)
         row = {"error": tables} if isinstance(tables, str) else tables
         return extra("pyarrow").Table.from_pylist([{"shard": number} | row], _schema())
 
     def tables(self, number: int) -> dict[str, bytes] | str:
-        """The files of a shard, or why there are none: raised here, Ray would bury it in tracebacks."""
+        """The files of a shard, or the reason for their absence: raised here, Ray would bury it in tracebacks."""
         if extra("ray", "ray").get(self.attempts.count.remote(number)) > TRIES:
             return _lost_workers(number)
         try:
@@ -63,7 +63,7 @@ class AttemptCounter:
 
 
 def run_shards(
-    plan: Plan, data: Path, shards: Iterable[int], plugins: Sequence[Path] = ()
+    plan: RunPlan, data: Path, shards: Iterable[int], plugins: Sequence[Path] = ()
 ) -> Iterator[tuple[int, dict[str, bytes]]]:
     """The files of each shard as soon as it is done, in whatever order. What a lost actor was doing is done again."""
     if isinstance(plan.model, LoadedModel) or plan.is_in_memory:
@@ -88,7 +88,7 @@ def run_shards(
             ray.shutdown()
 
 
-def _rows(ray: Any, ray_data: Any, plan: Plan, data: Path, shards: list[int], plugins: Sequence[Path]) -> Any:
+def _rows(ray: Any, ray_data: Any, plan: RunPlan, data: Path, shards: list[int], plugins: Sequence[Path]) -> Any:
     """The data set of the shards' files: an actor for every GPU of the cluster, or for every CPU where it has none."""
     resources = ray.cluster_resources()
     gpus, cpus = (int(resources.get(name, 0)) for name in ("GPU", "CPU"))

@@ -108,7 +108,7 @@ def protocol_named(name: str) -> Protocol:
 def require(condition: bool, shard: Shard, name: str, needs: str) -> None:
     """Refuse a protocol that the model or the data is not made for."""
     if not condition:
-        raise WhyformerError(f"{name} needs {needs}, which {shard.loaded_model.name} on this data has not.")
+        raise WhyformerError(f"{name} needs {needs}, which {shard.loaded_model.name} on this data lacks.")
 
 
 from whyformer.benchmark.protocols import (  # noqa: E402  (they register themselves)
@@ -119,6 +119,6 @@ from whyformer.benchmark.protocols import (  # noqa: E402  (they register themse
     objects,  # noqa: F401
     perturbation,  # noqa: F401
     rationales,  # noqa: F401
-    sources,  # noqa: F401
-    written_words,  # noqa: F401
+    source_attribution,  # noqa: F401
+    word_localisation,  # noqa: F401
 )

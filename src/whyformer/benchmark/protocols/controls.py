@@ -12,17 +12,16 @@ from torch.nn import functional as F
 
 from whyformer.axes import ExampleRows, Removal, TokenMask
 from whyformer.benchmark.batch import model_arguments, slice_inputs
-from whyformer.benchmark.maps import compute_maps, explanations
-from whyformer.benchmark.perturbed import MakeRemoval, step_answers
+from whyformer.benchmark.method_maps import compute_maps, explanations
 from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, require
 from whyformer.benchmark.protocols.perturbation import remove_pixels, remove_words
 from whyformer.benchmark.shard import Shard, explained_labels
-from whyformer.benchmark.tokens import word_tokens
+from whyformer.benchmark.step_answers import MakeRemoval, step_answers
+from whyformer.benchmark.word_tokens import word_tokens
 from whyformer.metrics.approximation import approximation_errors
-from whyformer.metrics.perturbation import Explained, curves
+from whyformer.metrics.perturbation_curves import Explained, curves
 from whyformer.metrics.removal import groups
-from whyformer.metrics.sanity import GROUPS, Other, other_class, randomised, rank_correlation
-from whyformer.metrics.sanity import saco as saco_of
+from whyformer.metrics.sanity import SACO_GROUPS, Other, other_class, randomised, rank_correlation, saco
 from whyformer.removal.fills import Erasure, Fill
 
 
@@ -36,21 +35,23 @@ def class_sensitivity(shard: Shard, *, other: Other = "second") -> Columns:
 
 
 @protocol("saco", {"SaCo": Figure("saco", is_share=False)})
-def saco(shard: Shard, *, explained: Explained = "predicted", fill: Fill = "black", how: Erasure = "pad") -> Columns:
+def saco_protocol(
+    shard: Shard, *, explained: Explained = "predicted", fill: Fill = "black", how: Erasure = "pad"
+) -> Columns:
     """Groups of descending salience, each taken away alone: does the answer fall as much as their saliences say?"""
     part, labels = _part(shard), explained_labels(shard, explained)
     maps = explanations(shard, labels, part)
     may_go = word_tokens(shard) if part == "text" else None
-    members = {method: groups(scores.flatten(1), GROUPS, removable=may_go) for method, scores in maps.items()}
+    members = {method: groups(scores.flatten(1), SACO_GROUPS, removable=may_go) for method, scores in maps.items()}
     removals: dict[str, MakeRemoval] = {
         method: partial(_group_removal, members[method], maps[method], shard) for method in maps
     }
     perturb = remove_words(shard, how) if part == "text" else remove_pixels(shard, fill)
     before = curves(shard.logits[None], labels, labels).probability
     columns: Columns = {}
-    for method, steps in step_answers(shard, removals, GROUPS, perturb).items():
+    for method, steps in step_answers(shard, removals, SACO_GROUPS, perturb).items():
         drops = before - curves(steps, labels, labels).probability
-        columns[method, "saco"] = saco_of(maps[method].flatten(1), members[method], drops)
+        columns[method, "saco"] = saco(maps[method].flatten(1), members[method], drops)
     return columns
 
 

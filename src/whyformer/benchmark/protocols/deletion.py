@@ -8,14 +8,14 @@ import torch
 from torch.nn import functional as F
 
 from whyformer.axes import PixelRemoval
-from whyformer.benchmark.maps import explanations
-from whyformer.benchmark.perturbed import step_answers
+from whyformer.benchmark.method_maps import explanations
 from whyformer.benchmark.protocols import Columns, Figure, protocol, require
 from whyformer.benchmark.protocols.perturbation import remove_pixels
 from whyformer.benchmark.shard import Shard, explained_labels
+from whyformer.benchmark.step_answers import step_answers
 from whyformer.errors import WhyformerError
-from whyformer.metrics.maps import upsampled
-from whyformer.metrics.perturbation import Explained, curves
+from whyformer.metrics.perturbation_curves import Explained, curves
+from whyformer.metrics.pixel_maps import upsampled
 from whyformer.metrics.sanity import rank_correlation
 from whyformer.removal.fills import Fill
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from torch.nn import functional as F
 
-from whyformer.benchmark.maps import explanations
+from whyformer.benchmark.ground_truth import pixel_truths
+from whyformer.benchmark.method_maps import explanations
 from whyformer.benchmark.protocols import Columns, Figure, protocol, require
 from whyformer.benchmark.shard import Shard, explained_labels
-from whyformer.benchmark.truth import pixel_truths
-from whyformer.metrics.perturbation import Explained
+from whyformer.metrics.perturbation_curves import Explained
 from whyformer.metrics.sanity import mass_on_object, pointing_game
 
 

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 import torch
 
-from whyformer.benchmark.maps import explanations
+from whyformer.benchmark.ground_truth import part_truths, pixel_truths
+from whyformer.benchmark.method_maps import explanations
 from whyformer.benchmark.protocols import Columns, Figure, protocol, require
 from whyformer.benchmark.shard import Shard, explained_labels
-from whyformer.benchmark.truth import part_truths, pixel_truths
-from whyformer.metrics.maps import upsampled
-from whyformer.metrics.perturbation import Explained
+from whyformer.metrics.perturbation_curves import Explained
+from whyformer.metrics.pixel_maps import upsampled
 from whyformer.metrics.sanity import pointing_game
 from whyformer.metrics.segmentation import (
     Averaged,
-    average_precision,
     f1,
     foreground,
     mean_iou,
     overlap,
     pixel_accuracy,
+    pixel_average_precision,
     precisions,
 )
 
-PARTS = ("image", "regions", "text")
+LOCALISED_PARTS = ("image", "regions", "text")
 
 
 @protocol(
@@ -44,7 +44,7 @@ def segmentation(shard: Shard, *, explained: Explained = "predicted", averaged: 
     for method, scores in explanations(shard, labels, "image").items():
         maps = upsampled(scores, shard.batch.image_size)
         columns[method, "overlap"] = overlap(foreground(maps), truths)
-        columns[method, "average precision"] = average_precision(maps, truths)
+        columns[method, "average precision"] = pixel_average_precision(maps, truths)
         columns[method, "F1"] = f1(maps, truths, averaged)
         columns[method, "pointing"] = pointing_game(maps, truths)
     return columns
@@ -54,7 +54,7 @@ def segmentation(shard: Shard, *, explained: Explained = "predicted", averaged: 
     "localisation",
     {
         f"{part}: {figure}": Figure(f"{part} {figure}")
-        for part in PARTS
+        for part in LOCALISED_PARTS
         for figure in ("pointing game", "average precision")
     },
 )
@@ -63,7 +63,7 @@ def localisation(shard: Shard, *, explained: Explained = "predicted") -> Columns
     labels = explained_labels(shard, explained)
     is_wrong = (labels != shard.labels) & (shard.labels >= 0)
     columns: Columns = {}
-    for part in PARTS:
+    for part in LOCALISED_PARTS:
         truths = part_truths(shard.batch, part)
         if truths is None:
             continue

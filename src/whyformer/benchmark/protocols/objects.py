@@ -12,24 +12,24 @@ import torch
 from torch import Tensor
 
 from whyformer.benchmark.batch import model_arguments, slice_inputs
-from whyformer.benchmark.maps import image_priors, method_maps
+from whyformer.benchmark.method_maps import image_priors, method_maps
 from whyformer.benchmark.protocols import Columns, Figure, protocol, require
-from whyformer.benchmark.questions import TargetedInputs
+from whyformer.benchmark.sample_targets import TargetedInputs
 from whyformer.benchmark.samples import Thing
 from whyformer.benchmark.shard import Shard
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 from whyformer.metrics.detection import (
-    AREAS,
-    Area,
+    OBJECT_SIZES,
     DetectedObject,
     Matches,
+    ObjectSize,
     Otsu,
-    average_precision,
     average_recall,
+    concatenate_matches,
     evaluate_objects,
-    joined,
     matches,
+    object_average_precision,
     object_masks,
 )
 from whyformer.metrics.priors import PRIORS
@@ -37,30 +37,30 @@ from whyformer.models.structure import is_detector, labels_of
 from whyformer.targets.resolve import object_probabilities
 from whyformer.targets.scores import label_index, logit
 
-RESAMPLES = 500  # of every kind at every threshold, in every draw: two thousand would take minutes a method
+DETECTION_RESAMPLES = 500  # of every kind at every threshold, in every draw: two thousand would take minutes a method
 
 
-def _figure(of: Callable[[Sequence[Matches], Any], Any], area: Area) -> Figure:
+def _figure(of: Callable[[Sequence[Matches], Any], Any], area: ObjectSize) -> Figure:
     def of_texts(*methods: Sequence[str]) -> Callable[..., Any]:
-        by_kind = joined([_matches_by_area(tuple(texts))[area] for texts in methods])
+        by_kind = concatenate_matches([_matches_by_area(tuple(texts))[area] for texts in methods])
         return lambda *counts: of(by_kind, np.concatenate(counts, axis=-1))
 
-    return Figure("objects", of_texts=of_texts, resamples=RESAMPLES)
+    return Figure("objects", of_texts=of_texts, resamples=DETECTION_RESAMPLES)
 
 
 @lru_cache(maxsize=64)
-def _matches_by_area(texts: tuple[str, ...]) -> dict[Area, list[Matches]]:
-    """What all figures are made of: matching takes longest."""
+def _matches_by_area(texts: tuple[str, ...]) -> dict[ObjectSize, list[Matches]]:
+    """Matches by object size, on which all figures are built: matching takes longest."""
     evaluation = _evaluate(texts)
-    return {area: matches(evaluation, area) for area in AREAS}
+    return {area: matches(evaluation, area) for area in OBJECT_SIZES}
 
 
 @protocol(
     "weak_segmentation",
     {
         name if area == "all" else f"{name}_{area}": _figure(of, area)
-        for name, of in (("AP", average_precision), ("AR", average_recall))
-        for area in AREAS
+        for name, of in (("AP", object_average_precision), ("AR", average_recall))
+        for area in OBJECT_SIZES
     },
 )
 def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels", sure: float = 0.5) -> Columns:
@@ -68,7 +68,7 @@ def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels", sure: float = 0.5)
     model = shard.loaded_model.model
     require(is_detector(model), shard, "weak_segmentation", "a detector")
     if not isinstance(sure, int | float) or not 0 <= sure < 1:
-        raise WhyformerError(f"weak_segmentation: sure={sure!r} is no probability from 0 to below 1.")
+        raise WhyformerError(f"weak_segmentation: sure={sure!r} is not a probability from 0 to below 1.")
     inputs = model_arguments(shard.batch.inputs)
     with torch.no_grad():
         logits = shard.batch_size.map_slices(len(shard), lambda part: model(**slice_inputs(inputs, part)).logits)
@@ -93,7 +93,7 @@ def weak_segmentation(shard: Shard, *, otsu: Otsu = "pixels", sure: float = 0.5)
 
 
 def _no_maps(shard: Shard) -> dict[str, Tensor | None]:
-    """What there is of every method where no object is."""
+    """Empty maps of every method, for samples without objects."""
     return dict.fromkeys([*(name for name in shard.methods if name not in shard.cache.left_out), *PRIORS])
 
 
@@ -110,7 +110,7 @@ def _object_maps(shard: Shard, rows: Tensor, queries: Tensor, labels: Tensor) ->
 
 
 def _masks(shard: Shard, row: int, scores: Tensor, otsu: Otsu) -> list[dict[str, Any]]:
-    batch, picture = shard.batch, shard.batch.encodings[row].picture
+    batch, picture = shard.batch, shard.batch.encodings[row].parts.get("image")
     assert picture is not None
     width, height = picture.image.size
     masks = object_masks(scores, batch.image_size, batch.content_size(row), (height, width), otsu=otsu)

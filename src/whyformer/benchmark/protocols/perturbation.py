@@ -12,14 +12,14 @@ from torch import Tensor
 
 from whyformer.axes import Curve, Inputs, Labels, PixelRemoval, StepLogits
 from whyformer.benchmark.batch import slice_inputs
-from whyformer.benchmark.maps import explanations
-from whyformer.benchmark.perturbed import MakeRemoval, Perturb, repeat_inputs, step_answers
+from whyformer.benchmark.method_maps import explanations
 from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, require
 from whyformer.benchmark.shard import Shard, explained_labels
-from whyformer.benchmark.tokens import class_tokens, readout_tokens, word_tokens
+from whyformer.benchmark.step_answers import MakeRemoval, Perturb, repeat_steps, step_answers
+from whyformer.benchmark.word_tokens import class_tokens, readout_tokens, word_tokens
 from whyformer.errors import WhyformerError
 from whyformer.metrics.answers import answer_table
-from whyformer.metrics.perturbation import (
+from whyformer.metrics.perturbation_curves import (
     DOMAINS,
     VQA_FRACTIONS,
     Domain,
@@ -29,8 +29,8 @@ from whyformer.metrics.perturbation import (
     largest_area,
     soft_accuracy,
 )
-from whyformer.metrics.removal import Removable, Unit, class_token_least, removed, removed_pixels
-from whyformer.models.modalities import REGION_INPUTS, TEXT_INPUTS
+from whyformer.metrics.removal import RemovableTokens, Unit, class_token_least, removed, removed_pixels
+from whyformer.models.input_tensors import REGION_INPUTS, TEXT_INPUTS
 from whyformer.removal.fills import Erasure, Fill, blanked, deleted, erased, fill_colour, filler_id
 from whyformer.removal.road_imputation import imputed
 
@@ -44,7 +44,7 @@ def _most(options: Mapping[str, Any]) -> float:
     return largest_area(options.get("domain", "0-0.9"))
 
 
-AREAS = {
+CURVE_AREAS = {
     "negative − positive": Figure("accuracy gap", most=_most),
     "negative AUC": Figure("accuracy area, negative", most=_most),
     "positive AUC": Figure("accuracy area, positive", better="lower", most=_most),
@@ -54,7 +54,7 @@ AREAS = {
 }
 
 
-@protocol("image_perturbation", AREAS)
+@protocol("image_perturbation", CURVE_AREAS)
 def image_perturbation(
     shard: Shard,
     *,
@@ -76,13 +76,13 @@ def image_perturbation(
     return _areas(shard, logits, labels, fractions, domain)
 
 
-@protocol("text_perturbation", AREAS)
+@protocol("text_perturbation", CURVE_AREAS)
 def text_perturbation(
     shard: Shard,
     *,
     explained: Explained = "predicted",
     how: Erasure = "pad",
-    removable: Removable = "content",
+    removable: RemovableTokens = "content",
     domain: Domain = "0-0.9",
 ) -> Columns:
     """Tokens go, the most or the least relevant first (BI)."""
@@ -149,7 +149,7 @@ def _rising(fractions: Sequence[float]) -> tuple[float, ...]:
 
 
 def _removals(maps: Mapping[str, Tensor], removal: Callable[..., Tensor]) -> Removals:
-    """What goes by each method, in each order: made when its turn comes, for all at once would be many masks."""
+    """Removal masks by method and order, made lazily: all at once would take too much memory."""
     return {
         (method, order): partial(removal, scores, most_relevant_first=first)
         for method, scores in maps.items()
@@ -169,7 +169,7 @@ def remove_pixels(shard: Shard, fill: Fill) -> Perturb:
             steps = torch.cat([imputed(pixels, one[None], seed=shard.seed) for one in removal])
         else:
             steps = blanked(pixels, removal, colour)
-        return repeat_inputs(inputs, len(removal)) | {"pixel_values": steps}
+        return repeat_steps(inputs, len(removal)) | {"pixel_values": steps}
 
     return perturb
 

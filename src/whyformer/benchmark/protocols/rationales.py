@@ -7,13 +7,13 @@ from functools import partial
 import numpy as np
 import torch
 
-from whyformer.benchmark.maps import explanations
-from whyformer.benchmark.perturbed import MakeRemoval, step_answers
+from whyformer.benchmark.method_maps import explanations
 from whyformer.benchmark.protocols import Columns, Figure, Line, protocol, require
 from whyformer.benchmark.protocols.perturbation import remove_words
 from whyformer.benchmark.shard import Shard, explained_labels
-from whyformer.benchmark.tokens import word_tokens
-from whyformer.metrics.perturbation import Explained
+from whyformer.benchmark.step_answers import MakeRemoval, step_answers
+from whyformer.benchmark.word_tokens import word_tokens
+from whyformer.metrics.perturbation_curves import Explained
 from whyformer.metrics.rationale import (
     BINS,
     TOP_WORDS,

@@ -18,7 +18,7 @@ DASHES = (
     "-.",
     ":",
 )  # not a divisor of ten colours: no two of 30 methods look the same
-STYLE = {
+CHART_STYLE = {
     "svg.hashsalt": "whyformer",
     "svg.fonttype": "none",
     "font.size": 9,
@@ -33,7 +33,7 @@ def chart(measure: str, curves: Mapping[str, Mapping[str, Any]]) -> Any:
     """A line for each method, best first, with its interval where `banded_methods` says so; the controls are grey."""
     matplotlib = extra("matplotlib")
     figure_class = extra("matplotlib.figure").Figure
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(CHART_STYLE):
         figure = figure_class(figsize=(6.4, 3.6), layout="constrained")
         axes = figure.add_subplot()
         looks, bands = _looks(curves), banded_methods(curves)
@@ -77,6 +77,6 @@ def _looks(methods: Iterable[str]) -> dict[str, tuple[Any, str]]:
 def chart_bytes(figure: Any, kind: str) -> bytes:
     """The bytes of a .png or .svg file."""
     buffer = io.BytesIO()
-    with extra("matplotlib").rc_context(STYLE):
+    with extra("matplotlib").rc_context(CHART_STYLE):
         figure.savefig(buffer, format=kind, metadata={"Date": None} if kind == "svg" else {"Software": None})
     return buffer.getvalue()

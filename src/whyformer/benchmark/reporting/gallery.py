@@ -15,15 +15,15 @@ from PIL import Image
 from whyformer.benchmark.figures import Run
 from whyformer.benchmark.protocols import protocol_named
 from whyformer.benchmark.reporting.charts import CONTROLS
-from whyformer.benchmark.tables import EXPLANATIONS, SAMPLES, Record, read_records, whole_table
+from whyformer.benchmark.tables import EXPLANATION_TABLE, SAMPLE_TABLE, Record, read_records, whole_table
 from whyformer.inputs.layouts import Boxes, Layout, Patches, WordPieces
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
 
 EXTREMES = 3  # best, and worst
-COLUMNS = 6  # methods side by side
+GALLERY_COLUMNS = 6  # methods side by side
 STRENGTHS = np.array([0, 1, 0.5])  # how strongly BACKGROUND, OBJECT and UNKNOWN are shown
-Explained = dict[tuple[int, str, str], list[Record]]  # of a sample, by a method, for a target
+ExplanationRecords = dict[tuple[int, str, str], list[Record]]  # of a sample, by a method, for a target
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,9 @@ class Gallery:
 
 def galleries(run: Run, folder: Path, document: Mapping[str, Any]) -> list[Gallery]:
     """The best and worst samples of each protocol's main figure, and two classes of one sample."""
-    keys = [tuple(r.values()) for r in whole_table(folder, EXPLANATIONS, ["sample", "method", "target"]).to_pylist()]
+    keys = [
+        tuple(r.values()) for r in whole_table(folder, EXPLANATION_TABLE, ["sample", "method", "target"]).to_pylist()
+    ]
     explained_keys = list(dict.fromkeys(keys))
     all_extremes = [
         _extremes(run, protocol, {method for _, method, _ in explained_keys}) for protocol in document["protocols"]
@@ -49,9 +51,9 @@ def galleries(run: Run, folder: Path, document: Mapping[str, Any]) -> list[Galle
     # Maps are large: only those that are shown are read.
     extremes = [one for one in all_extremes if one is not None]
     numbers = sorted({n for one in extremes for n in one.values} | ({pair[0]} if pair else set()))
-    samples = {sample["sample"]: sample for sample in read_records(folder, SAMPLES, numbers)}
-    explained: Explained = {}
-    for record in read_records(folder, EXPLANATIONS, numbers):
+    samples = {sample["sample"]: sample for sample in read_records(folder, SAMPLE_TABLE, numbers)}
+    explained: ExplanationRecords = {}
+    for record in read_records(folder, EXPLANATION_TABLE, numbers):
         explained.setdefault((record["sample"], record["method"], record["target"]), []).append(record)
     grids = [_best_and_worst(run, one, samples, explained) for one in extremes]
     return [*grids, *([_two_classes(run, *pair, samples, explained)] if pair else [])]
@@ -78,7 +80,7 @@ def explanation(run: Run, sample: Record, records: Iterable[Record]) -> Explanat
 
 
 def truth(run: Run, sample: Record) -> Explanation | None:
-    """What people marked, or what is known to matter, as if it were an explanation; None where the tables keep none."""
+    """Human marks or known causes, shaped like an explanation; None if the tables have none."""
     marks: dict[str, tuple[Layout, Any]] = {}
     if sample.get("mask"):  # runs of older versions keep neither masks nor true regions
         mask = np.array(Image.open(io.BytesIO(sample["mask"])))
@@ -123,10 +125,14 @@ def _extremes(run: Run, protocol: Mapping[str, Any], explained_by: set[str]) -> 
     ends = dict.fromkeys([*order[:EXTREMES], *order[-EXTREMES:]])
     title = f"Best and worst of {best} by {table['figure']} ({protocol['protocol']})"
     note = f"Of {len(values)} samples; in brackets: {table['figure']}."
-    return Extremes(title, note, {sample: value_text(values[sample], table) for sample in ends}, methods[:COLUMNS])
+    return Extremes(
+        title, note, {sample: value_text(values[sample], table) for sample in ends}, methods[:GALLERY_COLUMNS]
+    )
 
 
-def _best_and_worst(run: Run, extremes: Extremes, samples: Mapping[int, Record], explained: Explained) -> Gallery:
+def _best_and_worst(
+    run: Run, extremes: Extremes, samples: Mapping[int, Record], explained: ExplanationRecords
+) -> Gallery:
     cells, titles = [], []
     for place, (number, value) in enumerate(extremes.values.items()):
         sample = samples[number]
@@ -143,7 +149,7 @@ def _best_and_worst(run: Run, extremes: Extremes, samples: Mapping[int, Record],
     return Gallery(extremes.title, note, tuple(titles), (_whose(run), *extremes.methods), tuple(cells), has_truth=True)
 
 
-def _first(run: Run, sample: Record, method: str, explained: Explained) -> Explanation | None:
+def _first(run: Run, sample: Record, method: str, explained: ExplanationRecords) -> Explanation | None:
     """The explanation of the answer, or of whatever was explained first."""
     targets = [key for key in explained if key[0] == sample["sample"] and key[1] == method]
     targets.sort(key=lambda key: key[2] != sample["predicted"])
@@ -164,10 +170,15 @@ def _two_targets(explained_keys: Sequence[tuple[int, str, str]]) -> tuple[int, l
 
 
 def _two_classes(
-    run: Run, number: int, both: list[str], methods: list[str], samples: Mapping[int, Record], explained: Explained
+    run: Run,
+    number: int,
+    both: list[str],
+    methods: list[str],
+    samples: Mapping[int, Record],
+    explained: ExplanationRecords,
 ) -> Gallery:
     """One sample explained for two classes, one under the other, method by method."""
-    columns, sample = methods[:COLUMNS], samples[number]
+    columns, sample = methods[:GALLERY_COLUMNS], samples[number]
     cells = [tuple(explanation(run, sample, explained[number, m, target]) for m in columns) for target in both]
     note = "A method blind to the class shows the same twice."
     return Gallery(f"Two classes of {sample['name']}", note, tuple(both), tuple(columns), tuple(cells))

@@ -15,12 +15,12 @@ from whyformer.benchmark.reporting.charts import banded_methods, chart, chart_by
 from whyformer.benchmark.reporting.gallery import Gallery, galleries, value_text
 from whyformer.files import write_whole
 from whyformer.render.html import report_page
-from whyformer.render.text import visible
+from whyformer.render.text_spans import visible
 
 ALIKE = 0.05  # two methods whose paired test gives more than this are not told apart
 ARROWS = {"higher": " ↑", "lower": " ↓", "neither": ""}
 NAMED = 5  # of the samples with one reason, those that are named
-READING = (
+HOW_TO_READ_REPORT = (
     "Value with its 95 % bootstrap interval, – for a single sample; the best, and what equals it as shown, is bold. "
     "A ~ marks what a paired permutation test does not tell from the best "
     f"(p ≥ {ALIKE}, not corrected for the number of tests)."
@@ -67,21 +67,21 @@ def report(folder: str | Path, *, out: str | Path | None = None, half: Half | No
 
 def markdown(document: Mapping[str, Any], *, with_curves: bool = True) -> str:
     """The tables of a run, and its curves as pictures beside the file."""
-    lines = [f"# {plain(title(document))}", "", summary(document), "", READING]
+    lines = [f"# {plain_text(title(document))}", "", summary(document), "", HOW_TO_READ_REPORT]
     for protocol in document["protocols"]:
-        lines += ["", f"## {plain(protocol['protocol'])}", "", _about(protocol), ""]
-        header, rows = table(protocol)
-        plain_rows = [[plain(method), *cells] for method, *cells in rows]
+        lines += ["", f"## {plain_text(protocol['protocol'])}", "", _about(protocol), ""]
+        header, rows = figure_table(protocol)
+        plain_rows = [[plain_text(method), *cells] for method, *cells in rows]
         for cells in (header, ["---"] * len(header), *plain_rows):
             lines.append("| " + " | ".join(cells) + " |")
         if with_curves:
-            lines += ["", *(f"![{plain(m)}](curves/{file_name(protocol, m)}.png)" for m in curves_of(protocol))]
-            lines += ["", plain(bands(protocol))]
-    lines += ["", *(f"- {plain(note)}" for note in notes(document))]
+            lines += ["", *(f"![{plain_text(m)}](curves/{file_name(protocol, m)}.png)" for m in curves_of(protocol))]
+            lines += ["", plain_text(bands(protocol))]
+    lines += ["", *(f"- {plain_text(note)}" for note in notes(document))]
     return re.sub(r"\n{3,}", "\n\n", "\n".join(lines)).rstrip() + "\n"
 
 
-def plain(text: str) -> str:
+def plain_text(text: str) -> str:
     """The text in one line of Markdown that shows it as it is; an underscore within a word needs no escape."""
     return re.sub(r"[\\`*\[\]<>&|~$#]|(?<![^\W_])_|_(?![^\W_])", r"\\\g<0>", visible(text))
 
@@ -90,7 +90,7 @@ def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], samples: li
     """The page: tables, curves and samples."""
     sections = []
     for protocol in document["protocols"]:
-        header, rows = table(protocol)
+        header, rows = figure_table(protocol)
         uris = {
             measure: "data:image/png;base64,"
             + base64.b64encode(pictures[f"{file_name(protocol, measure)}.png"]).decode()
@@ -98,16 +98,16 @@ def html(document: Mapping[str, Any], pictures: Mapping[str, bytes], samples: li
         }
         parts = {"header": header, "rows": rows, "curves": uris, "bands": bands(protocol)}
         sections.append({"title": protocol["protocol"], "about": _about(protocol), **parts})
-    return report_page(title(document), [summary(document), READING], sections, samples, notes(document))
+    return report_page(title(document), [summary(document), HOW_TO_READ_REPORT], sections, samples, notes(document))
 
 
 def _about(protocol: Mapping[str, Any]) -> str:
-    """What a protocol does, and how its figures are to be read."""
+    """Describe a protocol and how to read its figures."""
     return " ".join(text for text in (protocol_named(protocol["name"]).summary, scale_note(protocol)) if text)
 
 
 def notes(document: Mapping[str, Any]) -> list[str]:
-    """What is missing from the tables, and why: methods, and samples by their reasons."""
+    """Explain what the tables lack: methods, and samples by reason."""
     left_out = [f"{name} is left out: {reason}" for name, reason in document["left_out"].items()]
     return [*document.get("remarks", ()), *left_out, *unusable_notes(document["errors"])]
 
@@ -134,7 +134,7 @@ def title(document: Mapping[str, Any]) -> str:
 
 
 def summary(document: Mapping[str, Any]) -> str:
-    """What was run, in a line."""
+    """Summarise the run in one line."""
     parts = [f"{document['samples']} samples, seed {document['suite']['seed']}"]
     if "half" in document["suite"]:
         parts.append(f"the {document['suite']['half']} half of the run")
@@ -148,7 +148,7 @@ def summary(document: Mapping[str, Any]) -> str:
     return "; ".join(parts) + "."
 
 
-def table(protocol: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
+def figure_table(protocol: Mapping[str, Any]) -> tuple[list[str], list[list[str]]]:
     """A row for each method, in the order of the first figure, and a column for each figure."""
     tables, methods = protocol["tables"], method_order(protocol)
     header = ["method", *(one["figure"] + _scale(one) + ARROWS[one["better"]] for one in tables)]
@@ -162,7 +162,7 @@ def _scale(one: Mapping[str, Any]) -> str:
 
 
 def scale_note(protocol: Mapping[str, Any]) -> str:
-    """What "(of 90)" in the header of a table means, where it is there."""
+    """Explain "(of 90)" in a table's header, if present."""
     most = next((one["most"] for one in protocol["tables"] if one.get("most")), None)
     if most is None:
         return ""

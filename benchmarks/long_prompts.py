@@ -1,0 +1,77 @@
+"""Long prompts on a CPU: the time of a method over that of one forward pass, by the length of the prompt.
+
+The model has the shape of SmolLM2-135M (30 blocks, 9 heads, 3 of them for keys) and random weights: time does not
+depend on them. Each method runs in a process of its own, which gives its peak of memory.
+
+python benchmarks/long_prompts.py --out benchmarks/results/long_prompts.json
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import resource
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import torch
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from whyformer import attribute
+
+METHODS = ("rollout", "generic_attention", "flow_routes", "evidence")
+THREADS, REPEATS = 2, 2
+
+
+def measure(method: str, tokens: int) -> dict[str, float]:
+    """Seconds of a forward pass and of the method, the shorter of two runs each, and the peak of memory in GiB."""
+    torch.set_num_threads(THREADS)
+    torch.manual_seed(0)
+    config = LlamaConfig(
+        vocab_size=49_152, hidden_size=576, intermediate_size=1_536, num_hidden_layers=30, num_attention_heads=9,
+        num_key_value_heads=3, max_position_embeddings=8_192, tie_word_embeddings=True,
+    )  # fmt: skip
+    model = LlamaForCausalLM(config).eval().requires_grad_(False)
+    inputs = {"input_ids": torch.randint(0, 49_152, (1, tokens)), "attention_mask": torch.ones(1, tokens).long()}
+
+    def forward() -> None:
+        with torch.no_grad():
+            model(**inputs, logits_to_keep=1)
+
+    seconds = {}
+    for name, run in (("forward", forward), ("method", lambda: attribute(model, inputs, method=method))):
+        times = []
+        for _ in range(REPEATS):
+            start = time.perf_counter()
+            run()
+            times.append(time.perf_counter() - start)
+        seconds[name] = min(times)
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+    return seconds | {"ratio": seconds["method"] / seconds["forward"], "peak GiB": peak}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--tokens", type=int, nargs="+", default=[512, 4_096])
+    parser.add_argument("--methods", nargs="+", default=METHODS)
+    parser.add_argument("--one", action="store_true", help="measure in this process, for the script itself")
+    parser.add_argument("--out", type=Path)
+    options = parser.parse_args()
+    if options.one:
+        print(json.dumps(measure(options.methods[0], options.tokens[0])))
+        return
+    rows = []
+    for tokens in options.tokens:
+        for method in options.methods:
+            command = [sys.executable, __file__, "--one", "--tokens", str(tokens), "--methods", method]
+            figures = json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+            rows.append({"method": method, "tokens": tokens} | {name: round(x, 2) for name, x in figures.items()})
+            print(rows[-1], flush=True)
+    if options.out:
+        options.out.write_text(json.dumps({"threads": THREADS, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,332 @@
+"""Rows of exchanges explained: each a score of its own, all of a prompt together.
+
+A row is an example like any other: the exchange up to its last token, with its own score and its own read-out. What
+reads maps alone runs each exchange once, and reads every row from that one pass. What reads their gradients takes all
+rows back through the graph of one pass together; other backward passes use rules that are not vectorised, and run
+rows as a batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.api.assemble import picture_parts
+from whyformer.api.attribute import MethodChoice
+from whyformer.api.batches import like_lengths, padding_that_pays, texts_at_once
+from whyformer.axes import Inputs
+from whyformer.batching import check_batch_size, in_batches
+from whyformer.errors import UnsupportedModel
+from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
+from whyformer.inputs.hearing import sound_layout
+from whyformer.models.loading import LoadedModel
+from whyformer.models.readout import ReadOut
+from whyformer.models.structure import device_of, heads_of
+from whyformer.results.part import Part
+from whyformer.targets.resolve import ResolvedTarget
+from whyformer.targets.scores import Score
+from whyformer.targets.span_scores import (
+    NextTokenLogits,
+    TokenStatistics,
+    log_probability,
+    token_logits,
+    token_statistics,
+)
+from whyformer.tracing import build
+from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.gradients import NotVectorised
+from whyformer.tracing.kernels import KEPT
+from whyformer.tracing.path import inputs_at_once
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.trace import Trace
+
+LEAST_SHARED = 4  # rows of an exchange that are worth a forward pass of their own, where there are other exchanges
+NOT_SHARED = "Each row ran as an example of its own: an operation of this model has no vectorised gradient."
+MakeScore = Callable[[Sequence[NextTokenLogits], int], Score]
+
+
+@dataclass(frozen=True, eq=False)
+class ExchangeRowScores:
+    """Scores of one row: of the prompt's tokens, the decoder's start and the response's own tokens."""
+
+    prompt: np.ndarray
+    beginning: np.ndarray
+    response: np.ndarray
+    completeness: float | None = None
+    remarks: tuple[str, ...] = ()
+    parts: Mapping[str, Part] = field(default_factory=dict)  # pictures among the prompt's words, or a sound
+
+
+@dataclass(frozen=True)
+class ExchangeScores:
+    """The rows of an exchange explained, and what the model thought of each token of its response."""
+
+    rows: list[ExchangeRowScores]
+    statistics: list[TokenStatistics]
+
+
+@dataclass(frozen=True)
+class ScoringEngine:
+    """How rows are explained: by which model and method, by which score, read where, so many at once."""
+
+    loaded_model: LoadedModel
+    choice: MethodChoice
+    make_score: MakeScore = log_probability
+    readout: str | int | Tensor | None = None
+    batch_size: int | None = None
+    progress: bool = False
+
+    def explain(self, rows_of: Sequence[tuple[Exchange, Sequence[Row]]]) -> list[ExchangeScores]:
+        """The scores of each exchange's rows."""
+        check_batch_size(self.batch_size)
+        if not rows_of:
+            return []
+        reads = self._reads
+        if reads.has_graph or reads.path or reads.subsets or self.readout is not None:
+            return self._by_rows(rows_of)
+        return self._batched(rows_of, self._by_one_pass, [len(exchange.written) for exchange, _ in rows_of])
+
+    def _by_rows(self, rows_of: Sequence[tuple[Exchange, Sequence[Row]]]) -> list[ExchangeScores]:
+        rows = [row for _, own in rows_of for row in own]
+        results = iter(self._in_batches(rows, self._by_batch, self._row_batches(rows)))
+        results_of = []
+        for _, own in rows_of:
+            each = [next(results) for _ in own]
+            known = next((statistics for _, statistics in each if statistics is not None), None)
+            results_of.append(([scores for scores, _ in each], known))
+        missing = [exchange for (exchange, _), (_, known) in zip(rows_of, results_of, strict=True) if known is None]
+        others = iter(self._batched(missing, self._statistics, [len(exchange.written) for exchange in missing]))
+        return [ExchangeScores(scores, next(others) if known is None else known) for scores, known in results_of]
+
+    def _row_batches(self, rows: Sequence[Row]) -> list[list[int]]:
+        """Which rows run together, by their numbers: those of one exchange where they share a pass, else like ones."""
+        if not self._takes_rows_back_together:
+            return self._batches([row.length for row in rows])
+        by_exchange: dict[Exchange, list[int]] = {}
+        for number, row in enumerate(rows):
+            by_exchange.setdefault(row.exchange, []).append(number)
+        shared = [
+            own
+            for own in by_exchange.values()
+            if len(own) >= LEAST_SHARED and self._can_share([rows[number] for number in own])
+        ]
+        lone = sorted({*range(len(rows))} - {number for own in shared for number in own})
+        parts = [(lone, self._batches([rows[number].length for number in lone]))]
+        parts += [(own, like_lengths([rows[number].length for number in own], self._fill)) for own in shared]
+        return [[own[number] for number in batch] for own, batches in parts for batch in batches]
+
+    def _batches(self, lengths: Sequence[int]) -> list[list[int]]:
+        """Which texts run together, by their numbers: those of like length, as many as pay on the device."""
+        if self.batch_size is None and device_of(self.loaded_model.model).type == "cpu":
+            return like_lengths(lengths, texts_at_once, padding_that_pays(self._reads))
+        return like_lengths(lengths, self._fill)
+
+    def _fill(self, length: int) -> int:
+        """How many texts of a length fill the device, unless it is said how many."""
+        device = device_of(self.loaded_model.model).type
+        return self.batch_size or max(1, inputs_at_once(length, device))
+
+    def _batched(self, items: Sequence[Any], function: Callable[..., Sequence[Any]], lengths: list[int]) -> list[Any]:
+        return self._in_batches(items, function, self._batches(lengths))
+
+    def _in_batches(
+        self, items: Sequence[Any], function: Callable[..., Sequence[Any]], batches: list[list[int]]
+    ) -> list[Any]:
+        task = f"{self.choice.method.name} on {self.loaded_model.name}"
+        by_blocks = self.choice.can_go_by_blocks
+        return in_batches(items, function, batches, task, progress=self.progress, can_go_by_blocks=by_blocks)
+
+    def _trace(self, rows: Sequence[Row], checkpoint: bool | None, readout: Any, longest: Row | None = None) -> Trace:
+        """The trace of these rows, each an example; or all scores of one example, the longest."""
+        own = rows if longest is None else [longest]
+        inputs = row_inputs(self.loaded_model, own, every_logit=self._reads.logits)
+        shift = first_logit(inputs)
+        predictions = [
+            NextTokenLogits(number, number if longest is None else 0, position - shift, row.exchange.response[token])
+            for number, row in enumerate(rows)
+            for position, token in zip(row.positions, row.tokens, strict=True)
+        ]
+        trace = build.trace(
+            self.loaded_model.model,
+            inputs,
+            self.make_score(predictions, len(rows)),
+            reads=self._reads,
+            readout=readout,
+            backward=self.choice.backward,
+            checkpoint=checkpoint,
+        )
+        return replace(trace, target=_target_of(trace, rows))
+
+    def _by_batch(
+        self, rows: Sequence[Row], checkpoint: bool | None
+    ) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
+        """Each row as an example of its own, or where that can be, all of one exchange after one forward pass."""
+        remarks: tuple[str, ...] = ()
+        if checkpoint is None and self._can_share(rows):
+            try:
+                return self._by_shared_pass(rows)
+            except NotVectorised:
+                remarks = (NOT_SHARED,)
+            except UnsupportedModel:  # what the rows need as examples may be less; if not, they say so
+                pass
+        weights = row_weights(rows, max(row.length for row in rows))
+        trace = self._trace(rows, checkpoint, weights if self.readout is None else self.readout)
+        attribution = self.choice.method(trace, **self._options(rows, weights.shape[1]))
+        logits = token_logits(trace.output)
+        return [
+            (
+                replace(scores, remarks=(*scores.remarks, *remarks)),
+                _statistics_of(row, logits[number], trace.question.inputs) if row.has_last else None,
+            )
+            for number, (row, scores) in enumerate(zip(rows, _row_scores(rows, attribution, trace), strict=True))
+        ]
+
+    def _can_share(self, rows: Sequence[Row]) -> bool:
+        """Whether rows can be taken back together through one graph: plain gradients of maps that are kept."""
+        is_one = len(rows) > 1 and len({row.exchange for row in rows}) == 1
+        keeps = heads_of(self.loaded_model.model) * max(row.length for row in rows) ** 2 <= KEPT
+        # The pictures of a prompt are inputs that have no entry for each row.
+        has_own_inputs = self._reads.inputs == "none" or rows[0].exchange.pictured is None
+        return is_one and keeps and has_own_inputs and self._takes_rows_back_together
+
+    @property
+    def _takes_rows_back_together(self) -> bool:
+        reads = self._reads
+        is_plain = reads.takes_gradients and not (reads.has_relevance or reads.states or reads.path)
+        return is_plain and self.choice.backward == "gradient" and self.readout is None
+
+    @property
+    def _reads(self) -> Reads:
+        return self.choice.method.reads_with(self.choice.options)
+
+    def _by_shared_pass(self, rows: Sequence[Row]) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
+        """The rows of one exchange after one forward pass, taken back together."""
+        longest = max(rows, key=lambda row: row.length)
+        trace = _reading(self._trace(rows, False, row_weights(rows, longest.length), longest), rows)
+        attribution = self.choice.method(trace, **self.choice.options)
+        logits = token_logits(trace.output)[0]
+        statistics = _statistics_of(longest, logits, trace.question.inputs) if longest.has_last else None
+        return [(scores, statistics) for scores in _row_scores(rows, attribution, trace)]
+
+    def _by_one_pass(
+        self, items: Sequence[tuple[Exchange, Sequence[Row]]], checkpoint: bool | None
+    ) -> list[ExchangeScores]:
+        """The rows of each exchange read from one pass, one row of every exchange at a time."""
+        whole = [_whole(exchange) for exchange, _ in items]
+        trace = self._trace(whole, checkpoint, row_weights(whole, max(row.length for row in whole)))
+        scores: list[list[ExchangeRowScores]] = [[] for _ in items]
+        for turn in range(max(len(rows) for _, rows in items)):
+            rows = [own[min(turn, len(own) - 1)] for _, own in items]
+            attribution = self.choice.method(_reading(trace, rows), **self._options(rows, trace.mask.shape[1]))
+            for own_scores, each, (_, own) in zip(scores, _row_scores(rows, attribution, trace), items, strict=True):
+                if turn < len(own):
+                    own_scores.append(each)
+        logits = token_logits(trace.output)
+        return [
+            ExchangeScores(each, _statistics_of(row, logits[number], trace.question.inputs))
+            for number, (row, each) in enumerate(zip(whole, scores, strict=True))
+        ]
+
+    def _statistics(self, exchanges: Sequence[Exchange], checkpoint: bool | None) -> list[list[TokenStatistics]]:
+        return exchange_statistics(self.loaded_model, exchanges)
+
+    def _options(self, rows: Sequence[Row], length: int) -> dict[str, Any]:
+        """The method's options; one that goes through a span of the stream is told where the response is."""
+        options = dict(self.choice.options)
+        if "span" in self.choice.method.options and options.get("span") is None:
+            first = torch.tensor([[row.exchange.first] for row in rows])
+            options["span"] = torch.arange(length) >= first
+        return options
+
+
+@torch.no_grad()
+def exchange_statistics(loaded_model: LoadedModel, exchanges: Sequence[Exchange]) -> list[list[TokenStatistics]]:
+    """Statistics of each response token, computed without a graph."""
+    rows = [_whole(exchange) for exchange in exchanges]
+    inputs = row_inputs(loaded_model, rows)
+    logits = token_logits(loaded_model.model(**inputs))
+    return [_statistics_of(row, logits[number], inputs) for number, row in enumerate(rows)]
+
+
+def _whole(exchange: Exchange) -> Row:
+    return Row(exchange, tuple(range(len(exchange.response))))
+
+
+def _target_of(trace: Trace, rows: Sequence[Row]) -> ResolvedTarget:
+    """The target of a trace for these rows: the log-probability of each row's token."""
+    return replace(trace.target, indices=tuple(row.token for row in rows))
+
+
+def _reading(trace: Trace, rows: Sequence[Row]) -> Trace:
+    """The trace for these rows: they are its read-outs, and later tokens count as padding."""
+    readout, inputs = trace.readout, trace.question.inputs
+    weights = row_weights(rows, readout.weights.shape[1]).to(readout.weights)
+    lengths = torch.tensor([row.length for row in rows], device=weights.device)
+    real = torch.arange(weights.shape[1], device=weights.device) < lengths[:, None]
+    name = stream_mask(inputs)
+    return replace(
+        trace,
+        target=_target_of(trace, rows),
+        question=replace(trace.question, inputs={**inputs, name: inputs[name] * real}),
+        readouts=(ReadOut(readout.stream, weights),),
+        masks={**trace.masks, readout.stream: trace.mask & real},
+    )
+
+
+def _row_scores(rows: Sequence[Row], attribution: Attribution, trace: Trace) -> Iterator[ExchangeRowScores]:
+    """The scores of each row by what they are of; a stream without any has zeros."""
+    own = trace.readout.stream
+    other = next((stream.name for stream in trace.question.family.streams if stream.name != own), own)
+    for number, row in enumerate(rows):
+        exchange = row.exchange
+        written = np.zeros(len(exchange.written), dtype=np.float32)
+        if own in attribution:
+            written[: row.length] = attribution[own][number, : row.length].float().cpu().numpy()
+        before, response = np.split(written, [exchange.first])
+        prompt = before
+        if exchange.beginning is not None:
+            prompt = np.zeros(len(exchange.prompt), dtype=np.float32)
+            if other in attribution:
+                prompt = attribution[other][number, : len(prompt)].float().cpu().numpy()
+        yield ExchangeRowScores(
+            prompt=prompt,
+            beginning=before if exchange.beginning is not None else before[:0],
+            response=response,
+            completeness=None if attribution.completeness is None else float(attribution.completeness[number]),
+            remarks=attribution.remarks_on(number),
+            parts=dict([*_pictures(number, row, attribution, trace), *_sounds(number, row, attribution, trace)]),
+        )
+
+
+def _pictures(number: int, row: Row, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
+    """The pictures of a row's prompt with the scores of their patches."""
+    bridge, pictured = trace.question.bridge, row.exchange.pictured
+    if bridge is not None and pictured is not None:
+        example = number if bridge.batch == trace.question.batch else 0  # several rows may share a pass
+        scores = np.zeros(bridge.image_length, dtype=np.float32)
+        if "image" in attribution:
+            scores = attribution["image"][number].float().cpu().numpy()
+        yield from picture_parts(pictured, example, bridge, scores)
+
+
+def _sounds(number: int, row: Row, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
+    """The sound of a row with the scores of its frames."""
+    hearing, question = row.exchange.hearing, trace.question
+    if hearing is not None:
+        stream = next(name for name in trace.real_tokens if name != trace.readout.stream)
+        scores = np.zeros(trace.real_tokens[stream].shape[1], dtype=np.float32)
+        if stream in attribution:
+            scores = attribution[stream][number].float().cpu().numpy()
+        layout, positions = sound_layout(question.model, question.inputs, hearing, len(scores))
+        yield "audio", Part(layout, scores[positions.numpy()])
+
+
+def _statistics_of(row: Row, logits: Tensor, inputs: Inputs) -> list[TokenStatistics]:
+    exchange = row.exchange
+    start = exchange.first - 1 - first_logit(inputs)
+    return token_statistics(logits[start : start + len(exchange.response)], exchange.response)

@@ -1,0 +1,187 @@
+"""A model made to write, and each token of what it writes explained by what came before it."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from whyformer.api.assemble import ExplainedAnswer, explanation_of
+from whyformer.api.attribute import MethodChoice, default_for, first_that_applies
+from whyformer.api.exchange_scores import ExchangeRowScores, ScoringEngine
+from whyformer.api.generation import check_written, generate
+from whyformer.api.transcript import transcript
+from whyformer.errors import WhyformerError
+from whyformer.inputs.chunks import Chunk, Vocabulary, spell
+from whyformer.inputs.collate import model_inputs
+from whyformer.inputs.encode import EncodedExample, encode
+from whyformer.inputs.exchange import Exchange, Row
+from whyformer.inputs.layouts import WordPieces
+from whyformer.modalities.written import written_of
+from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.models.structure import config_of
+from whyformer.propagation.mode import Backward
+from whyformer.results.continuation import Continuation
+from whyformer.results.explanation import Explanation
+from whyformer.results.part import Part
+from whyformer.targets.span_scores import logit_sum
+
+
+def continuation(
+    example: Any,
+    model: str | Path | nn.Module | LoadedModel = "mini-gpt",
+    method: str | None = None,
+    *,
+    tokens: int = 8,
+    processor: Any = None,
+    readout: str | int | Tensor | None = None,
+    truncate: bool = False,
+    batch_size: int | None = None,
+    progress: bool = False,
+    backward: Backward | None = None,
+    **options: Any,
+) -> Continuation:
+    """Let a model continue a text, and explain each token it writes.
+
+    Each token is the likeliest that the model may write. Its own generation settings hold: what its decoder starts
+    from, tokens it must begin with, must not write, or ends with.
+
+    Args:
+        example: A text; for a model with an encoder also (text, what was written so far), for one that sees pictures
+            (picture, text), ([pictures], text) or chat messages, for one that hears a sound, or (sound, what was
+            written so far).
+        model: The name of a bundled model, a folder, a Hugging Face id, a LoadedModel, or a module of your own.
+        method: The name of a method, as in `explain`.
+        tokens: How many tokens it is to write at most.
+        processor: The tokenizer of a module of your own, where its folder does not have it.
+        readout: Where the answer is read, as in `explain`.
+        truncate: Go on from the beginning of a text that is longer than the model's limit.
+        batch_size: How many tokens are explained at once.
+        progress: Show a progress bar.
+        backward: "gradient", or "libra" for LibraGrad's rules.
+        **options: The options of the method.
+
+    Returns:
+        A Continuation: the text, and an Explanation of each of its tokens.
+
+    Raises:
+        WhyformerError: If the model writes nothing, has no room for so many tokens, or an option cannot be used.
+
+    Example:
+        >>> len(whyformer.continuation("The film was", model="mini-gpt", tokens=2, method="rollout").tokens)
+        2
+    """
+    loaded_model = resolve_model(model, processor)
+    if not loaded_model.task.writes:
+        raise WhyformerError(f"{loaded_model.name} writes nothing: use explain.")
+    check_written(tokens)
+    if "target" in options:
+        raise WhyformerError("A continuation explains every token that is written: use explain to ask about another.")
+    (encoded,) = encode(loaded_model, [example], truncate=truncate, room=tokens - 1)
+    if encoded.parts.keys() & {"audio", "image"}:
+        settings = {"readout": readout, "batch_size": batch_size, "progress": progress, "backward": backward}
+        return transcript(loaded_model, encoded, tokens, method, **settings, **options)
+    _check_room(loaded_model, encoded, tokens - 1)
+    ids = generate(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
+    exchange = _exchange(encoded, ids)
+    rows = [Row(exchange, (number,)) for number in range(len(ids))]
+
+    def run(choice: MethodChoice) -> list[Explanation]:
+        engine = ScoringEngine(loaded_model, choice, logit_sum, readout, batch_size, progress)
+        (scores,) = engine.explain([(exchange, rows)])
+        return [
+            replace(
+                _explanation(loaded_model, choice, _after(loaded_model, encoded, number, ids[:number]), token, row),
+                probability=math.exp(figures.log_probability),
+            )
+            for number, (token, row, figures) in enumerate(zip(ids, scores.rows, scores.statistics, strict=True))
+        ]
+
+    explanations = first_that_applies(method, backward, options, run, default_for(loaded_model.model))
+    text, _, _ = spell(ids, loaded_model.tokenizer, _before(encoded))
+    return Continuation(text, tuple(explanations))
+
+
+def _exchange(encoded: EncodedExample, ids: Sequence[int]) -> Exchange:
+    assert encoded.chunk is not None
+    prompt = tuple(encoded.chunk.encoding["input_ids"])
+    beginning = None if encoded.written is None else tuple(encoded.written.encoding["input_ids"])
+    return Exchange(prompt, tuple(ids), beginning, encoded.parts.get("image_text"))
+
+
+def _explanation(
+    loaded_model: LoadedModel, choice: MethodChoice, encoded: EncodedExample, token: int, row: ExchangeRowScores
+) -> Explanation:
+    """The Explanation of a token by the example as it was when the token was written."""
+    if encoded.written is None:
+        streams = {"text": (encoded.chunk, np.concatenate([row.prompt, row.response]))}
+    else:
+        written = np.concatenate([row.beginning, row.response])
+        streams = {"source": (encoded.chunk, row.prompt), "target": (encoded.written, written)}
+    parts = {
+        name: Part(chunk.layout, scores[list(chunk.positions)])
+        for name, (chunk, scores) in streams.items()
+        if chunk is not None and chunk.layout.size
+    } | dict(row.parts)
+    answer = ExplainedAnswer(
+        encoded,
+        parts,
+        index=None,  # its probability is known already
+        name=Vocabulary(loaded_model.tokenizer)[token],
+        logits=None,
+        is_sole=False,
+        completeness=row.completeness,
+        remarks=row.remarks,
+    )
+    explanation = explanation_of([answer], loaded_model, choice.method, {**choice.options, **choice.way})
+    return replace(explanation, notes=(*choice.remarks, *explanation.notes))
+
+
+def _check_room(loaded_model: LoadedModel, encoded: EncodedExample, room: int) -> None:
+    """Refuse more tokens than a decoder beside an encoder has positions for."""
+    limit = getattr(config_of(loaded_model.model), "max_position_embeddings", None)
+    if encoded.written is None or limit is None:
+        return
+    begun = len(encoded.written.encoding["input_ids"])
+    if begun + room > limit:
+        raise WhyformerError(
+            f"tokens={room + 1}: {loaded_model.name} has written {begun} tokens and can write {limit - begun + 1} more."
+        )
+
+
+def _before(encoded: EncodedExample) -> list[int]:
+    """The last token before those to be written, after which it shows whether a word begins with a space."""
+    goes_on = encoded.chunk if encoded.written is None else encoded.written
+    assert goes_on is not None
+    return goes_on.encoding["input_ids"][-1:] if goes_on.layout.size else []
+
+
+def _after(loaded_model: LoadedModel, encoded: EncodedExample, number: int, ids: Sequence[int]) -> EncodedExample:
+    """The example when these tokens have been written."""
+    if loaded_model.task.has_decoder:
+        assert encoded.written is not None
+        given = encoded.written.encoding["input_ids"]
+        before = given[len(given) - encoded.written.layout.size :]
+        written = written_of([*before, *ids], loaded_model)
+        return EncodedExample(number, {"text": encoded.chunk, "written": written})
+    assert encoded.chunk is not None
+    chunk = encoded.chunk
+    layout = chunk.layout
+    text, names, offsets = spell(list(ids), loaded_model.tokenizer, _before(encoded))
+    start, first = len(layout.texts[-1]), len(chunk.encoding["input_ids"])
+    longer = WordPieces(
+        (*layout.texts[:-1], layout.texts[-1] + text),  # of a pair, what is written follows the second
+        layout.tokens + names,
+        layout.segments + (len(layout.texts) - 1,) * len(ids),
+        layout.offsets + tuple((start + a, start + b) for a, b in offsets),
+    )
+    encoding = {"input_ids": [*chunk.encoding["input_ids"], *ids]}
+    encoding["attention_mask"] = [1] * len(encoding["input_ids"])
+    positions = chunk.positions + tuple(range(first, first + len(ids)))
+    places = tuple((segment, number) for number, segment in enumerate(longer.segments))
+    return EncodedExample(number, {"text": Chunk(encoding, positions, places, longer, chunk.truncated_to)})

@@ -1,0 +1,251 @@
+"""Why a model responded as it did: spans of a response explained by sources in the prompt."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from whyformer.api.attribute import (
+    PICTURED_DEFAULT,
+    RESPONSE_DEFAULT,
+    MethodChoice,
+    choose_method,
+    first_that_applies,
+)
+from whyformer.api.exchange_scores import ScoringEngine
+from whyformer.api.replies import reply_of
+from whyformer.api.response_case import ResponseCase, SinkChoice, response_of
+from whyformer.api.source_methods import SourceQuestion, check_backward
+from whyformer.errors import WhyformerError, check_choice
+from whyformer.inputs.opening import opening_of
+from whyformer.inputs.sources import Sources, sources_of
+from whyformer.inputs.spans import Units, spans_of
+from whyformer.methods.option_checks import check_options
+from whyformer.methods.registry import Method, method_named
+from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.propagation.mode import Backward
+from whyformer.results.response import Response
+from whyformer.results.source_pooling import SourceAggregate
+
+
+def explain_response(
+    prompt: Any,
+    response: str | Sequence[int] | None = None,
+    model: str | Path | nn.Module | LoadedModel = "mini-llm",
+    method: str | None = None,
+    *,
+    context: Sequence[Any] | None = None,
+    layout: str | None = None,
+    units: Units = None,
+    sources: Sources = None,
+    contrast: str | Sequence[int] | None = None,
+    aggregate: SourceAggregate = "positive",
+    sinks: SinkChoice = "leave_out",
+    tokens: int = 64,
+    seed: int | None = None,
+    processor: Any = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+    backward: Backward | None = None,
+    **options: Any,
+) -> Response:
+    """Why a model responded as it did: which parts of the prompt each part of the response comes from.
+
+    The prompt and the response are read at once. The score of a span of the response is the sum of its tokens'
+    log-probabilities; the tokens of a chat template are never scored.
+
+    Args:
+        prompt: A text, a Path to one, or a list of chat messages {"role": …, "content": …}, which go through the
+            tokenizer's own chat template. For a model that writes about pictures (picture, text), ([pictures], text)
+            or messages with pictures in them; for one that hears a sound, or (sound, what was written so far). Each
+            picture is a source like any other, and so is the sound.
+        response: The response: a text (character for character what follows the prompt), its token ids, or None to let
+            the model write it. It need not be what the model would have written.
+        model: The name of a bundled model that writes, a folder, a Hugging Face id, a LoadedModel, or a module.
+        method: The name of a method, as in `explain`; or one that asks the model again without some of the sources:
+            "context_ablation", "leave_one_out", "kernel_shap", "lime", "rise", "mask_regression". If None,
+            generic_attention, the best of one backward pass on responses whose truth is known; about pictures by libra,
+            the best on words that are read off known objects.
+        context: Documents that the prompt asks about: texts, (name, text) or {"name": …, "text": …}.
+        layout: How documents and question become a text, with {documents} and {question} in it; the documents first
+            unless given.
+        units: What of the response is explained: "response", "sentence", "word", "token", a quotation of it, or a list
+            of quotations and (start, end) in characters. If None, sentences where there are several, else the whole.
+        sources: What of the prompt it is explained by: "token", "word", "sentence", "paragraph", "message", "document",
+            or a list of (start, end) in characters. If None, sentences where there are several, else words.
+        contrast: Another response to the same prompt, as text or token ids: why this rather than that. Each span's
+            scores are those for it less those for all of the other; the whole response is one span unless units say.
+        aggregate: What a source has of its tokens' scores: "positive" adds up those above 0, "sum" all with their sign,
+            "mean" is their mean, "max" the one furthest from 0.
+        sinks: "leave_out" leaves the first token that is read, where attention rests for want of better, out of its
+            source's score; "keep" does not. Its share is reported either way.
+        tokens: How many tokens the model writes at most.
+        seed: None writes the likeliest tokens; a number draws them by the model's generation settings with that seed.
+            A method that draws (context_ablation, random) draws by it, too.
+        processor: The tokenizer of a module of your own, where its folder does not have it.
+        batch_size: How many rows run at once; as many as fill the device unless given, fewer where memory runs out.
+        progress: Show a progress bar.
+        backward: "gradient", or "libra" for LibraGrad's rules, under any method that reads gradients.
+        **options: The options of the method.
+
+    Returns:
+        A Response: scores [span, source] with both texts; print it, show it, save it, rank it, regroup its sources.
+
+    Raises:
+        UnsupportedModel: If the method cannot follow this model; the message says why and what works.
+        WhyformerError: If the prompt, the response, its parts, the model or an option cannot be used as given; a prompt
+            that is longer than the model's context is refused, never cut.
+
+    Example:
+        >>> documents = [("weather", "It rained all day."), ("review", "The music was great.")]
+        >>> response = whyformer.explain_response("The film was", " great.", context=documents, method="rollout")
+        >>> [source.name for source in response.by("document").sources]
+        ['weather', 'review']
+    """
+    (result,) = explain_responses(
+        [prompt],
+        [response],
+        model,
+        method,
+        contexts=None if context is None else [context],
+        contrasts=None if contrast is None else [contrast],
+        layout=layout,
+        units=units,
+        sources=sources,
+        aggregate=aggregate,
+        sinks=sinks,
+        tokens=tokens,
+        seed=seed,
+        processor=processor,
+        batch_size=batch_size,
+        progress=progress,
+        backward=backward,
+        **options,
+    )
+    return result
+
+
+def explain_responses(
+    prompts: Iterable[Any],
+    responses: Iterable[str | Sequence[int] | None] | None = None,
+    model: str | Path | nn.Module | LoadedModel = "mini-llm",
+    method: str | None = None,
+    *,
+    contexts: Iterable[Sequence[Any] | None] | None = None,
+    contrasts: Iterable[str | Sequence[int] | None] | None = None,
+    layout: str | None = None,
+    units: Units = None,
+    sources: Sources = None,
+    aggregate: SourceAggregate = "positive",
+    sinks: SinkChoice = "leave_out",
+    tokens: int = 64,
+    seed: int | None = None,
+    processor: Any = None,
+    batch_size: int | None = None,
+    progress: bool = False,
+    backward: Backward | None = None,
+    **options: Any,
+) -> list[Response]:
+    """Why a model responded as it did to each of many prompts, computed in batches.
+
+    Args:
+        prompts: A list of prompts, each as `explain_response` takes it.
+        responses: One for each prompt; None for those, or instead of all, that the model is to write.
+        model: As in `explain_response`.
+        method: As in `explain_response`.
+        contexts: The documents of each prompt; None for those, or instead of all, that have none.
+        contrasts: For each prompt the response that its own is set against, or None.
+        layout: As in `explain_response`.
+        units: As in `explain_response`, the same for all.
+        sources: As in `explain_response`, the same for all.
+        aggregate: As in `explain_response`.
+        sinks: As in `explain_response`.
+        tokens: As in `explain_response`.
+        seed: As in `explain_response`, the same for all.
+        processor: As in `explain_response`.
+        batch_size: As in `explain_response`.
+        progress: As in `explain_response`.
+        backward: As in `explain_response`.
+        **options: The options of the method.
+
+    Returns:
+        One Response per prompt, in their order.
+
+    Raises:
+        UnsupportedModel: If the method cannot follow this model; the message says why and what works.
+        WhyformerError: If anything cannot be used as given, or there are not as many responses as prompts.
+
+    Example:
+        >>> prompts = ["The film was", "The music was"]
+        >>> len(whyformer.explain_responses(prompts, [" dull", " great"], method="rollout"))
+        2
+    """
+    if isinstance(prompts, (str, Path)):
+        raise WhyformerError(
+            f"explain_responses takes a list of prompts, not {str(prompts)[:40]!r} alone: use explain_response."
+        )
+    options = _checked_options(method, backward, options, seed)
+    check_choice("aggregate", aggregate, SourceAggregate)
+    check_choice("sinks", sinks, SinkChoice)
+    loaded_model = resolve_model(model, processor)
+    all_prompts, cases = list(prompts), []
+    settings = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
+    each = zip(all_prompts, *(_one_each(*item, len(all_prompts)) for item in settings.items()), strict=True)
+    for prompt, response, context, contrast in each:
+        opening = opening_of(loaded_model, prompt, context, layout)
+        chosen = sources_of(opening.prompt, sources)
+        reply = reply_of(loaded_model, opening, response, tokens=tokens, seed=seed)
+        other = None if contrast is None else reply_of(loaded_model, opening, contrast)
+        spans = spans_of(reply.text, reply.tokens, "response" if units is None and other is not None else units)
+        cases.append(ResponseCase(reply, spans, chosen, other))
+
+    default = PICTURED_DEFAULT if loaded_model.task.sees_pictures_in_text else RESPONSE_DEFAULT
+    removal = None if method is None else method_named(method)
+    if removal is not None and removal.reads.subsets:
+        ask = SourceQuestion(loaded_model, removal, options, aggregate, batch_size, progress)
+        return [ask(case.reply, case.spans, case.sources, case.other) for case in cases]
+
+    def run(choice: MethodChoice) -> list[Response]:
+        engine = ScoringEngine(loaded_model, choice, batch_size=batch_size, progress=progress)
+        rows_of = [(reply.exchange, rows) for case in cases for reply, rows in case.rows]
+        results = iter(engine.explain(rows_of))
+        scores_of = [[next(results) for _ in case.rows] for case in cases]
+        return [
+            response_of(case, scores, loaded_model, choice, aggregate=aggregate, sinks=sinks)
+            for case, scores in zip(cases, scores_of, strict=True)
+        ]
+
+    return first_that_applies(method, backward, options, run, default)
+
+
+def choose_response_method(name: str | None, backward: str | None) -> Method:
+    """The method that explains a response: one of those that read the model, or that ask it without some sources."""
+    method = method_named(RESPONSE_DEFAULT[0] if name is None else name)
+    if method.reads.subsets:
+        return check_backward(method, backward)
+    return choose_method(name, backward, RESPONSE_DEFAULT)[0]
+
+
+def _checked_options(
+    name: str | None, backward: str | None, options: dict[str, Any], seed: int | None
+) -> dict[str, Any]:
+    """The method's options, with the seed where it draws; refused where there is no such method, way back or option."""
+    method = choose_response_method(name, backward)
+    with_seed = options | ({"seed": seed} if seed is not None and "seed" in method.options else {})
+    if method.reads.subsets:  # what is removed of a response are its sources, whose units and fill are theirs
+        method = replace(method, kinds=("response",))
+    check_options(method, with_seed)
+    return with_seed
+
+
+def _one_each(name: str, values: Iterable[Any] | None, count: int) -> list[Any]:
+    if values is None:
+        return [None] * count
+    each = [values] if isinstance(values, str) else list(values)
+    if len(each) != count:
+        raise WhyformerError(f"{len(each)} {name} for {count} prompts: give one each, or None.")
+    return each

@@ -1,0 +1,65 @@
+"""One example, several targets: an Explanation for each answer of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from torch import nn
+
+from whyformer.api.explain import explain, explain_batch
+from whyformer.errors import WhyformerError
+from whyformer.models.loading import LoadedModel, resolve_model
+from whyformer.propagation.mode import Backward
+from whyformer.results.explanation import Explanation
+from whyformer.targets.heads import every_target, needs_example
+from whyformer.targets.scores import Target
+
+
+def explain_targets(
+    example: Any,
+    model: str | Path | nn.Module | LoadedModel = "mini-vit",
+    targets: Sequence[Target] | None = None,
+    method: str | None = None,
+    *,
+    processor: Any = None,
+    truncate: bool = False,
+    backward: Backward | None = None,
+    **options: Any,
+) -> list[Explanation]:
+    """Why a model gave each of several answers to one example.
+
+    Args:
+        example: As in `explain`.
+        model: As in `explain`.
+        targets: Each as `explain` takes it. If None, every answer that the model gives: the entities of a text, the
+            labels that are likelier than not where each is judged by itself, the objects that are found likelier than
+            not, each mask, each choice or candidate; of other models the predicted one.
+        method: As in `explain`.
+        processor: As in `explain`.
+        truncate: As in `explain`.
+        backward: As in `explain`.
+        **options: The options of the method.
+
+    Returns:
+        One Explanation per target, in their order; none where the model finds nothing.
+
+    Raises:
+        UnsupportedModel: If the method cannot follow this model; the message says why and what works.
+        WhyformerError: If the example, the model, a target or an option cannot be used as given.
+
+    Example:
+        >>> both = whyformer.explain_targets("A dull film.", "mini-bert", ["negative", "positive"])
+        >>> [explanation.target for explanation in both]
+        ['negative', 'positive']
+    """
+    if isinstance(targets, str):
+        raise WhyformerError(f"explain_targets takes a list of targets, not {targets!r:.40} alone: use explain.")
+    loaded_model = resolve_model(model, processor)
+    each: list[Any] = every_target(loaded_model, example, truncate=truncate) if targets is None else list(targets)
+    settings: dict[str, Any] = {"truncate": truncate, "backward": backward, **options}
+    are_together = needs_example(loaded_model, [example]) and not any(map(callable, each))
+    if are_together or all(isinstance(target, (str, int)) for target in each):
+        return explain_batch([example] * len(each), loaded_model, each, method, **settings)
+    return [explain(example, loaded_model, target, method, **settings) for target in each]

@@ -1,0 +1,132 @@
+"""A prompt with a reply to it, spans of that and sources, and the Response that their scores make."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from whyformer.api.assemble import coarseness
+from whyformer.api.attribute import MethodChoice
+from whyformer.api.exchange_scores import ExchangeRowScores, ExchangeScores
+from whyformer.api.replies import Reply
+from whyformer.api.source_methods import response_tokens
+from whyformer.inputs.exchange import Row
+from whyformer.inputs.sources import Source
+from whyformer.inputs.spans import Span, spans_of
+from whyformer.inputs.tokens import Token, unknown_token_note
+from whyformer.models.loading import LoadedModel
+from whyformer.results.response import Response
+from whyformer.results.response_parts import PartScores, Sinks, part_sources
+from whyformer.results.source_pooling import SourceAggregate, all_source_scores
+
+SinkChoice = Literal["leave_out", "keep"]
+
+
+@dataclass(frozen=True)
+class ResponseCase:
+    """One prompt with its reply, the reply's spans, the sources, and another reply to contrast with."""
+
+    reply: Reply
+    spans: tuple[Span, ...]
+    sources: tuple[Source, ...]
+    other: Reply | None
+
+    @property
+    def rows(self) -> list[tuple[Reply, list[Row]]]:
+        own = (self.reply, [Row(self.reply.exchange, span.tokens) for span in self.spans])
+        if self.other is None:
+            return [own]
+        (whole,) = spans_of(self.other.text, self.other.tokens, "response")
+        return [own, (self.other, [Row(self.other.exchange, whole.tokens)])]
+
+
+def response_of(
+    case: ResponseCase,
+    scores: Sequence[ExchangeScores],
+    loaded_model: LoadedModel,
+    choice: MethodChoice,
+    *,
+    aggregate: SourceAggregate,
+    sinks: SinkChoice,
+) -> Response:
+    """The Response of one prompt, from the scores of its rows and of the reply that it is set against."""
+    reply, own = case.reply, scores[0]
+    token_scores = np.stack([row.prompt for row in own.rows])
+    options: dict[str, Any] = {name: parameter.default for name, parameter in choice.method.options.items()}
+    options |= dict(choice.options) | choice.way
+    parts = _parts(own.rows)
+    if case.other is not None:
+        other = scores[1].rows[0]
+        token_scores = token_scores - other.prompt
+        parts = {name: PartScores(one.layout, one.scores - other.parts[name].scores) for name, one in parts.items()}
+        options["contrast"] = case.other.text
+    shares = tuple(_sinks(row, reply) for row in own.rows)
+    # An encoder has no token that attention falls back on: every token of its text may see every other.
+    leaves_out = sinks == "leave_out" and not loaded_model.task.has_decoder
+    return Response(
+        prompt=reply.prompt,
+        text=reply.text,
+        tokens=response_tokens(reply, own.statistics),
+        rows=case.spans,
+        sources=(*part_sources(parts), *case.sources),
+        scores=all_source_scores(parts, token_scores, case.sources, aggregate, leave_out_first=leaves_out),
+        method=choice.method.name,
+        model=loaded_model.name,
+        token_scores=token_scores,
+        parts=parts,
+        earlier=np.stack([row.response for row in own.rows]),
+        sinks=shares,
+        aggregate=aggregate,
+        leaves_out_sinks=leaves_out,
+        options=options,
+        notes=(
+            *unknown_token_note(loaded_model.tokenizer, [(one.id, one.text) for one in _read_tokens(reply)]),
+            *_notes(case, own, shares if leaves_out else (), choice),
+        ),
+        seed=reply.seed,
+    )
+
+
+def _parts(rows: Sequence[ExchangeRowScores]) -> dict[str, PartScores]:
+    """The pictures or the sound of a prompt with the scores of every row."""
+    return {
+        name: PartScores(part.layout, np.stack([row.parts[name].scores for row in rows]).astype(np.float32))
+        for name, part in rows[0].parts.items()
+    }
+
+
+def _sinks(row: ExchangeRowScores, reply: Reply) -> Sinks:
+    """The shares of tokens that say nothing, by the size of the row's scores."""
+    seen = (part.scores for part in row.parts.values())
+    parts = [np.abs(part.astype(np.float64)) for part in (row.prompt, row.beginning, row.response, *seen)]
+    prompt, beginning, response, *_ = parts
+    total = float(sum(part.sum() for part in parts)) or 1.0
+    special = float(prompt[[token.is_special for token in reply.prompt.tokens]].sum() + beginning.sum())
+    stream = beginning if len(beginning) else prompt
+    is_special = bool(len(beginning)) or reply.prompt.tokens[0].is_special
+    first = float(stream[0])
+    return Sinks(first / total, (special - first * is_special) / total, float(response.sum()) / total)
+
+
+def _read_tokens(reply: Reply) -> list[Token]:
+    """The tokens of prompt and reply that people or the model wrote."""
+    return [token for token in (*reply.prompt.tokens, *reply.tokens) if not token.is_special]
+
+
+def _notes(case: ResponseCase, own: ExchangeScores, left_out: Sequence[Sinks], choice: MethodChoice) -> Iterator[str]:
+    yield from choice.remarks
+    yield from case.reply.notes
+    yield from dict.fromkeys(remark for row in own.rows for remark in row.remarks)
+    yield from coarseness((row.completeness for row in own.rows), choice.method)
+    first = next(iter(case.reply.prompt.tokens), None)
+    if left_out and first is not None and not first.is_special:
+        share = max(row.first_token for row in left_out)
+        yield (
+            f"The first token, {first.text!r}, is one that attention rests on: its scores, up to {share:.0%} of a row, "
+            "are left out of its source; sinks='keep' counts them."
+        )
+    if not any(np.any(scores) for row in own.rows for scores in (row.prompt, *(x.scores for x in row.parts.values()))):
+        yield f"{choice.method.name} found nothing in the prompt: every score is zero."

@@ -1,0 +1,77 @@
+"""Examples that answer at once, with the bundled models."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+
+from whyformer.app.folder import own_folder
+from whyformer.cli.demo import CAT, POST, REVIEW, SCENE
+from whyformer.scenes import example
+
+__all__ = [
+    "CAPTION_CHOICES",
+    "CAT",
+    "DOCUMENTS",
+    "POST",
+    "FACT_QUESTION",
+    "REVIEW",
+    "REVIEWS",
+    "FileRecipe",
+    "file_recipe",
+    "scene_files",
+    "scene_question",
+]
+
+FACT_QUESTION = "Where is the key? Who has the hat?"
+DOCUMENTS = """letter: Anna gave the key to Boris. Clara painted the violin green.
+
+diary: Boris went to Rome. The hat is in the box. Hugo left the lamp in Lima.
+
+note: David has the box. Emil works as a tailor."""
+REVIEWS = """A wonderful film, full of warmth and wit.
+A dull and endless film without a single idea.
+I loved every minute of it, and so did my children.
+A waste of time and talent: I left before the end.
+The acting is superb and the story moving.
+Terrible dialogue, and the worst ending I have seen.
+A charming comedy that I will gladly see again.
+Boring, predictable and far too long."""
+CAPTION_CHOICES = "a photo of a cat\na photo of a dog\na photo of a church"
+
+
+@cache
+def scene_files() -> tuple[str, str]:
+    """A drawn scene as a picture and as the regions of it, in files that last as long as the process."""
+    folder = own_folder() / "examples"
+    folder.mkdir()
+    scene = example(SCENE)
+    scene.image.save(folder / "scene.png")
+    scene.regions.save(folder / "scene.npz")
+    return str(folder / "scene.png"), str(folder / "scene.npz")
+
+
+def scene_question() -> str:
+    return example(SCENE).question
+
+
+@dataclass(frozen=True)
+class FileRecipe:
+    """Python that writes the file of an example into the folder where it is run; the imports are beside whyformer."""
+
+    imports: tuple[str, ...]
+    statement: str
+
+
+def file_recipe(path: str | None) -> FileRecipe | None:
+    """How a visitor gets the file of an example; None for a file that the visitor sent."""
+    picture, regions = scene_files()
+    scene = f"whyformer.scenes.example({SCENE})"
+    return {
+        str(CAT): FileRecipe(
+            ("import shutil", "from importlib.resources import files"),
+            'shutil.copy(files("whyformer") / "zoo" / "cat.jpg", "cat.jpg")',
+        ),
+        picture: FileRecipe((), f'{scene}.image.save("scene.png")'),
+        regions: FileRecipe((), f'{scene}.regions.save("scene.npz")'),
+    }.get(path or "")

@@ -1,0 +1,80 @@
+"""The tabs Picture and Text: why an example got its label."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from whyformer.api.explain import explain
+from whyformer.app.code import explain_code
+from whyformer.app.labels import label_choices, label_probabilities
+from whyformer.app.models import Tab
+from whyformer.app.setup import Setup
+from whyformer.app.tab_view import TabView, explanations_view
+from whyformer.app.uploads import read_upload
+from whyformer.app.work import Work
+from whyformer.errors import WhyformerError
+from whyformer.targets.scores import contrast
+
+DEFAULT_LABEL = "default"  # the method that is used where none is named
+METHODS_BESIDE = 2  # methods side by side
+
+
+@dataclass(frozen=True)
+class LabelQuestion:
+    """Inputs of the Picture and Text tabs.
+
+    Attributes:
+        model: Its name; the first that the tab offers if None.
+        label: The label that is explained; the predicted one if None, or if the model has no such label.
+        rather_than: The label that it is explained against, if any.
+        methods: One or two; `default` is what `explain` chooses.
+    """
+
+    model: str | None = None
+    label: str | None = None
+    rather_than: str | None = None
+    methods: Sequence[str] = field(default_factory=lambda: [DEFAULT_LABEL])
+
+
+def explain_picture(work: Work, setup: Setup, path: str | None, question: LabelQuestion) -> TabView:
+    """The picture with what its label rests on."""
+    picture = read_upload(path, setup.limits)
+    file = Path(path or "").name
+    return _explain(work, setup, "Picture", picture, file, question, path)
+
+
+def explain_text(work: Work, setup: Setup, text: str | None, question: LabelQuestion) -> TabView:
+    """The text with the words that its label rests on in colours."""
+    text = (text or "").strip()
+    if not text:
+        raise WhyformerError("Type a text first, or click an example.")
+    setup.limits.check_texts(text)
+    return _explain(work, setup, "Text", text, text, question)
+
+
+def _explain(
+    work: Work, setup: Setup, tab: Tab, example: Any, argument: str, question: LabelQuestion, path: str | None = None
+) -> TabView:
+    methods = chosen_methods(question.methods)
+    setup.limits.check_count("methods", len(methods), METHODS_BESIDE)
+    name, loaded_model = setup.models.name(question.model, tab), setup.models.open(question.model, tab)
+    choices = label_choices(label_probabilities(example, loaded_model))
+    known = [label for _, label in choices]
+    label, other = (one if one in known else None for one in (question.label, question.rather_than))
+    target = label or known[0]
+    if target == other:
+        raise WhyformerError(f"{target!r} cannot be explained against itself: choose another label, or none.")
+    explanations = []
+    for done, method in enumerate(methods):
+        work.step(done, len(methods), f"{method or DEFAULT_LABEL} on {loaded_model.name}")
+        explanations.append(explain(example, loaded_model, contrast(target, other) if other else target, method))
+    code = explain_code(path, argument, argument, name, target, other, methods)
+    return replace(explanations_view(explanations, code), choices=choices, choice=target)
+
+
+def chosen_methods(names: Sequence[str] | None) -> list[str | None]:
+    """Methods as `explain` takes them: None is the default, and all there is where none is chosen."""
+    return [None if name == DEFAULT_LABEL else name for name in dict.fromkeys(names or [DEFAULT_LABEL])]

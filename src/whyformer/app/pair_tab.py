@@ -1,0 +1,91 @@
+"""The tab Picture + text: compare a picture with texts, ask about it, or describe it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from whyformer.api.explain import explain
+from whyformer.api.explain_continuation import continuation
+from whyformer.app.code import call, command, complete_code, explain_code
+from whyformer.app.label_tabs import DEFAULT_LABEL
+from whyformer.app.labels import label_choices, label_probabilities, text_probabilities
+from whyformer.app.models import Tab
+from whyformer.app.setup import Setup
+from whyformer.app.tab_view import TabView, explanations_view
+from whyformer.app.uploads import read_upload, regions_of_file
+from whyformer.app.work import Work
+from whyformer.errors import WhyformerError
+from whyformer.models.loading import LoadedModel
+
+TAB: Tab = "Picture + text"
+
+
+@dataclass(frozen=True)
+class Pair:
+    """A picture with its texts or question.
+
+    Attributes:
+        picture: The file of the picture.
+        regions: Instead, for a model of regions, the .npz file of them.
+        text: The texts to compare it with, one a line; or the question, or the prompt.
+        model: The model's name; the first of the tab if None.
+        target: Which text, or which label, is explained; the likeliest if None or unknown.
+        method: The method's name.
+    """
+
+    picture: str | None = None
+    regions: str | None = None
+    text: str = ""
+    model: str | None = None
+    target: str | None = None
+    method: str = DEFAULT_LABEL
+
+
+def explain_pair(work: Work, setup: Setup, pair: Pair) -> TabView:
+    """The picture and the text with what the answer rests on in both."""
+    lines = [line.strip() for line in pair.text.splitlines() if line.strip()]
+    if not lines:
+        raise WhyformerError("Type what the picture is compared with or asked, or click an example.")
+    setup.limits.check_texts(*lines)
+    setup.limits.check_count("texts", len(lines), setup.limits.documents)
+    name, loaded_model = setup.models.name(pair.model, TAB), setup.models.open(pair.model, TAB)
+    path, seen = _seen(pair, loaded_model, setup)
+    file = Path(path).name
+    method = None if pair.method == DEFAULT_LABEL else pair.method
+    work.step(0, 1, f"{method or DEFAULT_LABEL} on {loaded_model.name}")
+    if loaded_model.task.writes:
+        return _explain_words(seen, "\n".join(lines), path, name, loaded_model, method, setup.limits.picture_tokens)
+    compares = loaded_model.task.compares
+    texts: Any = lines if compares else " ".join(lines)
+    probabilities = (text_probabilities if compares else label_probabilities)((seen, texts), loaded_model)
+    known = [one for one, _ in probabilities]
+    target = pair.target if pair.target in known else known[0]
+    explanation = explain((seen, texts), loaded_model, target, method)
+    code = explain_code(path, file, (file, texts), name, target, None, [method], extra={"text": texts})
+    return replace(explanations_view([explanation], code), choices=label_choices(probabilities), choice=target)
+
+
+def _seen(pair: Pair, loaded_model: LoadedModel, setup: Setup) -> tuple[str, Any]:
+    """The file of what the model sees, and what is in it."""
+    if not loaded_model.task.sees_regions:
+        return pair.picture or "", read_upload(pair.picture, setup.limits)
+    missing = f"{loaded_model.name} sees regions of a picture: send the .npz file of them, or click an example."
+    return pair.regions or "", regions_of_file(pair.regions, missing, setup.limits)
+
+
+def _explain_words(
+    seen: Any, prompt: str, path: str, name: str, loaded_model: LoadedModel, method: str | None, most: int
+) -> TabView:
+    """Each word that the model writes about the picture, explained one at a time."""
+    result = continuation((seen, prompt), loaded_model, tokens=most, method=method)
+    file = Path(path).name
+    asked = call("whyformer.continuation", (file, prompt), model=name, tokens=most, method=method)
+    lines = [f"continuation = {asked}", 'continuation.save("continuation.html")']
+    typed = {"model": name, "text": prompt, "tokens": most, "method": method, "out": "continuation.html"}
+    code = complete_code(path, lines, [command("continue", file, **typed)])
+    cut = f"This page lets it write {most} tokens about a picture: its text may go on."
+    remark = cut if len(result.tokens) == most else ""
+    view = explanations_view(result.explanations, code, is_chosen_by_word=True, remark=remark)
+    return replace(view, writers=dict.fromkeys((".html", ".png", ".json"), result.save), audit=None)

@@ -1,0 +1,270 @@
+"""Where a tab shows its result, and how an action fills it: progress, the view, its downloads and its code."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+import gradio as gr
+from gradio.utils import get_upload_folder
+
+from whyformer.app.code import Code
+from whyformer.app.setup import Setup
+from whyformer.app.tab_view import SCRIPT, TabView, note, problem, progress_html
+from whyformer.app.visitors import Visitors, delete
+from whyformer.app.work import Progress, Stopped, Work, follow
+from whyformer.errors import WhyformerError
+
+SUFFIXES = (".html", ".png", ".json")
+LOG = logging.getLogger("whyformer.app")
+
+Action = Callable[..., TabView]
+Updates = Callable[[TabView], Sequence[Any]]
+
+
+@dataclass(frozen=True)
+class ResultArea:
+    """The components of a result; `view` keeps the shown view for downloads made on demand."""
+
+    html: Any
+    stop: Any
+    downloads: Sequence[Any]
+    audit: Any
+    audit_file: Any
+    view: Any
+    python: Any
+    command: Any
+
+    @property
+    def outputs(self) -> list[Any]:
+        audit = [self.audit, self.audit_file, self.view]
+        return [self.html, self.stop, *self.downloads, *audit, self.python, self.command]
+
+
+def result_area(title: str, text: str, setup: Setup) -> ResultArea:
+    """An area that says what will be in it."""
+    small: dict[str, Any] = {"size": "sm", "min_width": 0, "elem_classes": "small"}
+    html = gr.HTML(note(title, text), js_on_load=SCRIPT, apply_default_css=False, elem_classes="shown")
+    stop = gr.Button("Stop", variant="stop", visible=False, **small)
+    with gr.Row(elem_classes="bar"):
+        names = [f"↓ {suffix[1:].upper()}" for suffix in SUFFIXES]
+        downloads = [gr.DownloadButton(name, interactive=False, **small) for name in names]
+        audit = gr.Button("Audit file", visible=False, **small)
+        audit_file = gr.DownloadButton("↓ AUDIT", visible=False, **small)
+    view = gr.State(None, time_to_live=setup.limits.kept_seconds)
+    with gr.Accordion("Code", open=False, elem_classes="code"):
+        plain: dict[str, Any] = {"interactive": False, "wrap_lines": True, "show_line_numbers": False}
+        python = gr.Code(label="Python", language="python", **plain)
+        command = gr.Code(label="Command line", language="shell", **plain)
+    area = ResultArea(html, stop, downloads, audit, audit_file, view, python, command)
+    # It reads all weights again and asks the doctor: only for who wants it.
+    make = serve_audit(area, setup.visitors, setup.limits.seconds)
+    audit.click(
+        make,
+        view,
+        [audit, audit_file, html],
+        concurrency_id="work",
+        concurrency_limit=setup.limits.at_once,
+        show_progress_on=audit,
+        api_visibility="private",
+    )
+    return area
+
+
+def tab_columns(title: str, text: str, setup: Setup) -> tuple[gr.Column, ResultArea]:
+    """The column for the inputs of a tab, and beside it the area of its result."""
+    with gr.Row():
+        inputs = gr.Column(scale=4, min_width=300)
+        with gr.Column(scale=7, min_width=300):
+            area = result_area(title, text, setup)
+    return inputs, area
+
+
+def serve(
+    action: Action,
+    area: ResultArea,
+    visitors: Visitors,
+    seconds: float,
+    updates: Updates = lambda view: (),
+    others: Sequence[Any] = (),
+) -> Callable[..., Iterator[dict[Any, Any]]]:
+    """The action as Gradio calls it: an iterator over what changes of the area, and of the others by `updates`.
+
+    A question that a newer one of the same visitor has outdated shows nothing more.
+    """
+
+    def run(request: gr.Request, *inputs: Any) -> Iterator[dict[Any, Any]]:
+        visitor = name_of(request)
+        with visitors.work(visitor, area.html, seconds) as work:
+            for one in _views(lambda work: action(work, *inputs), work):
+                if work.is_stopped:
+                    break
+                if isinstance(one, Progress):
+                    yield {**_emptied(area), area.html: progress_html(one), area.stop: gr.update(visible=True)}
+                    continue
+                yield {**_shown(one, area), **dict(zip(others, updates(one), strict=False))}
+                try:
+                    paths = _save(one, work)
+                except WhyformerError as error:
+                    yield {**_emptied(area), area.html: problem(error).html}
+                    break
+                except Stopped:
+                    break
+                if work.is_stopped:
+                    delete(paths.values())
+                    break
+                visitors.keep(visitor, area.html, paths.values())
+                visitors.keep(visitor, area.audit_file, ())
+                if paths:
+                    buttons = zip(area.downloads, SUFFIXES, strict=True)
+                    found = [(button, paths[suffix]) for button, suffix in buttons if suffix in paths]
+                    yield {button: gr.update(value=str(path), interactive=True) for button, path in found}
+            if work.is_stopped:
+                yield gr.skip()  # or Gradio would send the last of it once more, over what the newer one shows
+
+    return run
+
+
+def _save(view: TabView, work: Work) -> dict[str, Path]:
+    """Write the downloads of a view, within the time of its work; none of them where that is not enough."""
+    if not view.writers:
+        return {}
+    folder = download_folder()
+    try:
+        *_, paths = follow(lambda work: view.save(folder), work)
+    except BaseException:
+        shutil.rmtree(folder, ignore_errors=True)
+        raise
+    assert isinstance(paths, dict)
+    return paths
+
+
+def _shown(view: TabView, area: ResultArea) -> dict[Any, Any]:
+    """Updates that show a view before its downloads are written."""
+    code = view.code or Code("", "")
+    return {
+        **_emptied(area),
+        area.html: view.html,
+        area.stop: gr.update(visible=False),
+        area.audit: gr.update(visible=view.audit is not None),
+        area.view: view,
+        area.python: code.python,
+        area.command: code.command,
+    }
+
+
+def _emptied(area: ResultArea) -> dict[Any, Any]:
+    """Updates that clear an area: no downloads, audit file or code."""
+    return {
+        **dict.fromkeys(area.downloads, gr.update(interactive=False)),
+        area.audit: gr.update(visible=False),
+        area.audit_file: gr.update(visible=False),
+        area.view: None,
+        area.python: "",
+        area.command: "",
+    }
+
+
+def serve_audit(area: ResultArea, visitors: Visitors, seconds: float) -> Callable[..., dict[Any, Any]]:
+    """The audit file of what the area shows."""
+
+    def run(request: gr.Request, view: TabView | None) -> dict[Any, Any]:
+        visitor = name_of(request)
+        try:
+            if view is None or view.audit is None:
+                raise WhyformerError("The result is no longer kept here: explain it again.")
+            with visitors.work(visitor, area.audit_file, seconds) as work:
+                path = _save(TabView("", writers={".audit.json": view.audit}), work)[".audit.json"]
+        except (WhyformerError, OSError) as error:
+            return {area.html: problem(error).html, area.audit: gr.update(visible=False)}
+        except Stopped:
+            return {area.audit: gr.update(visible=False)}
+        visitors.keep(visitor, area.audit_file, [path])
+        return {area.audit: gr.update(visible=False), area.audit_file: gr.update(value=str(path), visible=True)}
+
+    return run
+
+
+def download_folder() -> Path:
+    """A new folder where Gradio serves files from, whose name nobody can guess."""
+    folder = Path(get_upload_folder()) / uuid4().hex
+    folder.mkdir(parents=True)
+    return folder
+
+
+def _views(action: Callable[[Work], TabView], work: Work) -> Iterator[Progress | TabView]:
+    """Progress and the view of an action; what goes wrong is a line of the page."""
+    try:
+        yield from follow(action, work)
+    except Stopped:
+        return
+    except (WhyformerError, OSError) as error:
+        yield problem(error)
+    except Exception as error:
+        LOG.exception("The page could not answer")
+        yield problem(WhyformerError(f"This could not be answered ({type(error).__name__}): try another input."))
+
+
+def connect(
+    triggers: Sequence[Any],
+    action: Action,
+    inputs: Sequence[Any],
+    area: ResultArea,
+    setup: Setup,
+    *,
+    seconds: float | None = None,
+    updates: Updates = lambda view: (),
+    others: Sequence[Any] = (),
+) -> None:
+    """Run the action on each of the triggers, and stop it at the area's button."""
+    run = serve(action, area, setup.visitors, seconds or setup.limits.seconds, updates, others)
+    events = [
+        trigger(
+            run,
+            list(inputs),
+            [*area.outputs, *others],
+            concurrency_id="work",
+            concurrency_limit=setup.limits.at_once,
+            show_progress="minimal",
+            show_progress_on=area.html,
+            trigger_mode="multiple",
+            api_visibility="private",
+        )
+        for trigger in triggers
+    ]
+
+    def stop(request: gr.Request) -> list[Any]:
+        setup.visitors.stop(name_of(request), area.html)
+        return [note("Stopped", "Change something and try again."), gr.update(visible=False)]
+
+    area.stop.click(
+        stop,
+        None,
+        [area.html, area.stop],
+        cancels=events,
+        queue=False,
+        show_progress="hidden",
+        api_visibility="private",
+    )
+
+
+def keep_files(component: Any, visitors: Visitors) -> None:
+    """Delete what was sent to a component when the visitor sends something else there, or clears it."""
+
+    def keep(request: gr.Request, sent: Any) -> None:
+        paths = [Path(path).resolve() for path in ([sent] if isinstance(sent, str) else sent or ())]
+        folder = Path(get_upload_folder()).resolve()  # examples are elsewhere, and stay
+        uploads = [path for path in paths if path.is_file() and path.is_relative_to(folder)]
+        visitors.keep(name_of(request), component, uploads)
+
+    component.change(keep, component, None, queue=False, show_progress="hidden", api_visibility="private")
+
+
+def name_of(request: gr.Request) -> str:
+    """How Gradio calls the page that asks."""
+    return str(request.session_hash)

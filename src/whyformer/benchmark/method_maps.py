@@ -1,0 +1,131 @@
+"""The maps of a shard's samples by every method of the suite, and by the priors that look at no model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import torch
+
+from whyformer.api.attribute import attribute, choose_method
+from whyformer.api.processed_options import processed_options
+from whyformer.axes import Inputs, Labels, TokenScores
+from whyformer.benchmark.batch import SAMPLE, model_arguments, slice_inputs
+from whyformer.benchmark.sample_targets import TargetedInputs
+from whyformer.benchmark.shard import CONTROL, Maps, NotFinite, Shard, is_finite
+from whyformer.errors import UnsupportedModel
+from whyformer.inputs.parts import on_one_level, part_places
+from whyformer.inputs.read import Regions
+from whyformer.metrics.priors import PRIORS, REGION_PRIORS
+from whyformer.models.loading import LoadedModel
+from whyformer.tracing.attribution import Attribution
+
+
+def explanations(shard: Shard, labels: Labels, part: str) -> Maps:
+    """The maps of a shard's samples by every method that gives one, for a protocol to measure.
+
+    Of pictures and regions those of the priors come along. A map is computed once, however many protocols read it.
+
+    Args:
+        shard: What the protocol is given.
+        labels: The label of each sample that is explained, as `explained_labels` gives them.
+        part: "image", maps [sample row column]; "regions" or "text", scores [sample place].
+
+    Returns:
+        The maps by the labels of methods and the names of priors; a method that does not apply is left out.
+
+    Raises:
+        NotFinite: A method gives NaN or infinite scores for some samples; the run leaves these out.
+
+    Example:
+        >>> from whyformer.benchmark import Figure, evaluate, explained_labels, explanations, protocol
+        >>> @protocol("largest", {"largest score": Figure("largest", better="neither")}, replace=True)
+        ... def largest(shard):
+        ...     maps = explanations(shard, explained_labels(shard, "predicted"), "text")
+        ...     return {(method, "largest"): scores.amax(dim=1) for method, scores in maps.items()}
+        >>> len(evaluate("mini-bert", ["a wonderful film", "a dull film"], "rollout", "largest").to_pandas())
+        2
+    """
+    by_method = {name: _cached_maps(shard, labels, name) for name in shard.methods}
+    maps = {name: parts[part] for name, parts in by_method.items() if parts and part in parts}
+    if part == "image":
+        return maps | image_priors(shard, shard.batch.inputs, maps)
+    return maps | _region_priors(shard, maps) if part == "regions" else maps
+
+
+def _cached_maps(shard: Shard, labels: Labels, name: str) -> Maps | None:
+    cache, key = shard.cache, (name, tuple(labels.tolist()))
+    if key not in cache.maps and name not in cache.left_out:
+        maps = method_maps(shard, shard.questions.targeted(labels), name)
+        if maps is not None:
+            cache.maps[key] = maps
+    return cache.maps.get(key)
+
+
+def method_maps(shard: Shard, targeted: TargetedInputs, name: str) -> Maps | None:
+    """The maps of these inputs by a method of the suite; None, and noted why, where it does not apply to the model."""
+    try:
+        maps = compute_maps(shard, shard.loaded_model, targeted, name)
+    except UnsupportedModel as reason:
+        shard.cache.left_out[name] = str(reason)
+        return None
+    is_broken = ~torch.stack([is_finite(scores) for scores in maps.values()]).all(dim=0)
+    if len(is_broken) > 1 and bool(is_broken.all()):
+        shard.cache.left_out[name] = "It gives NaN or infinite scores on all samples of a shard."
+        return None
+    if bool(is_broken.any()):
+        raise NotFinite(targeted.inputs[SAMPLE][is_broken].tolist(), f"{name} gives NaN or infinite scores.")
+    return maps
+
+
+def compute_maps(shard: Shard, loaded_model: LoadedModel, targeted: TargetedInputs, name: str) -> Maps:
+    """The maps of these inputs by a method of the suite, of this model: the shard's own, or one that was changed."""
+    choice, inputs = shard.methods[name], targeted.inputs
+    method, _ = choose_method(choice.name, choice.options.get("backward"))
+
+    def scores(part: slice) -> Attribution:
+        arguments = model_arguments(slice_inputs(inputs, part))
+        # Of a picture held against texts, the one asked about is not what its sample was encoded with.
+        rows = [] if loaded_model.task.compares else inputs[SAMPLE][part].tolist()
+        encodings = [shard.batch.encodings[row] for row in rows]
+        own = processed_options(method, choice.options, loaded_model, arguments, encodings)
+        options = {"inputs_at_once": shard.batch_size.size, **own}
+        return attribute(loaded_model.model, arguments, targeted.target(part), choice.name, **options)
+
+    parts = shard.batch_size.map_slices(len(inputs[SAMPLE]), scores)
+    streams = {stream: torch.cat([part[stream] for part in parts]) for stream in parts[0]}
+    return split_streams(loaded_model, streams, inputs)
+
+
+def split_streams(loaded_model: LoadedModel, streams: Mapping[str, TokenScores], inputs: Inputs) -> Maps:
+    """Scores of streams as those of the parts of an example: a picture, its regions, a text."""
+    maps: Maps = {}
+    streams = on_one_level(loaded_model.model, inputs, dict(streams))
+    lengths = {stream: scores.shape[1] for stream, scores in streams.items()}
+    for place in part_places(loaded_model.model, inputs, lengths):
+        scores = streams[place.stream][:, place.first : place.first + place.count].float()
+        if place.kind == "picture" and place.grid is not None:
+            maps["image"] = scores.unflatten(1, place.grid)
+        elif place.kind != "written":
+            maps[place.kind] = scores
+    return maps
+
+
+def image_priors(shard: Shard, inputs: Inputs, maps: Maps) -> Maps:
+    """The maps that look at no model, of the same patches as these."""
+    control = next(label for label, choice in shard.methods.items() if choice.name == CONTROL)
+    rows, columns = maps[control].shape[1:]
+    return {name: prior(inputs["pixel_values"], rows, columns) for name, prior in PRIORS.items()}
+
+
+def _region_priors(shard: Shard, maps: Maps) -> Maps:
+    """The same of regions, of each picture its own; what pads them is 0."""
+    like = next(iter(maps.values()))
+    priors = {name: torch.zeros_like(like) for name in REGION_PRIORS}
+    for row, sample in enumerate(shard.batch.samples):
+        regions: Regions = sample.example[0]
+        pixels = torch.from_numpy(np.array(regions.image.convert("RGB"))).permute(2, 0, 1)[None]
+        boxes = torch.from_numpy(regions.shares)
+        for name, prior in REGION_PRIORS.items():
+            priors[name][row, : len(boxes)] = prior(pixels, boxes).to(like)
+    return priors

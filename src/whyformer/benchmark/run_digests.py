@@ -1,0 +1,205 @@
+"""Digests that identify a run: of the model's weights and processor, the data and the plugins.
+
+A run that was stopped may only go on with the same of all of them, or two models or methods would be mixed in a table.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.metadata
+import inspect
+import json
+import os
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import huggingface_hub
+import numpy as np
+import torch
+from huggingface_hub.errors import HFValidationError
+from PIL import Image
+
+from whyformer.benchmark.choice import Choice
+from whyformer.benchmark.keyword_checks import path_arguments
+from whyformer.benchmark.manifest import content_digest
+from whyformer.data.readers import reader_named
+from whyformer.models.checkpoint import setting_files, weight_files
+from whyformer.models.digests import module_digest
+from whyformer.models.loading import LoadedModel, load
+from whyformer.models.zoo import bundled, bundled_folder
+
+Digests = dict[str, str]  # by what they are of
+RUN_VERSION, PLUGINS = "whyformer", "plugins"
+SUITE_FILE = "suite.json"  # in the folder of a run
+CHUNK = 2**22  # bytes read at once
+MOST_DATA_BYTES = 2**30  # of data whose content is digested; of more, the sizes and times of the files
+BY_CONTENT, BY_TIME, NOT_KNOWN = "sha256:", "sizes and times of files:", "not known:"
+PACKAGE = Path(__file__).parents[1]
+
+
+def model_digests(model: str | LoadedModel) -> Digests:
+    """Digests of a model's weights and of all that is read with them: of its files, or of what is in memory."""
+    if isinstance(model, LoadedModel):
+        return {"weights": module_digest(model.model), "processor": _processor_digest(model.processor)}
+    folder = Path(bundled_folder(model) if model in bundled() else os.path.expanduser(model))
+    if not folder.is_dir():
+        return _hub_digests(model)
+    return {"weights": _file_digest(weight_files(folder, model)), "processor": _file_digest(setting_files(folder))}
+
+
+def data_digest(choice: Choice) -> str:
+    """A digest of the files that a reader's options name: of their content, or above `MOST_DATA_BYTES` of their times.
+
+    The content of more would take minutes to read.
+    """
+    paths = path_arguments(reader_named(choice.name))
+    texts = {name: value for name, value in choice.options.items() if isinstance(value, (str, Path))}
+    # A reader of a user's own may take a file by an argument that is not annotated as a path.
+    places = {name: Path(value) for name, value in texts.items() if name in paths or os.path.isfile(value)}
+    files = [(name, file) for name, place in sorted(places.items()) for file in _files(place)]
+    is_by_content = sum(file.size for _, file in files) <= MOST_DATA_BYTES
+    digest = hashlib.sha256()
+    for name, file in files:
+        state = _content(file.path) if is_by_content else file.changed
+        digest.update(f"{name}\0{file.name}\0{file.size}\0{state}\n".encode("utf-8", "surrogateescape"))
+    return f"{BY_CONTENT if is_by_content else BY_TIME}{digest.hexdigest()}"
+
+
+def examples_digest(examples: Any) -> str:
+    """A digest of examples in memory: of a Hugging Face data set its fingerprint, of lists and tables their content."""
+    fingerprint = getattr(examples, "_fingerprint", None)
+    if hasattr(examples, "columns") and hasattr(examples, "to_dict"):  # a pandas.DataFrame
+        examples = examples.to_dict("records")
+    is_known = fingerprint is not None or isinstance(examples, (list, tuple))
+    digest = hashlib.sha256(str(fingerprint or type(examples).__name__).encode())
+    for example in examples if fingerprint is None and is_known else ():
+        _update(digest, example)
+    return f"{BY_CONTENT if is_known else NOT_KNOWN}{digest.hexdigest()}"
+
+
+def data_remark(digest: str) -> str | None:
+    """Describe in one line what a digest of the data cannot detect."""
+    if digest.startswith(BY_TIME):
+        size = f"{MOST_DATA_BYTES // 2**30} GiB"
+        return f"The data is larger than {size}: a change of it is told by the sizes and times of its files alone."
+    if digest.startswith(NOT_KNOWN):
+        return "This data set has no digest: if it changes, a run that is stopped goes on without a word."
+    return None
+
+
+def plugin_digest(plugins: Iterable[Path], functions: Iterable[Callable[..., Any]]) -> str:
+    """A digest of plugin files, and of what else defines the functions of a suite that are not of this package."""
+    sources = {str(path.resolve()): path.read_bytes() for path in plugins}
+    for function in functions:
+        sources |= _source(function)
+    digest = hashlib.sha256()
+    for content in sorted(sources.values()):  # by content: a plugin may be moved
+        digest.update(hashlib.sha256(content).digest())
+    return digest.hexdigest()
+
+
+def package_version() -> str:
+    return importlib.metadata.version("whyformer")
+
+
+def _source(function: Callable[..., Any]) -> dict[str, bytes]:
+    """The file of a function that is not of this package, or its own lines where it has none, as in a notebook."""
+    function = inspect.unwrap(function)
+    try:
+        path = Path(inspect.getsourcefile(function) or "")
+        if path.resolve().is_relative_to(PACKAGE):
+            return {}
+        if path.is_file():
+            return {str(path.resolve()): path.read_bytes()}
+        return {f"{function.__module__}.{function.__qualname__}": inspect.getsource(function).encode()}
+    except (OSError, TypeError):  # typed where no source is kept
+        return {}
+
+
+def _update(digest: Any, value: Any) -> None:
+    """Add a value to a digest: plain data, pictures, arrays and tuples of them by what they hold."""
+    if isinstance(value, Image.Image):
+        value = np.asarray(value)
+    if isinstance(value, torch.Tensor):
+        value = value.detach().cpu().numpy()
+    digest.update(type(value).__name__.encode())
+    if isinstance(value, np.ndarray):
+        digest.update(f"{value.dtype}{value.shape}".encode() + np.ascontiguousarray(value).tobytes())
+    elif isinstance(value, Mapping):
+        for key in value:
+            _update(digest, str(key))
+            _update(digest, value[key])
+    elif isinstance(value, (list, tuple)):
+        for part in value:
+            _update(digest, part)
+    elif hasattr(value, "__dataclass_fields__"):
+        _update(digest, dict(vars(value)))
+    elif isinstance(value, Path):  # a picture's
+        digest.update(f"{value}\0{_content(value)}\n".encode("utf-8", "surrogateescape"))
+    elif isinstance(value, (str, int, float, bool, bytes, type(None))):
+        digest.update(repr(value).encode("utf-8", "surrogatepass") + b"\n")
+
+
+def _hub_digests(name: str) -> Digests:
+    """The revision of a model of the Hugging Face Hub: it names all files at once. Fetched if it is not here yet."""
+    try:
+        config = huggingface_hub.try_to_load_from_cache(name, "config.json")
+    except HFValidationError:
+        config = None  # no id at all: `load` says so
+    if not isinstance(config, str):
+        load(name, device="cpu")
+        config = huggingface_hub.try_to_load_from_cache(name, "config.json")
+    return {"weights": Path(config).parent.name if isinstance(config, str) else ""}
+
+
+def _file_digest(paths: Iterable[Path]) -> str:
+    digest = hashlib.sha256()
+    for path in paths:
+        digest.update(path.name.encode())
+        with path.open("rb") as file:
+            while content := file.read(CHUNK):
+                digest.update(content)
+    return digest.hexdigest()
+
+
+def _processor_digest(processor: Any) -> str:
+    """Of the settings of a processor and of the vocabulary of its tokenizer."""
+    settings = processor.to_dict() if hasattr(processor, "to_dict") else {"class": type(processor).__name__}
+    tokenizer = getattr(processor, "tokenizer", processor)
+    vocabulary = tokenizer.get_vocab() if hasattr(tokenizer, "get_vocab") else {}
+    text = json.dumps([settings, vocabulary], sort_keys=True, default=str)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """All files in a folder but those of runs, which may be written beside the data they are made from."""
+    for place, folders, names in os.walk(folder):
+        folders[:] = [name for name in folders if not (Path(place) / name / SUITE_FILE).is_file()]
+        yield from (Path(place) / name for name in names)
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of the data: where it is, what it is called in the digest, its size and time of change."""
+
+    path: Path
+    name: str
+    size: int
+    changed: int
+
+
+def _files(path: Path) -> Iterator[_File]:
+    """The files of a folder and its sub-folders, or the file itself."""
+    for file in sorted(_walk(path)) if path.is_dir() else [path]:
+        try:
+            about = file.stat()
+        except OSError:  # nothing, or a link that leads nowhere
+            continue
+        yield _File(file, file.relative_to(path.parent).as_posix(), about.st_size, about.st_mtime_ns)
+
+
+def _content(path: Path) -> str:
+    """The digest of a file's bytes; its reason where it cannot be read, which its sample then records."""
+    return content_digest(path) or "cannot be read"

@@ -1,0 +1,133 @@
+"""Parse the model, the target, the method and its options."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, get_args, get_type_hints
+
+import typer
+
+from whyformer.cli.command_options import DtypeName
+from whyformer.cli.console import safe, spinner
+from whyformer.errors import WhyformerError
+
+if TYPE_CHECKING:
+    from whyformer.methods.registry import Method
+    from whyformer.models.loading import LoadedModel
+    from whyformer.targets.scores import Target
+
+DEFAULT_NAME = "default"  # of the method that is used where none is named
+# Below the title of a page that has methods side by side, for whoever sees one for the first time.
+ABOUT_METHODS = (
+    "What the answer rests on, by one method in each column: the stronger the colour, the more. Blue speaks against "
+    "the answer. The column default is what you get without naming a method: evidence; of words about pictures "
+    "generic_attention, with gradients by LibraGrad's rules. random is noise, to compare with."
+)
+
+
+@dataclass(frozen=True)
+class MethodCall:
+    """A method with its options as `explain` takes them; None is the default."""
+
+    title: str
+    method: str | None
+    options: Mapping[str, Any] = field(default_factory=dict)
+    backward: str | None = None
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        return {"method": self.method, "backward": self.backward, **self.options}
+
+
+def method_call(name: str | None, options: Sequence[str], backward: str | None) -> MethodCall:
+    """The method as it was named, its options checked."""
+    from whyformer.api.attribute import choose_method
+
+    name = None if name == DEFAULT_NAME else name
+    method, _ = choose_method(name, backward)
+    return MethodCall(name or DEFAULT_NAME, name, parse_options(method, options), backward)
+
+
+def response_method_call(name: str | None, options: Sequence[str], backward: str | None) -> MethodCall:
+    """The method of a response as it was named, its options checked."""
+    from whyformer.api.explain_response import choose_response_method
+
+    name = None if name == DEFAULT_NAME else name
+    method = choose_response_method(name, backward)
+    return MethodCall(name or DEFAULT_NAME, name, parse_options(method, options), backward)
+
+
+def parse_options(method: Method, texts: Sequence[str]) -> dict[str, Any]:
+    """NAME=VALUE strings as the method takes them."""
+    from whyformer.methods.option_checks import check_options
+
+    options = {}
+    for text in texts:
+        name, value = split_option(text)
+        options[name] = _value(method, name, value)
+    check_options(method, options)
+    return options
+
+
+def split_option(text: str) -> tuple[str, str]:
+    name, equals, value = text.partition("=")
+    if not equals:
+        raise WhyformerError(f"--option {text!r}: write it as name=value.")
+    return name, value
+
+
+def _value(method: Method, name: str, text: str) -> Any:
+    """A number, a switch or nothing where the option takes one; check_options says what is wrong with the rest."""
+    hint = get_type_hints(method.formula).get(name) or getattr(method, "shared_options", {}).get(name)
+    default = method.options[name].default if name in method.options else None
+    kinds = {hint, *get_args(hint), type(default)}
+    if kinds & {int, float, bool} or (type(None) in kinds and text.lower() == "none"):
+        with suppress(ValueError):
+            return json.loads({"none": "null"}.get(text.lower(), text.lower()))
+    return text
+
+
+def load_model(name: str, *, device: str | None = None, dtype: DtypeName | None = None, quiet: bool) -> LoadedModel:
+    """The model by its name, on this device and in this precision."""
+    from whyformer.models.loading import load
+    from whyformer.models.placement import check_device
+
+    place = None if device is None else check_device(device, "--device ")
+    with spinner(f"Loading {safe(name)}", quiet=quiet):
+        return load(name, device=place, dtype=dtype)
+
+
+def target_of(text: str, model: LoadedModel) -> str | int:
+    """A label's name if there is one of that name, else its index if it is a number."""
+    from whyformer.models.structure import labels_of
+
+    labels = labels_of(model.model) if model.task.has_labels else {}
+    is_name = text.casefold() in {name.casefold() for name in labels.values()}
+    if is_name or model.task.answer == "span" or not re.fullmatch(r"-?[0-9]{1,18}", text):
+        return text
+    if model.task.chooses_words and 0 <= int(text) < len(model.tokenizer):
+        token = model.tokenizer.decode([int(text)])
+        typer.echo(f"{text} is taken as the id of a token: {token!r}.", err=True)
+    return int(text)
+
+
+def parse_question(
+    target: str, rather_than: str | None, query: int | None, place: str | None, model: LoadedModel
+) -> Target:
+    """The target, with a contrast, an object query or a position of the text if given."""
+    from whyformer.targets.scores import at, contrast, detection
+
+    if query is not None:
+        if rather_than is not None:
+            raise WhyformerError("--query and --rather-than cannot be asked together: leave one out.")
+        return detection(query, target_of(target, model))
+    label = target_of(target, model)
+    question = label if rather_than is None else contrast(label, target_of(rather_than, model))
+    if place is None:
+        return question
+    is_number = model.task.answer != "tag" and place.isdecimal()  # a word may be a number
+    return at(int(place) if is_number else place, question)

@@ -1,0 +1,86 @@
+"""Methods that read attention maps alone, and the control that reads nothing."""
+
+from __future__ import annotations
+
+import zlib
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from whyformer.axes import StreamScores
+from whyformer.errors import WhyformerError
+from whyformer.methods.co_attention import joined_by_the_last
+from whyformer.methods.registry import method
+from whyformer.models.input_tensors import INPUT_TENSORS
+from whyformer.models.structure import main_input
+from whyformer.tracing.flow import HeadMean, flow, fold
+from whyformer.tracing.question import Question
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.streams import summed
+from whyformer.tracing.trace import Trace
+
+
+@method("raw_attention", reads=Reads(maps="last"))
+def raw_attention(trace: Trace) -> StreamScores:
+    """The read-out's row of the last block's attention, head mean."""
+    start = trace.start()
+    rows = ((r.key_stream, fold(start[readout.stream], r, HeadMean())) for readout, r in trace.last_rows)
+    return summed((stream, row[:, 0]) for stream, row in rows)
+
+
+@method("rollout", reads=Reads(maps="all"))
+def rollout(
+    trace: Trace, *, first_block: int = 0, normalise_rows: bool = False, cross: Literal["flow", "last"] = "flow"
+) -> StreamScores:
+    """Attention composed through the residual blocks (Abnar & Zuidema 2020; TA Eq. 15-16).
+
+    Between streams it flows on as within one; `cross` "last" is GA's adaptation, which composes each stream by itself
+    and joins two by their last attention alone (GA Eq. 12).
+    """
+    steps = trace.steps_from(first_block)
+    rows = {
+        "flow": lambda: flow(steps, HeadMean(), trace.start(), normalise_rows=normalise_rows),
+        "last": lambda: joined_by_the_last(steps, HeadMean(), trace, normalise_rows=normalise_rows),
+    }[cross]()
+    return {stream: row[:, 0] for stream, row in rows.items()}
+
+
+@method("random", reads=Reads(maps="last"))
+def random(trace: Trace, *, seed: int = 0) -> StreamScores:
+    """A control: noise that knows nothing of the model, drawn for each example by its own bytes and the seed."""
+    if seed < 0:
+        raise WhyformerError(f"random: seed={seed}. A seed is 0 or more.")
+    by_stream = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
+    checksums = _checksums(trace.question)
+    for stream, scores in by_stream.items():
+        name = zlib.crc32(stream.encode())
+        for checksum, real, row in zip(checksums, trace.masks[stream], scores, strict=True):
+            generator = np.random.default_rng((seed, name, checksum))
+            row[real] = torch.from_numpy(generator.random(int(real.sum()))).to(row)
+    return by_stream
+
+
+def _checksums(question: Question) -> list[int]:
+    """A number of each example's own, made from all it is given but padding: its company changes nothing."""
+    inputs, bridge = question.inputs, question.bridge
+    main, _ = main_input(inputs)
+    masks = {main: None} | {name: modality.mask for name, modality in INPUT_TENSORS.items()}
+    checksums = [0] * question.batch
+    for name, mask in masks.items():
+        is_pictures = bridge is not None and name == "pixel_values"
+        numbers = bridge.pixel_examples(inputs).tolist() if bridge and is_pictures else range(question.batch)
+        for number, example in zip(numbers, inputs.get(name, ()), strict=False):
+            if is_pictures and example.dim() == 4:
+                example = example[example.flatten(1).any(dim=1)]  # those of zeros fill up
+            kept = _without_padding(example, inputs[mask][number].bool() if mask in inputs else None)
+            checksums[number] = zlib.crc32(kept.double().cpu().numpy().tobytes(), checksums[number])
+    return checksums
+
+
+def _without_padding(example: Tensor, real: Tensor | None) -> Tensor:
+    """The mask of a text is of its tokens, that of a picture of its pixels, behind the channels."""
+    if real is not None and real.shape == example.shape[:1]:
+        return example[real]
+    return example[:, real] if real is not None and real.shape == example.shape[1:] else example

@@ -1,0 +1,170 @@
+"""Pictures, alone, with a text, or with a point or a box of theirs."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor, nn
+
+from whyformer.axes import Inputs
+from whyformer.errors import WhyformerError
+from whyformer.inputs.chunks import whole_text
+from whyformer.inputs.layouts import Box, Patches, covered_box
+from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.parts import real_grid
+from whyformer.inputs.read import image_of, prompt_of, two_of
+from whyformer.modalities.text import text_stream, word_count
+from whyformer.modalities.written import written_of
+from whyformer.models.families import FAMILIES
+from whyformer.models.family import JOINT
+from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import config_of, patch_grid
+
+LONGEST = 16  # times as long as wide, a picture is handed over whole
+POINT = 0.01  # of a picture's longer side is how far the mark of a point reaches
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A picture, the part of it the model sees, and for a model that cuts out a point or a box of it."""
+
+    image: Image.Image
+    box: Box
+    prompt: tuple[float, ...] | None = None
+
+
+def picture_of(example: Any, loaded_model: LoadedModel) -> Picture:
+    """A picture as the model is shown it."""
+    image = image_of(example)
+    return Picture(image, covered_box(loaded_model.image_processor, image.size))
+
+
+def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
+    """A picture, with the text or the prompt that the model takes beside it."""
+    task = loaded_model.task
+    if task.cuts_out:
+        picture, prompt = two_of(example, "a picture and a point or a box of it: ('street.jpg', (0.4, 0.6))")
+        yield {"image": replace(picture_of(picture, loaded_model), prompt=prompt_of(prompt))}
+    elif loaded_model.tokenizer is not None:
+        picture, text = two_of(example, "a picture and a text: ('street.jpg', 'a red bus')")
+        chunk = whole_text(text, loaded_model, truncate=truncate)
+        written = {"written": written_of([], loaded_model)} if task.has_decoder else {}
+        yield {"image": picture_of(picture, loaded_model), "text": chunk, **written}
+    else:
+        yield {"image": picture_of(example, loaded_model)}
+
+
+def collate(loaded_model: LoadedModel, pictures: Sequence[Picture]) -> Inputs:
+    """The pixels that the processor makes, and the prompts among them."""
+    processor, takes = loaded_model.image_processor, inspect.signature(loaded_model.model.forward).parameters
+    batch = processor(images=[_shortened(one.image, processor) for one in pictures], return_tensors="pt")
+    own = {name: batch[name] for name in ("pixel_values", "pixel_mask") if name in batch and name in takes}
+    return own | _prompt_inputs(pictures, own)
+
+
+def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartPlace | None:
+    """The patches, or the pixels where these are a stream, after what leads them in their stream."""
+    row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
+    if "pixel_values" not in inputs or (row is not None and row.modality not in (None, "image")):
+        return None
+    words = word_count(inputs)
+    shared = next((stream for stream in ("image", JOINT) if stream in lengths), text_stream(lengths))
+    height, width = inputs["pixel_values"].shape[-2:]
+    if "pixels" in lengths:
+        return PartPlace("picture", "pixels", 0, height * width, (height, width))
+    if shared == JOINT:
+        grid = patch_grid(model, (height, width), height * width)
+        return PartPlace("picture", JOINT, words + 1, lengths[JOINT] - words - 1, grid)  # after its class token
+    if shared not in lengths:
+        return None
+    rows, columns = patch_grid(model, (height, width), lengths[shared])
+    return PartPlace("picture", shared, lengths[shared] - rows * columns, rows * columns, (rows, columns))
+
+
+def lay(picture: Picture, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
+    """The patches, without those that are padding."""
+    layout = _patches(picture, row, forward, place)
+    return LaidPart("image", layout, scores[place.first : place.first + layout.size])
+
+
+def _patches(picture: Picture, row: int, forward: SeenBatch, place: PartPlace) -> Patches:
+    inputs, grid = forward.inputs, place.grid
+    assert grid is not None
+    if place.stream == JOINT:
+        return Patches(picture.image, *real_grid(inputs, row, grid), picture.box)
+    height, width = inputs["pixel_values"].shape[-2:]
+    left, top, right, bottom = picture.box
+    if "pixel_mask" in inputs:  # a picture smaller than the others of its batch lies at the top left of its pixels
+        real = inputs["pixel_mask"][row].bool()
+        right *= width / int(real.any(dim=0).sum())
+        bottom *= height / int(real.any(dim=1).sum())
+    outline = _outline(picture, row, forward) if picture.prompt is None else _prompt_outline(picture, picture.prompt)
+    return Patches(picture.image, *grid, (left, top, right, bottom), outline)
+
+
+def _prompt_outline(picture: Picture, prompt: tuple[float, ...]) -> Box:
+    """The box that a model was shown, or a small one around a point, in the picture's pixels."""
+    width, height = picture.image.size
+    reach = POINT * max(width, height) if len(prompt) == 2 else 0.0
+    left, top, right, bottom = prompt if len(prompt) == 4 else (*prompt, *prompt)
+    return left * width - reach, top * height - reach, right * width + reach, bottom * height + reach
+
+
+def _outline(picture: Picture, row: int, forward: SeenBatch) -> Box | None:
+    """The box of the detection that is asked about, in the picture's pixels; None where it has no area."""
+    boxes = getattr(forward.output, "pred_boxes", None)
+    if boxes is None or forward.queries is None:
+        return None
+    x, y, width, height = boxes[row, forward.queries[row]].tolist()
+    left, top, right, bottom = picture.box
+    across, down = right - left, bottom - top
+    outline = (
+        left + (x - width / 2) * across,
+        top + (y - height / 2) * down,
+        left + (x + width / 2) * across,
+        top + (y + height / 2) * down,
+    )
+    return outline if outline[0] < outline[2] and outline[1] < outline[3] else None
+
+
+def _prompt_inputs(pictures: Sequence[Picture], inputs: Inputs) -> Inputs:
+    """Points, or boxes, in the pixels that a picture is made into: it lies at the top left of a square."""
+    places: list[list[float]] = []
+    for one in pictures:
+        if one.prompt is not None:
+            scale = inputs["pixel_values"].shape[-1] / max(one.image.size)
+            sides = [int(side * scale + 0.5) for side in one.image.size]
+            places.append([share * side for share, side in zip(one.prompt, sides * 2, strict=False)])
+    if len({len(place) for place in places}) > 1:
+        raise WhyformerError("Points and boxes cannot be explained together: give those of one kind, or batch_size=1.")
+    if not places:
+        return {}
+    prompts = torch.tensor(places)[:, None]
+    return {"input_boxes": prompts} if prompts.shape[-1] == 4 else {"input_points": prompts[:, None]}
+
+
+def _shortened(image: Image.Image, processor: Any) -> Image.Image:
+    """The middle of a very long picture, where the processor would enlarge it whole only to keep the middle."""
+    width, height = image.size
+    spare = (max(width, height) - LONGEST * min(width, height)) // 2
+    if spare <= 0 or not getattr(processor, "do_center_crop", False) or "shortest_edge" not in processor.size:
+        return image
+    return image.crop((spare, 0, width - spare, height) if width > height else (0, spare, width, height - spare))
+
+
+def noise(loaded_model: LoadedModel) -> Image.Image:
+    """A picture of the size that the model sees."""
+    processor = loaded_model.image_processor
+    size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
+    edge = size.get("shortest_edge") or size.get("longest_edge")
+    height, width = (size.get(side) or edge for side in ("height", "width"))
+    return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
+
+
+MODALITY = Modality("image", collate, place, lay, encode, noise=noise)

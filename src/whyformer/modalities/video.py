@@ -1,0 +1,200 @@
+"""Videos: the frames that the model takes are sampled from a clip, and each tubelet of patches has a score."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from PIL import Image
+from torch import Tensor, nn
+
+from whyformer.axes import Inputs
+from whyformer.errors import UnsupportedModel, WhyformerError, with_article
+from whyformer.extras import extra
+from whyformer.inputs.layouts import Box, covered_box
+from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.read import check_file, image_of
+from whyformer.modalities import image
+from whyformer.modalities.tubelets import Tubelets
+from whyformer.models.families import FAMILIES
+from whyformer.models.loading import LoadedModel
+from whyformer.models.pictures import WHOLE
+from whyformer.models.structure import config_of, main_input
+
+PATCH_MAJOR = ("timesformer",)  # whose tokens run through all times of a patch before the next one
+LARGEST_FRAME = 320  # pixels of the longer side that a layout keeps of a frame
+
+
+@dataclass(frozen=True, eq=False)
+class Clip:
+    """The frames of a video that a model is shown, their numbers in it, how many it has, and its frame rate."""
+
+    frames: tuple[Image.Image, ...]
+    numbers: tuple[int, ...]
+    length: int
+    rate: float | None
+    box: Box = WHOLE  # of a frame is what the processor keeps, in its pixels
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """How many frames were taken, where not all were."""
+        if len(set(self.numbers)) == self.length:
+            return ()
+        return (f"The model was shown {len(self.frames)} frames of {self.length}, evenly spaced.",)
+
+
+def clip_of(example: Any, count: int) -> Clip:
+    """So many frames of a video, evenly spaced: a file, an array [frame, height, width, 3], or a list of pictures.
+
+    The rate may be given beside it: (frames, frames per second).
+    """
+    rate = None
+    if isinstance(example, tuple) and len(example) == 2 and isinstance(example[1], (int, float)):
+        example, rate = example[0], float(example[1])
+    if isinstance(example, (str, Path)):
+        return _read(Path(example), count)
+    if isinstance(example, np.ndarray) and example.ndim != 4:
+        raise WhyformerError(f"A video is an array [frame, height, width, 3], not one of shape {example.shape}.")
+    if not isinstance(example, (np.ndarray, list, tuple)) or not len(example):
+        raise WhyformerError(
+            f"A video is a file, an array [frame, height, width, 3] or a list of pictures, not {_excerpt(example)}."
+        )
+    numbers = frame_numbers(len(example), count)
+    frames = tuple(image_of(example[place]) for place in numbers)
+    if len({frame.size for frame in frames}) > 1:
+        raise WhyformerError("The frames of a video are of one size, and these are not: resize them.")
+    return Clip(frames, numbers, len(example), rate)
+
+
+def frame_numbers(length: int, count: int) -> tuple[int, ...]:
+    """The middle frames of so many equal spans of a video; of a short one some are taken more than once."""
+    return tuple(((2 * np.arange(count) + 1) * length // (2 * count)).tolist())
+
+
+def _read(path: Path, count: int) -> Clip:
+    check_file(path)
+    av = extra("av", "video")
+    try:
+        with av.open(str(path)) as file:
+            stream = file.streams.video[0]
+            most = Image.MAX_IMAGE_PIXELS
+            if most and stream.width * stream.height > most:
+                raise WhyformerError(f"The frames of {str(path)!r} have more than {most:,} pixels: shrink them.")
+            length = sum(packet.size > 0 for packet in file.demux(stream))
+            numbers = frame_numbers(length, count)
+            file.seek(0)
+            wanted = dict(_decoded(file, set(numbers)))
+            rate = None if stream.average_rate is None else float(stream.average_rate)
+    except (av.FFmpegError, IndexError) as error:
+        raise WhyformerError(f"The file {str(path)!r} is not a video that can be read: {error}") from error
+    if not wanted:
+        raise WhyformerError(f"The file {str(path)!r} has no frame.")
+    known = sorted(wanted)  # a damaged file may end before its last frame
+    numbers = tuple(min(known, key=lambda one: abs(one - number)) for number in numbers)
+    return Clip(tuple(wanted[number] for number in numbers), numbers, length, rate)
+
+
+def _decoded(file: Any, numbers: set[int]) -> Iterator[tuple[int, Image.Image]]:
+    for number, frame in enumerate(file.decode(video=0)):
+        if number in numbers:
+            yield number, frame.to_image()
+        if number >= max(numbers):
+            return
+
+
+def _excerpt(example: Any) -> str:
+    return "an empty list" if isinstance(example, (list, tuple)) else with_article(type(example).__name__)
+
+
+def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
+    """The frames that the model is shown."""
+    config = config_of(loaded_model.model)
+    clip = clip_of(example, getattr(config, "num_frames", None) or config.frames_per_clip)
+    yield {"video": replace(clip, box=covered_box(loaded_model.image_processor, clip.frames[0].size))}
+
+
+def collate(loaded_model: LoadedModel, clips: Sequence[Clip]) -> Inputs:
+    """Pixels [example, frame, channel, height, width], by the name that the model has for them."""
+    batch = loaded_model.image_processor([list(clip.frames) for clip in clips], return_tensors="pt")
+    name = getattr(loaded_model.model, "main_input_name", "pixel_values")
+    return {name: batch["pixel_values"]}
+
+
+@dataclass(frozen=True)
+class TubeletGrid:
+    """How the pixels of a video are cut up: steps of time, rows and columns of patches."""
+
+    steps: int
+    rows: int
+    columns: int
+
+    @property
+    def size(self) -> int:
+        return self.steps * self.rows * self.columns
+
+
+def is_video(model: nn.Module) -> bool:
+    """Whether the model's family takes videos."""
+    row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
+    return row is not None and row.modality == "video"
+
+
+def grid_of(model: nn.Module, inputs: Inputs) -> TubeletGrid:
+    """The tubelets of a model's pixels, by its configuration."""
+    config, (_, pixels) = config_of(model), main_input(inputs)
+    frames, _, height, width = pixels.shape[1:]
+    tubelet = getattr(config, "tubelet_size", 1)
+    patch = config.patch_size if isinstance(tubelet, int) else tubelet[1:]  # ViViT's tubelets have three sides
+    tubelet = tubelet if isinstance(tubelet, int) else tubelet[0]
+    down, across = (patch, patch) if isinstance(patch, int) else patch
+    return TubeletGrid(max(1, frames // tubelet), height // down, width // across)
+
+
+def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartPlace | None:
+    """The tubelets after the class token, or the pixels where these are a stream."""
+    if not is_video(model) or not {"image", "pixels"} & lengths.keys():
+        return None
+    if "pixels" in lengths:
+        return PartPlace("video", "pixels", 0, lengths["pixels"])
+    count = grid_of(model, inputs).size
+    if count > lengths["image"]:
+        raise UnsupportedModel(f"{type(model).__name__} has {lengths['image']} tokens for {count} tubelets of a video.")
+    return PartPlace("video", "image", lengths["image"] - count, count)
+
+
+def lay(clip: Clip, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
+    """A score for each tubelet, step by step; scores of pixels are summed in each."""
+    grid, (_, pixels) = grid_of(forward.model, forward.inputs), main_input(forward.inputs)
+    if place.stream == "pixels":
+        frames, _, height, width = pixels.shape[1:]
+        high, wide = height // grid.rows, width // grid.columns
+        whole = scores.reshape(frames, height, width)[:, : high * grid.rows, : wide * grid.columns]
+        own = whole.reshape(grid.steps, -1, grid.rows, high, grid.columns, wide).sum(dim=(1, 3, 5))
+    else:
+        own = scores[place.first :]
+        if getattr(config_of(forward.model), "model_type", "") in PATCH_MAJOR:
+            own = own.reshape(-1, grid.steps).T
+    return LaidPart("video", _layout(clip, grid), own.flatten())
+
+
+def _layout(clip: Clip, grid: TubeletGrid) -> Tubelets:
+    """The frames at a size to be shown, one under the other."""
+    width, height = clip.frames[0].size
+    scale = min(1.0, LARGEST_FRAME / max(width, height))
+    size = max(1, round(width * scale)), max(1, round(height * scale))
+    film = Image.fromarray(np.concatenate([np.asarray(frame.resize(size)) for frame in clip.frames]))
+    left, top, right, bottom = clip.box
+    across, down = size[0] / width, size[1] / height
+    box = (left * across, top * down, right * across, bottom * down)
+    return Tubelets(film, clip.numbers, clip.rate, grid.steps, grid.rows, grid.columns, box)
+
+
+def noise(loaded_model: LoadedModel) -> list[Image.Image]:
+    """The same noise in two frames."""
+    return [image.noise(loaded_model)] * 2
+
+
+MODALITY = Modality("video", collate, place, lay, encode, noise=noise)

@@ -1,0 +1,211 @@
+"""String helpers of every renderer: scored spans, numbers, escaped control characters."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+import numpy as np
+
+from whyformer.inputs.layouts import Boxes, WordPieces
+from whyformer.inputs.words import tokens_by_word
+from whyformer.render.colour import Scale, score_scale
+from whyformer.render.heat import leading_regions
+
+if TYPE_CHECKING:
+    from whyformer.results.explanation import Explanation
+    from whyformer.results.part import Part
+    from whyformer.results.response import Response
+
+TextUnits = Literal["word", "token"]
+
+# Controls would act instead of being read: an escape sequence drives a terminal, a bidi override reorders a page.
+_READABLE: dict[int, str] = {
+    **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"},
+    127: "\u2421",
+    **dict.fromkeys([*range(0x80, 0xA0), *range(0xD800, 0xE000)], "\ufffd"),
+    **dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd"),
+}
+# In a headline, where they would vanish.
+_VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
+# How vocabularies write a space or a line break that begins a token.
+_MARKERS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t"})
+# A decoder is explained while it writes.
+_CAPTIONS = {"target": "target so far"}
+# Where the lowest score is above the first share of the largest, and most are above the second, all look strong on a
+# scale that begins at 0; of a few scores nobody expects otherwise.
+_HIGH_LOWEST, _HIGH_MEDIAN, _FEW = 0.25, 0.5, 4
+
+
+class ScoredToken(NamedTuple):
+    """A token as a reader knows it, and its score."""
+
+    name: str
+    score: float
+
+
+@dataclass(frozen=True)
+class ScoredSpan:
+    """Characters of a text and the tokens that lie on them: none, one, or several."""
+
+    text: str
+    tokens: tuple[ScoredToken, ...] = ()
+
+    @property
+    def score(self) -> float | None:
+        return math.fsum(token.score for token in self.tokens) if self.tokens else None
+
+
+def strongest(scores: Iterable[float]) -> float:
+    """The score furthest from 0, with its sign."""
+    return max(scores, key=lambda score: (abs(score), score))
+
+
+def part_scale(part: Part, units: TextUnits = "word") -> Scale:
+    """The range in which the scores of a part are shown: of a text those of its words, else of its tokens."""
+    if not isinstance(part.layout, WordPieces):
+        return score_scale(part.scores)
+    shown = [span.score for segment in range(len(part.layout.texts)) for span in spans(part, segment, units)]
+    hidden = [token.score for token in invisible_tokens(part)]
+    return score_scale(np.array([score for score in (*shown, *hidden) if score is not None]))
+
+
+def readable(text: str) -> str:
+    """The text with control characters as symbols, one for one, so that offsets stay true."""
+    return text.translate(_READABLE)
+
+
+def visible(text: str) -> str:
+    """Readable in one line, with the spaces that would be missed: `␣great`, `↵`."""
+    return re.sub(r"(?<![^ ]) | \Z", "␣", readable(text).translate(_VISIBLE))
+
+
+def one_line(text: str) -> str:
+    """Readable in one line, all white space as single spaces: for sentences, and names inside them."""
+    return " ".join(readable(text).split())
+
+
+def captioned_parts(explanation: Explanation) -> list[tuple[str, Part]]:
+    """Captions and parts in reading order, pictures first, what the model wrote last; no caption for a single part."""
+    named = sorted(
+        explanation.parts.items(), key=lambda item: (isinstance(item[1].layout, WordPieces), item[0] == "target")
+    )
+    return [(visible(_CAPTIONS.get(name, name)) if len(named) > 1 else "", part) for name, part in named]
+
+
+def number(value: float) -> str:
+    """A score in three significant digits."""
+    return f"{value:.3g}"
+
+
+def spans(part: Part, segment: int, units: TextUnits = "word") -> list[ScoredSpan]:
+    """The whole text of a segment, in order, cut where words (or tokens) begin and end."""
+    text, position, pieces = readable(_word_pieces(part).texts[segment]), 0, list[ScoredSpan]()
+    for start, end, tokens in _word_extents(part, segment) if units == "word" else _token_extents(part, segment):
+        if position < start:
+            pieces.append(ScoredSpan(text[position:start]))
+        pieces.append(ScoredSpan(text[start:end], tokens))
+        position = end
+    return [*pieces, ScoredSpan(text[position:])] if position < len(text) else pieces
+
+
+def invisible_tokens(part: Part) -> list[ScoredToken]:
+    """Tokens on no visible character (line breaks, markers), whose scores a coloured text cannot show."""
+    layout = _word_pieces(part)
+    tokens = zip(token_names(part), part.scores.tolist(), strict=True)
+    return [ScoredToken(*token) for index, token in enumerate(tokens) if not _extent(layout, index)]
+
+
+def token_names(part: Part) -> list[str]:
+    """Name of each token on its own: its characters, the vocabulary's name, or its position."""
+    layout = part.layout
+    return (
+        [_token_name(layout, index) for index in range(layout.size)]
+        if isinstance(layout, WordPieces)
+        else [*layout.tokens]
+    )
+
+
+def region_ranking(part: Part) -> str:
+    """The scores of the regions that are numbered on the picture: `① 0.42 · ② 0.11`."""
+    if not isinstance(part.layout, Boxes):
+        return ""
+    regions = enumerate(leading_regions(part))
+    return " · ".join(f"{'①②③'[rank]} {number(part.scores[region])}" for rank, region in regions)
+
+
+def scale_texts(scale: Scale) -> tuple[str, ...]:
+    """Labels under a colour bar: the ends of the range, and their meaning if scores have both signs."""
+    if not scale.high:
+        return ("all scores are 0",)
+    if not scale.is_diverging:
+        return "0", number(scale.high)
+    return f"{number(scale.low)} against", "0", f"{number(scale.high)} for"
+
+
+def offset_remark(part: Part) -> str:
+    """Says that the scores lie so far above 0 that all look strong; else nothing."""
+    highest = score_scale(part.scores).high
+    if part.scores.size <= _FEW or not part.scores.min() > _HIGH_LOWEST * highest:
+        return ""
+    if not np.median(part.scores) > _HIGH_MEDIAN * highest:
+        return ""
+    return f"No score is below {number(part.scores.min())}: on a scale that begins at 0 all look strong."
+
+
+def option_lines(explanation: Explanation | Response) -> list[str]:
+    """The method's options as `name = value`."""
+    return [readable(f"{name} = {_plain(value)}") for name, value in explanation.options.items()]
+
+
+def _plain(value: Any) -> str:
+    return value if isinstance(value, str) else repr(value)
+
+
+def _word_pieces(part: Part) -> WordPieces:
+    if not isinstance(part.layout, WordPieces):
+        raise ValueError(f"Only word pieces can be shown as text; this part is {part.layout.summary}.")
+    return part.layout
+
+
+def _extent(layout: WordPieces, token: int) -> tuple[int, int] | None:
+    """The characters of a token without the space around them, which byte-level vocabularies count in."""
+    start, end = layout.offsets[token]
+    characters = layout.texts[layout.segments[token]][start:end]
+    if not characters.strip():
+        return None
+    return start + len(characters) - len(characters.lstrip()), end - len(characters) + len(characters.rstrip())
+
+
+def _token_name(layout: WordPieces, token: int) -> str:
+    start, end = _extent(layout, token) or layout.offsets[token]
+    characters = layout.texts[layout.segments[token]][start:end]
+    return visible(characters or layout.tokens[token].removeprefix("##").translate(_MARKERS))
+
+
+def _scored_tokens(part: Part, tokens: Iterable[int]) -> tuple[ScoredToken, ...]:
+    layout = _word_pieces(part)
+    return tuple(ScoredToken(_token_name(layout, token), float(part.scores[token])) for token in tokens)
+
+
+def _word_extents(part: Part, segment: int) -> Iterator[tuple[int, int, tuple[ScoredToken, ...]]]:
+    for (home, start, end), tokens in tokens_by_word(_word_pieces(part)).items():
+        if home == segment:
+            yield start, end, _scored_tokens(part, tokens)
+
+
+def _token_extents(part: Part, segment: int) -> list[tuple[int, int, tuple[ScoredToken, ...]]]:
+    """Extents with their tokens, in order; extents that overlap (bytes of one emoji) become one."""
+    layout = _word_pieces(part)
+    places = [(_extent(layout, index), index) for index, home in enumerate(layout.segments) if home == segment]
+    extents: list[tuple[int, int, tuple[ScoredToken, ...]]] = []
+    for (start, end), index in sorted((extent, index) for extent, index in places if extent):
+        tokens = _scored_tokens(part, [index])
+        if extents and start < extents[-1][1]:
+            start, before, earlier = extents.pop()
+            end, tokens = max(end, before), earlier + tokens
+        extents.append((start, end, tokens))
+    return extents

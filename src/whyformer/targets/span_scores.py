@@ -1,0 +1,84 @@
+"""The score of a span of a response: how likely the model finds its tokens, one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.axes import ExampleScores, at_least_float32
+from whyformer.errors import UnsupportedModel
+from whyformer.targets.scores import Score, all_logits
+
+
+@dataclass(frozen=True)
+class NextTokenLogits:
+    """A token that is predicted: which score it counts for, of which example, at which place of the logits, and which.
+
+    Each example has a score, or one has them all.
+    """
+
+    score: int
+    example: int
+    place: int
+    token: int
+
+
+def log_probability(predictions: Sequence[NextTokenLogits], count: int) -> Score:
+    """So many scores, each the sum of its predictions' log-probabilities."""
+    return _sum_of(predictions, count, is_log=True)
+
+
+def logit_sum(predictions: Sequence[NextTokenLogits], count: int) -> Score:
+    """So many scores, each the sum of its predictions' logits."""
+    return _sum_of(predictions, count, is_log=False)
+
+
+def _sum_of(predictions: Sequence[NextTokenLogits], count: int, *, is_log: bool) -> Score:
+    names = ("score", "example", "place", "token")
+    fields = [torch.tensor([getattr(one, name) for one in predictions]) for name in names]
+
+    def score(output: Any) -> ExampleScores:
+        logits = token_logits(output)
+        number, example, place, token = (x.to(logits.device) for x in fields)
+        rows = logits[example, place]
+        values = at_least_float32(rows).log_softmax(dim=-1) if is_log else rows
+        chosen = values.gather(1, token[:, None])[:, 0]
+        return chosen.new_zeros(count).index_add(0, number, chosen)
+
+    return score
+
+
+def token_logits(output: Any) -> Tensor:
+    """The logits [example, place, token] of a language model's output."""
+    logits = all_logits(output)
+    if logits is None or logits.dim() != 3:
+        raise UnsupportedModel("The model gives no logits for every token: its responses cannot be scored.")
+    return logits
+
+
+@dataclass(frozen=True)
+class TokenStatistics:
+    """How likely a model found a token: log-probability and entropy in nats, and its rank, 1 for the likeliest."""
+
+    log_probability: float
+    entropy: float
+    rank: int
+
+
+def token_statistics(logits: Tensor, tokens: Sequence[int]) -> list[TokenStatistics]:
+    """Statistics of each token from the logits [place, token] that predicted it."""
+    exact = at_least_float32(logits.detach())
+    shares = exact.softmax(dim=-1)
+    chosen = torch.tensor(tokens, device=exact.device)[:, None]
+    ranks = (exact > exact.gather(1, chosen)).sum(dim=1) + 1
+    figures = zip(
+        exact.log_softmax(dim=-1).gather(1, chosen)[:, 0].tolist(),
+        torch.special.entr(shares).sum(dim=1).tolist(),
+        ranks.tolist(),
+        strict=True,
+    )
+    return [TokenStatistics(*each) for each in figures]

@@ -1,0 +1,66 @@
+"""What was seen of a model, block by block: where a maintainer looks when a heatmap is wrong."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from torch import Tensor
+
+from whyformer.models.joined import Transfer
+from whyformer.tracing.kernels import Attention
+from whyformer.tracing.mixing import KeptMap, Lazy, Mixing
+from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.sampling import SampledAttention
+
+if TYPE_CHECKING:
+    from whyformer.tracing.trace import Trace
+
+KINDS: dict[type, str] = {
+    KeptMap: "kept",
+    Attention: "made of queries and keys",
+    SampledAttention: "made of sampled points",
+    Lazy: "made when the backward pass has come to its block",
+}
+
+
+def describe(trace: Trace) -> str:
+    """The plan of a trace, the attention records block by block, and where the answer is read."""
+    lines = [] if trace.plan is None else [*str(trace.plan).splitlines(), ""]
+    for step in trace.steps:
+        if isinstance(step, Transfer):
+            lines += [f"{step.later} is made of {step.earlier}", ""]
+            continue
+        if len(step) > 1:
+            lines.append(f"{len(step)} operations that read the same state:")
+        for record in step:
+            lines += [*_record(record), ""]
+    for readout in trace.readouts:
+        positions = (readout.weights[0] != 0).nonzero()[:, 0].tolist()
+        where = f"token {positions[0]}" if len(positions) == 1 else f"{len(positions)} tokens"
+        lines.append(f"read-out of {readout.stream}: {where} of {readout.weights.shape[1]}")
+    return "\n".join(lines)
+
+
+def _record(record: AttentionRecord) -> Iterator[str]:
+    yield f"block {record.block}: {record.query_stream} reads {record.key_stream} ({record.path or 'path unknown'})"
+    facts = {
+        "operation": str(record.operation),
+        "map": _map(record.source),
+        "gradient": "not taken" if record.gradient_source is None else _map(record.gradient_source),
+        "W_v": _shape(record.value_weight),
+        "W_o": _shape(record.output_weight) + ("" if record.output_scale is None else ", times a norm's scale"),
+        "state": _shape(record.key_state),
+    }
+    for name, value in facts.items():
+        yield f"  {name:<10} {value}"
+    for decision in record.decisions:
+        yield f"  - {decision}"
+
+
+def _map(mixing: Mixing) -> str:
+    return f"{tuple(mixing.shape)} {KINDS.get(type(mixing), 'made of the gradient of the mixed values')}"
+
+
+def _shape(x: Tensor | None) -> str:
+    return "not known" if x is None else str(tuple(x.shape))

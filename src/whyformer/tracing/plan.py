@@ -1,0 +1,183 @@
+"""What a forward pass keeps, and how it is taken back: decided once, before it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import torch
+from torch import nn
+
+from whyformer.errors import WhyformerError
+from whyformer.models.structure import device_of, dtype_of, heads_of, layers_of
+from whyformer.propagation.mode import Backward
+from whyformer.tracing.blocks import NoStack, find_blocks, last_of_decoder
+from whyformer.tracing.kernels import KEPT
+from whyformer.tracing.question import ModelCall
+from whyformer.tracing.reads import Reads
+
+MAPS = 2  # that the graph of a block keeps: its map, and the gradient of that
+WIDE = (torch.float32, torch.float64)  # in which small maps are kept; of half precision a GPU folds them
+
+MapStorage = Literal["kept", "folded", "shapes only"]
+# Of one stack, the last map that the score depends on; of several streams, the last of each pair, or the decoder's.
+MapGradients = Literal["none", "last", "last of each pair", "last of the decoder", "all"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a forward pass keeps, and how it is taken back.
+
+    Attributes:
+        maps: Whether attention maps are kept unless they are too large, folded into queries, keys and values wherever
+            they can be made again, or only their shapes noted.
+        first_operation: The first attention operation that is watched; the model runs those before it as ever.
+        merges_heads: Whether of a kept map only the mean over heads is.
+        states: Whether residual states and the weights W_v and W_o are noted.
+        edges: Whether the state that each attention adds up to is kept too.
+        graph: Whether the pass has a graph.
+        graph_start: The block that the graph starts from, where what comes before is of no use.
+        blocks: The blocks that a backward pass goes through one by one, each run again; none for the whole graph.
+        backward: How gradients are taken.
+        relevance: Whether rules of relevance go back through the graph as well.
+        precise: Whether that is computed in float32 at least.
+        map_gradients: The maps whose gradient is taken at once.
+        state_gradients: Whether residual states get their product with their gradient.
+        input_leaves: Whether the inputs are leaves of the graph.
+        position_leaves: Whether position embeddings are.
+        biases: Whether biases are noted as they are added.
+        keeps_graph: Whether the trace keeps the graph, for a backward pass that the method asks for.
+        needs_maps: Whether a model whose attention is not all seen is refused.
+        several_scores: Whether one example may have several scores, which share its maps.
+    """
+
+    maps: MapStorage = "kept"
+    first_operation: int = 0
+    merges_heads: bool = False
+    states: bool = False
+    edges: bool = False
+    graph: bool = False
+    graph_start: nn.Module | None = field(default=None, repr=False)
+    blocks: Sequence[nn.Module] = field(default=(), repr=False)
+    backward: Backward = "gradient"
+    relevance: bool = False
+    precise: bool = False
+    map_gradients: MapGradients = "none"
+    state_gradients: bool = False
+    input_leaves: bool = False
+    position_leaves: bool = False
+    biases: bool = False
+    keeps_graph: bool = False
+    needs_maps: bool = True
+    several_scores: bool = False
+
+    def __str__(self) -> str:
+        start = "" if self.graph_start is None else f", from the last {type(self.graph_start).__name__} on"
+        graph = f"block by block, {len(self.blocks)} blocks" if self.blocks else f"whole{start}"
+        relevance = f", relevance{' in float32' if self.precise else ''}" if self.relevance else ""
+        leaves = {"inputs": self.input_leaves, "positions": self.position_leaves}
+        noted = {"states and weights": self.states, "edges": self.edges, "biases": self.biases}
+        lines = {
+            "maps": f"{self.maps}{', mean over heads' if self.merges_heads else ''}",
+            "operations": f"from {self.first_operation} on" if self.first_operation else "all",
+            "noted": _names(noted),
+            "graph": graph if self.graph else "none",
+            "backward": f"{self.backward}{relevance}" if self.graph else "none",
+            "gradients": f"{self.map_gradients}{', of states' if self.state_gradients else ''}",
+            "leaves": _names(leaves),
+        }
+        return "\n".join(f"{name:<11} {value}" for name, value in lines.items())
+
+
+def plan_pass(reads: Reads, call: ModelCall, *, checkpoint: bool | None = None, memory: int | None = None) -> Plan:
+    """The plan of the pass that gives a method what it reads.
+
+    `checkpoint` goes block by block, or does not; by default the size of the maps decides, against the bytes of
+    `memory` that are free, which a GPU is asked for unless given.
+
+    Raises:
+        NoStack: If `checkpoint` is set and the model is not one stack of blocks.
+        WhyformerError: If `checkpoint` is none of True, False and None.
+    """
+    check_checkpoint(checkpoint)
+    blocks = _blocks(reads, call, checkpoint, memory)
+    is_last_alone = reads.is_last and call.family.is_one_stack
+    of_tokens = reads.states is True or (reads.states == "of others" and not call.is_words_alone)
+    folds = reads.edges or (reads.state_gradients and reads.maps == "none")  # only the rows that are read are made
+    has_input_gradients = reads.inputs != "none"
+    starts_late = reads.is_last and reads.has_graph and call.family.sight is not None
+    is_plain = not (reads.has_relevance or reads.states or reads.path or blocks)
+    return Plan(
+        maps="shapes only" if blocks else "folded" if folds else "kept",
+        first_operation=max(0, (layers_of(call.model) or 1) - 1) if is_last_alone else 0,
+        merges_heads=not reads.has_graph and not reads.edges,
+        # Block by block a state's gradient is taken without noting the state.
+        states=of_tokens or reads.edges or (reads.state_gradients and not blocks),
+        edges=reads.edges,
+        graph=reads.has_graph,
+        graph_start=last_of_decoder(call.model) if starts_late else None,
+        blocks=blocks,
+        backward="gradient" if reads.inputs == "relevances" else call.backward,
+        relevance=reads.has_relevance,
+        precise=reads.has_relevance and reads.precise,
+        map_gradients=_map_gradients(reads, call) if reads.has_graph and not has_input_gradients else "none",
+        state_gradients=reads.state_gradients,
+        input_leaves=has_input_gradients or reads.state_gradients,
+        position_leaves=reads.positions,
+        biases=reads.biases,
+        keeps_graph=reads.has_relevance or has_input_gradients,
+        needs_maps=not has_input_gradients and not reads.subsets,
+        several_scores=is_plain and call.batch == 1 and call.backward == "gradient",
+    )
+
+
+def check_checkpoint(checkpoint: object) -> None:
+    """Refuse what says neither yes nor no."""
+    if checkpoint is not None and type(checkpoint) is not bool:
+        raise WhyformerError(
+            f"checkpoint={checkpoint!r}: True, False, or None, which leaves it to the size of the maps."
+        )
+
+
+def free_bytes(device: torch.device) -> int | None:
+    """What is free on a GPU, with what PyTorch has reserved there and does not use; elsewhere that is not known."""
+    if device.type != "cuda":
+        return None
+    free: int = torch.cuda.mem_get_info(device)[0]
+    return free + torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+
+
+def _map_gradients(reads: Reads, call: ModelCall) -> MapGradients:
+    if not reads.is_last:
+        return "all"
+    if call.family.is_one_stack:
+        return "last"
+    return "last of each pair" if call.bridge is None else "last of the decoder"
+
+
+def _blocks(reads: Reads, call: ModelCall, checkpoint: bool | None, memory: int | None) -> Sequence[nn.Module]:
+    """The blocks to go through one by one, where that is wanted and the model is a stack of them."""
+    if checkpoint is False or not reads.can_go_by_blocks:
+        return ()
+    blocks = find_blocks(call.model) if call.family.is_one_stack else ()
+    if checkpoint and not blocks:
+        raise NoStack(
+            f"{type(call.model).__name__} is not one stack of blocks that hand on a state: checkpoint=True cannot "
+            "go block by block. Leave it out."
+        )
+    return blocks if blocks and (checkpoint or _is_large(call, memory)) else ()
+
+
+def _is_large(call: ModelCall, memory: int | None) -> bool:
+    """Whether a map of texts is too large to be kept, or the maps of all blocks are more than the device has free."""
+    model, entries = call.model, heads_of(call.model) * call.words**2
+    if entries > KEPT:
+        return True
+    dtype, free = dtype_of(model), free_bytes(device_of(model)) if memory is None else memory
+    kept = MAPS * (layers_of(model) or 1) * call.batch * entries * dtype.itemsize
+    return free is not None and dtype in WIDE and kept > free
+
+
+def _names(chosen: dict[str, bool]) -> str:
+    return ", ".join(name for name, is_chosen in chosen.items() if is_chosen) or "none"

@@ -1,0 +1,67 @@
+"""What a trace says of itself: enough to find a wrong decision."""
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from tiny_models import FAMILIES, inputs_of
+from whyformer import Reads, load
+from whyformer.api.plan_report import plan_report
+from whyformer.tracing.build import trace
+
+EVERYTHING = Reads(maps="all", edges=True)
+
+
+@pytest.mark.parametrize("family", ["bert", "vit", "roberta"])
+def test_every_block_says_what_was_seen_of_it(family):
+    model, inputs = FAMILIES[family](), inputs_of(family)
+    found = trace(model, inputs, 1, reads=EVERYTHING)
+    blocks = found.describe().split("\nblock ")[1:]
+    assert len(blocks) == len(found.records)
+    for block, record in zip(blocks, found.records, strict=True):
+        assert block.startswith(f"{record.block}: ")
+        assert record.path in block
+        assert f"map        {tuple(record.source.shape)} made of queries and keys" in block
+        assert f"W_o        {tuple(record.output_weight.shape)}" in block
+        assert "its output is added to the residual state" in block
+        assert "the values are projected from it" in block
+
+
+def test_maps_that_come_block_by_block_say_so():
+    model, inputs = FAMILIES["bert"](), inputs_of("bert")
+    described = trace(model, inputs, 1, checkpoint=True).describe()
+    assert "graph       block by block" in described
+    assert described.count("made when the backward pass has come to its block") == 2 * 3
+
+
+class Odd(nn.Module):
+    """Attention whose mixed values two linear layers read, and whose output is added to nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = nn.Linear(8, 8), nn.Linear(8, 8)
+
+    def forward(self, inputs_embeds):
+        heads = inputs_embeds.unflatten(-1, (2, 4)).transpose(1, 2)
+        mixed = F.scaled_dot_product_attention(heads, heads, heads).transpose(1, 2).flatten(2)
+        return (self.first(mixed) * self.second(mixed).sigmoid()).sum(dim=1)
+
+
+def test_what_was_refused_is_said_with_its_reason():
+    states = torch.randn(1, 5, 8, generator=torch.Generator().manual_seed(0))
+    found = trace(Odd().eval(), {"inputs_embeds": states}, lambda x: x[:, 0], reads=EVERYTHING, readout="first")
+    (record,) = found.records
+    assert record.decisions == (
+        "W_v is not known: no linear layer was seen to give the values",
+        "W_o is not known: 2 linear layers read the mixed values",
+        "the residual state is not known: its output was not seen to be added to anything",
+    )
+    assert "W_o        not known" in found.describe()
+
+
+def test_the_report_of_an_example_has_the_plan_of_the_method_and_every_block():
+    report = plan_report(load("mini-bert"), "A wonderful film.", "generic_attention")
+    assert report.startswith("generic_attention\nmaps        kept\n")
+    assert report.count("\nblock ") == 6
+    assert report.endswith("read-out of text: token 0 of 6")
