@@ -13,12 +13,12 @@ from pathlib import Path
 
 import torch
 from triton.testing import do_bench
+from whyformer.tracing.folds import fold_on_chip
 
 from whyformer.tracing.flow import HeadMean, fold
-from whyformer.tracing.fused import fold_on_chip
-from whyformer.tracing.kernels import Attention
-from whyformer.tracing.mixing import MixedGradient
 from whyformer.tracing.record import AttentionRecord
+from whyformer.watching.kernels import Attention
+from whyformer.watching.mixing import MixedGradient
 
 
 def record(attention: Attention, of_mixed: torch.Tensor) -> AttentionRecord:

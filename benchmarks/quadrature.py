@@ -22,9 +22,9 @@ from torch import Tensor
 
 import whyformer
 from agreement import spearman
+from whyformer.methods.perception import Reading, integrated_feedback
 from whyformer.methods.registry import METHODS
 from whyformer.tracing.build import trace
-from whyformer.tracing.feedback import Reading, integrated_feedback
 from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace

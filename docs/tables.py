@@ -29,11 +29,11 @@ from method_pages import EVERY_METHOD, method_pages
 
 import whyformer
 from whyformer.app.limits import Limits
+from whyformer.backward.kinds import KINDS
+from whyformer.backward.rules import LIBRA, RULES
 from whyformer.benchmark import read_suite
 from whyformer.inputs.read import MOST_ASPECT
 from whyformer.models.zoo import ZOO
-from whyformer.propagation.kinds import KINDS
-from whyformer.propagation.rules import LIBRA, RULES
 
 ROOT = Path(__file__).parents[1]
 DOCS = ROOT / "docs"

@@ -6,9 +6,9 @@ import torch
 from conftest import tokenizer
 from tiny_models import STREAM_FAMILIES
 from whyformer import WhyformerError, explain, explain_batch, load
+from whyformer.backward.blocks import NoStack
 from whyformer.batching import MemoryLimit, is_out_of_memory
 from whyformer.tracing import build
-from whyformer.tracing.blocks import NoStack
 
 TEXTS = ["the film", "the film was good", "good", "the film was the film", "was good the", "film film", "the the the"]
 

@@ -15,7 +15,8 @@ from whyformer.api.exchange_scores import NOT_SHARED
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, load
 from whyformer.results.source_pooling import source_scores
-from whyformer.tracing import build, handlers, plan
+from whyformer.tracing import build, plan
+from whyformer.watching import handlers
 
 PROMPT, RESPONSE = "The film was dull. The music was", " great. I liked it."
 DIALOGUE = [

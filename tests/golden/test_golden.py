@@ -13,8 +13,8 @@ import authors
 from cases import GOLDEN, Case, assert_near, case
 from whyformer import attribute
 from whyformer.methods.beyond_intuition import token_alpha
+from whyformer.methods.perception import Reading, integrated_feedback
 from whyformer.tracing.build import trace
-from whyformer.tracing.feedback import Reading, integrated_feedback
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace
 

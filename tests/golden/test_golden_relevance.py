@@ -26,10 +26,10 @@ from cases import GOLDEN, Case, MeanPooled, assert_near, case
 from whyformer import METHODS, detection
 from whyformer.tracing.build import trace
 from whyformer.tracing.graph import MapRelevances
-from whyformer.tracing.mixing import KeptMap
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.trace import Trace
+from whyformer.watching.mixing import KeptMap
 
 STORED = Path(__file__).parent / "relevance"
 NAMES = ("vit_cls", "vit_mean_pool", "vit_dino", "bert", "lxmert", "detr", "visualbert")

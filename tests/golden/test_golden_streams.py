@@ -17,9 +17,9 @@ import authors
 from cases import GOLDEN, Case, assert_near, case
 from whyformer import METHODS, detection
 from whyformer.axes import StreamScores
+from whyformer.methods.perception import Reading, integrated_feedback
 from whyformer.models.readout import ReadOut
 from whyformer.tracing.build import trace
-from whyformer.tracing.feedback import Reading, integrated_feedback
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.trace import Trace
 

@@ -6,8 +6,8 @@ from torch import Tensor
 
 from tiny_models import FAMILIES, built, inputs_of
 from whyformer import WhyformerError, attribute
+from whyformer.backward.blocks import find_blocks
 from whyformer.methods.registry import trace_methods
-from whyformer.tracing.blocks import find_blocks
 
 WORDS = {"input_ids": torch.arange(3, 21)[None], "logits_to_keep": 1}
 LLAMA = {"hidden_size": 48, "intermediate_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}

@@ -9,9 +9,9 @@ import torch
 
 from tiny_models import FAMILIES, inputs_of, text_inputs
 from whyformer import attribute
+from whyformer.backward.blocks import find_blocks
 from whyformer.models import calls
 from whyformer.tracing import plan
-from whyformer.tracing.blocks import find_blocks
 
 THREADS = 8
 WAYS = {

@@ -8,8 +8,8 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import Checkpoi
 
 from tiny_models import FAMILIES, inputs_of, text_inputs
 from whyformer import WhyformerError, attribute
+from whyformer.backward.blocks import find_blocks
 from whyformer.methods.registry import trace_methods
-from whyformer.tracing.blocks import find_blocks
 
 OPTIONS = {"integrated_gradients": {"steps": 2}, "gradient_shap": {"samples": 2}, "bi_token": {"steps": 2}}
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from whyformer.models.joined import MapTokens, Transfer, mean_of
 from whyformer.tracing.flow import carry, dense, flow
-from whyformer.tracing.mixing import KeptMap
 from whyformer.tracing.record import AttentionRecord
+from whyformer.watching.mixing import KeptMap
 
 FINE, COARSE, BATCH = 6, 3, 2
 WINDOWS = torch.tensor([[4, 0, 2], [1, 5, -1]])  # of the six tokens; the last window is padded

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tiny_models import FAMILIES, text_inputs
 from whyformer import WhyformerError, attribute
 from whyformer.models.readout import ReadOut, read_out_reached, read_out_weights
-from whyformer.tracing.mixing import KeptMap, reached_queries
+from whyformer.watching.mixing import KeptMap, reached_queries
 
 MASK = torch.tensor([[1, 1, 1, 1, 1, 1], [0, 0, 1, 1, 1, 0]]).bool()
 

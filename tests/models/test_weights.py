@@ -18,7 +18,7 @@ from whyformer.methods.registry import trace_methods
 from whyformer.models.loading import resolve_model
 from whyformer.models.structure import device_of, unwrapped
 from whyformer.models.weights import opaque_layers, plain_weight, readable_weights
-from whyformer.tracing.recorder import Recorder
+from whyformer.watching.watcher import Watcher
 
 DECODER = {name: value for name, value in TEXT.items() if name != "num_labels"} | {"num_key_value_heads": 1}
 # What each adapter is put on: where values are made and read, or where only the maps are.
@@ -270,7 +270,7 @@ def test_the_scores_of_a_hidden_product_are_those_of_the_models_own_kernel(monke
     model, _ = opaque("bert")
     monkeypatch.setattr(OpaqueLinear, "forward", lambda self, x: F.linear(x, self.dequantize(), self.bias) * 1.01)
     plain = model(**text_inputs()).logits
-    torch.testing.assert_close(Recorder(3).run(model, **text_inputs()).logits, plain)
+    torch.testing.assert_close(Watcher(3).run(model, **text_inputs()).logits, plain)
 
 
 @pytest.mark.parametrize("method", ["generic_attention", "bi_token", "input_x_gradient"])

@@ -19,9 +19,9 @@ from whyformer.api.memory_estimate import peak_bytes, random_text
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.methods import flow_routes
 from whyformer.methods.flow_routes import proximity
-from whyformer.tracing import mixing
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
+from whyformer.watching import mixing
 
 
 @dataclass(frozen=True)

@@ -14,10 +14,10 @@ from whyformer import attribute
 from whyformer.methods.beyond_intuition import head_theta, token_alpha
 from whyformer.methods.registry import trace_methods
 from whyformer.tracing.build import trace
-from whyformer.tracing.mixing import KeptMap
 from whyformer.tracing.path import nodes_and_weights
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace
+from whyformer.watching.mixing import KeptMap
 
 CASES = ["vit", "beit mean", "dinov2", "deit distilled", "bert", "modernbert mean", "deberta-v2"]
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from tiny_models import FAMILIES, IMAGE_FAMILIES, STREAM_FAMILIES
 from tiny_sounds import ast
 from whyformer import METHODS, UnsupportedModel, attribute
+from whyformer.backward.rules import Backward
 from whyformer.methods.states import OF_WORDS, state_scores
-from whyformer.propagation.mode import Backward
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 

@@ -15,13 +15,14 @@ from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, noise, text
 from tiny_sounds import WAVE_FAMILIES
 from whyformer import Reads, UnsupportedModel, WhyformerError, attribute, contrast
 from whyformer.api.memory_estimate import peak_bytes
+from whyformer.backward import attention_rules as attention
+from whyformer.backward.blocks import find_blocks
+from whyformer.backward.kinds import KINDS
+from whyformer.backward.rule_graph import NoRule
+from whyformer.backward.rules import RULES, MapRules
 from whyformer.methods.registry import trace_methods
-from whyformer.propagation import attention
-from whyformer.propagation.kinds import KINDS
-from whyformer.propagation.mode import NoRule
-from whyformer.propagation.rules import RULES, MapRules
-from whyformer.tracing import build, mixing, plan
-from whyformer.tracing.blocks import find_blocks
+from whyformer.tracing import build, plan
+from whyformer.watching import mixing
 
 STACKS = [name for name in FAMILIES if find_blocks(FAMILIES[name]())]
 WAYS = [

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from whyformer.tracing.flow import flow
-from whyformer.tracing.mixing import KeptMap
 from whyformer.tracing.record import AttentionRecord
+from whyformer.watching.mixing import KeptMap
 
 SIZES = {"text": 3, "image": 4}
 PAIRS = [(query, key) for query in SIZES for key in SIZES]

@@ -1,12 +1,13 @@
 """The kernel of Triton is tried on a GPU (benchmarks/fold.py); here, that the tiles run where it cannot."""
 
+from dataclasses import replace
+
 import torch
 
 from whyformer.tracing.flow import HeadMean, fold
-from whyformer.tracing.fused import fold_on_chip
-from whyformer.tracing.kernels import Attention
-from whyformer.tracing.mixing import MixedGradient
 from whyformer.tracing.record import AttentionRecord
+from whyformer.watching.kernels import Attention
+from whyformer.watching.mixing import MixedGradient
 
 
 def example() -> AttentionRecord:
@@ -17,8 +18,13 @@ def example() -> AttentionRecord:
     return AttentionRecord("", 0, "text", "text", attention, MixedGradient(attention, of_mixed), operation=3)
 
 
-def test_on_a_cpu_the_tiles_run():
-    assert fold_on_chip(torch.rand(2, 1, 9), example(), HeadMean()) is None
+def test_where_no_kernel_applies_the_tiles_run():
+    record = example()
+    masked = replace(record, source=replace(record.source, attn_mask=torch.ones(9, 9).tril().bool(), is_causal=False))
+    rows = torch.rand(2, 1, 9)
+    assert HeadMean().fold(rows, record) is not None
+    assert HeadMean().fold(rows, masked) is None
+    torch.testing.assert_close(fold(rows, masked, HeadMean()), fold(rows, record, HeadMean()))
 
 
 def test_a_fold_is_a_product_with_the_whole_matrix():

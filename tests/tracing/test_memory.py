@@ -15,12 +15,12 @@ from torch.utils._pytree import tree_leaves
 
 from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, masked, word_pieces
 from whyformer import UnsupportedModel, WhyformerError, attribute
-from whyformer.tracing import handlers
 from whyformer.tracing.build import trace
-from whyformer.tracing.kernels import Attention
 from whyformer.tracing.path import TOKENS_AT_ONCE, inputs_at_once
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.recorder import Recorder
+from whyformer.watching import handlers
+from whyformer.watching.kernels import Attention
+from whyformer.watching.watcher import Watcher
 
 READERS = ["generic_attention", "grad_cam", "bi_head", "bi_token"]
 CASES = {name: (FAMILIES[name], lambda name=name: inputs_of(name)) for name in ("vit", "bert", "modernbert")}
@@ -126,7 +126,7 @@ def test_a_model_may_change_the_mixed_values_in_place():
 
 @pytest.mark.usefixtures("keeps_no_map")
 def test_a_map_with_dropout_is_kept_as_it_was_drawn():
-    recorder = Recorder(2, graph=True)
+    recorder = Watcher(2, graph=True)
     recorder.run(Reader(lambda mixed: mixed, dropout_p=0.5), torch.randn(2, 5, 8))
     assert isinstance(recorder.taps[0].map, Tensor)
 

@@ -16,9 +16,9 @@ from tiny_models import FAMILIES, IMAGE, TEXT, built, image_inputs, inputs_of, t
 from whyformer import FAMILIES as ROWS
 from whyformer import UnsupportedModel, WhyformerError, attribute
 from whyformer.tracing.build import trace
-from whyformer.tracing.kernels import scaled_dot_product_attention
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.recorder import Recorder
+from whyformer.watching.kernels import scaled_dot_product_attention
+from whyformer.watching.watcher import Watcher
 
 
 def random(*shape: int, seed: int = 0) -> Tensor:
@@ -121,7 +121,7 @@ def test_the_taken_apart_multi_head_attention_equals_pytorchs(
         return  # PyTorch warns that mixed mask types are deprecated
     with torch.no_grad():
         expected, expected_weights = module(query, key, value, **arguments)
-        recorder = Recorder(3 if batched else 1)
+        recorder = Watcher(3 if batched else 1)
         got, weights = recorder.run(module, query, key, value, **arguments)
     assert recorder.seen == 1
     torch.testing.assert_close(got, expected, rtol=1e-12, atol=1e-12)
@@ -133,7 +133,7 @@ def test_the_taken_apart_multi_head_attention_equals_pytorchs(
 def test_multi_head_attention_with_added_keys_is_refused():
     module = nn.MultiheadAttention(8, 2, add_bias_kv=True).eval()
     with pytest.raises(UnsupportedModel, match="bias_k, bias_v adds keys that are no input token"):
-        Recorder(1).run(module, *[torch.randn(4, 1, 8)] * 3)
+        Watcher(1).run(module, *[torch.randn(4, 1, 8)] * 3)
 
 
 class EncoderClassifier(nn.Module):

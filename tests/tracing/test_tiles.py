@@ -9,11 +9,11 @@ import torch
 
 from tiny_models import FAMILIES, OF_ONE_STREAM, STREAM_FAMILIES, applies, inputs_of
 from whyformer import UnsupportedModel, attribute
+from whyformer.backward import attention_rules as attention
+from whyformer.backward.rule_graph import NoRule
+from whyformer.backward.rules import RULES, MapRules
 from whyformer.methods.registry import trace_methods
-from whyformer.propagation import attention
-from whyformer.propagation.mode import NoRule
-from whyformer.propagation.rules import RULES, MapRules
-from whyformer.tracing import handlers, mixing
+from whyformer.watching import handlers, mixing
 
 FOLDED = [name for name, method in trace_methods().items() if not method.reads.has_relevance]
 

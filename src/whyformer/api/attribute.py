@@ -10,16 +10,16 @@ from typing import Any, TypeVar, cast
 from torch import Tensor, nn
 
 from whyformer.axes import Inputs
+from whyformer.backward.blocks import NoStack
+from whyformer.backward.rules import Backward
 from whyformer.errors import UnsupportedModel, WhyformerError, check_choice, reason_of, with_article
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, example_method_named, method_named
 from whyformer.models.families import FAMILIES
 from whyformer.models.structure import config_of, unwrapped
-from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Target
 from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.blocks import NoStack
 from whyformer.tracing.checks import NoMaps
 
 # What is computed where nobody names a method, by a rule fixed before measuring (docs/results/default.md).

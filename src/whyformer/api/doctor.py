@@ -30,8 +30,8 @@ from whyformer.targets.scores import Pixel, Target, all_logits
 from whyformer.tracing.build import trace
 from whyformer.tracing.checks import NoMaps
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.recorder import Recorder
 from whyformer.tracing.trace import Trace
+from whyformer.watching.watcher import Watcher
 
 STORY_QUESTION = "How is the end of the story?"
 SENTENCE = "The story starts slowly, but its ending is a great surprise."
@@ -72,8 +72,8 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
     probe, without_maps = _probe(model, inputs, target)
     with torch.no_grad():
         plain = _answer(run_model(model, **inputs))
-    recorder = Recorder(1)
-    recorded = _answer(recorder.run(model, **inputs))
+    watcher = Watcher(1)
+    recorded = _answer(watcher.run(model, **inputs))
     content = _content(one, probe)
     scores = {} if without_maps else attribute(model, inputs, target, method="raw_attention")
     nothing = torch.zeros_like(probe.masks[probe.stream], dtype=torch.float32)  # a pool reads only others
@@ -92,8 +92,8 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
         precision=str(plain.dtype).removeprefix("torch."),
         attention=str(getattr(config_of(model), "_attn_implementation", None) or "its own"),
         layers=layers_of(model),
-        records=len(recorder.taps),
-        maps=() if without_maps else tuple(_map_shape(tap.map.shape) for tap in recorder.taps),
+        records=len(watcher.taps),
+        maps=() if without_maps else tuple(_map_shape(tap.map.shape) for tap in watcher.taps),
         streams={name: mask.shape[1] for name, mask in probe.real_tokens.items()},
         stream=probe.stream,
         tokens=len(raw),
@@ -109,7 +109,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
         completeness=completeness,
         problems=(*_logit_problems(difference, largest, plain), *failures),
         notes=(
-            *(without_maps or _record_notes(recorder, model)),
+            *(without_maps or _record_notes(watcher, model)),
             *_collapse_notes(first_content, len(content)),
             *_default_notes(model, inputs, target, methods),
         ),
@@ -231,11 +231,11 @@ def _logit_problems(difference: float, largest: float, logits: Logits) -> list[s
     return [f"Recorded, the logits differ by {difference:.2g} from the plain model's (largest {largest:.2g})."]
 
 
-def _record_notes(recorder: Recorder, model: nn.Module) -> tuple[str, ...]:
+def _record_notes(watcher: Watcher, model: nn.Module) -> tuple[str, ...]:
     layers = layers_of(model)
-    if layers is None or recorder.seen == layers:
+    if layers is None or watcher.seen == layers:
         return ()
-    return (f"{recorder.seen} attention operations for {layers} layers: those that reach the answer are explained.",)
+    return (f"{watcher.seen} attention operations for {layers} layers: those that reach the answer are explained.",)
 
 
 def _collapse_notes(share: float, count: int) -> tuple[str, ...]:

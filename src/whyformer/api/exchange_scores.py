@@ -20,6 +20,7 @@ from whyformer.api.assemble import picture_parts
 from whyformer.api.attribute import MethodChoice
 from whyformer.api.batches import like_lengths, padding_that_pays, texts_at_once
 from whyformer.axes import Inputs
+from whyformer.backward.passes import NotVectorised
 from whyformer.batching import check_batch_size, in_batches
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
@@ -39,11 +40,10 @@ from whyformer.targets.span_scores import (
 )
 from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.gradients import NotVectorised
-from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.path import inputs_at_once
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.trace import Trace
+from whyformer.watching.kernels import KEPT
 
 LEAST_SHARED = 4  # rows of an exchange that are worth a forward pass of their own, where there are other exchanges
 NOT_SHARED = "Each row ran as an example of its own: an operation of this model has no vectorised gradient."

@@ -19,6 +19,7 @@ from whyformer.api.audit import origin_of
 from whyformer.api.batches import BATCH_SIZE, example_batches
 from whyformer.api.predictions import Predict, explain_predictions, refuse_beside_predict
 from whyformer.api.processed_options import processed_options
+from whyformer.backward.rules import Backward
 from whyformer.batching import MemoryLimit, check_batch_size, consecutive, in_batches
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Vocabulary
@@ -29,7 +30,6 @@ from whyformer.methods.option_checks import check_options
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of, needs_padding_token
 from whyformer.progress import track
-from whyformer.propagation.mode import Backward
 from whyformer.results.explanation import Explanation
 from whyformer.targets.head_target import HeadTarget, score_of
 from whyformer.targets.heads import head_targets, needs_example

@@ -16,6 +16,7 @@ from whyformer.api.attribute import MethodChoice, default_for, first_that_applie
 from whyformer.api.exchange_scores import ExchangeRowScores, ScoringEngine
 from whyformer.api.generation import check_written, generate
 from whyformer.api.transcript import transcript
+from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import Chunk, Vocabulary, spell
 from whyformer.inputs.collate import model_inputs
@@ -25,7 +26,6 @@ from whyformer.inputs.layouts import WordPieces
 from whyformer.modalities.written import written_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import config_of
-from whyformer.propagation.mode import Backward
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part

@@ -20,6 +20,7 @@ from whyformer.api.exchange_scores import ScoringEngine
 from whyformer.api.replies import reply_of
 from whyformer.api.response_case import ResponseCase, SinkChoice, response_of
 from whyformer.api.source_methods import SourceQuestion, check_backward
+from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.opening import opening_of
 from whyformer.inputs.sources import Sources, sources_of
@@ -27,7 +28,6 @@ from whyformer.inputs.spans import Units, spans_of
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, method_named
 from whyformer.models.loading import LoadedModel, resolve_model
-from whyformer.propagation.mode import Backward
 from whyformer.results.response import Response
 from whyformer.results.source_pooling import SourceAggregate
 

@@ -20,13 +20,13 @@ from torch.utils._pytree import tree_leaves
 
 from whyformer.api.attribute import attribute
 from whyformer.axes import ExampleScores, Inputs
+from whyformer.backward.rules import Backward
 from whyformer.batching import is_out_of_memory
 from whyformer.errors import WhyformerError, check_count
 from whyformer.models.structure import config_of, device_of, unwrapped
 from whyformer.models.task import answer_of_class
-from whyformer.propagation.mode import Backward
-from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.path import inputs_at_once
+from whyformer.watching.kernels import KEPT
 
 MEASURED_WHOLE = 256  # tokens that are measured as they are
 MEASURED_FRACTIONS = (8, 4, 2)  # of a longer input, which are measured in its place

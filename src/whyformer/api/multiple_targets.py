@@ -9,9 +9,9 @@ from typing import Any
 from torch import nn
 
 from whyformer.api.explain import explain, explain_batch
+from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError
 from whyformer.models.loading import LoadedModel, resolve_model
-from whyformer.propagation.mode import Backward
 from whyformer.results.explanation import Explanation
 from whyformer.targets.heads import every_target, needs_example
 from whyformer.targets.scores import Target

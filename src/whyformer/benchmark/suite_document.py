@@ -9,12 +9,12 @@ from typing import Annotated, Any, get_type_hints
 from pydantic import BaseModel, ConfigDict, Field, PydanticSchemaGenerationError, TypeAdapter, ValidationError
 from pydantic.errors import PydanticInvalidForJsonSchema
 
+from whyformer.backward.rules import Backward
 from whyformer.benchmark.protocols import PROTOCOLS
 from whyformer.benchmark.suite import ALL_METHODS
 from whyformer.data.readers import READERS
 from whyformer.errors import WhyformerError, nearest
 from whyformer.methods.registry import METHODS, source_methods
-from whyformer.propagation.mode import Backward
 
 Natural = Annotated[int, Field(strict=True, ge=0)]
 Positive = Annotated[int, Field(strict=True, ge=1)]

@@ -18,7 +18,7 @@ from whyformer.models.structure import main_input
 from whyformer.tracing.flow import HeadMean, flow, fold
 from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.streams import summed
+from whyformer.tracing.steps import summed
 from whyformer.tracing.trace import Trace
 
 

@@ -9,15 +9,15 @@ from torch import Tensor
 
 from whyformer.axes import KEY, QUERY, MixingMatrix, Rows, StreamScores, TokenScores, head_mean
 from whyformer.errors import UnsupportedModel
+from whyformer.methods.perception import Reading, integrated_feedback, perceive
 from whyformer.methods.registry import method
 from whyformer.models.joined import MapTokens
 from whyformer.tracing.checks import STATE, unseen_parts
-from whyformer.tracing.feedback import Reading, integrated_feedback, perceive
 from whyformer.tracing.flow import HeadMean, carry, records_of
+from whyformer.tracing.leaves import Baseline
 from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.scaling import Baseline
 from whyformer.tracing.trace import Trace
 
 Feedback = Literal["integrated", "gradient", "none"]

@@ -11,11 +11,11 @@ from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
 from whyformer.tracing.checks import STATE, unseen_parts
-from whyformer.tracing.mixing import TILE
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.streams import summed
+from whyformer.tracing.steps import summed
 from whyformer.tracing.trace import Trace
+from whyformer.watching.mixing import TILE
 
 
 @method("flow_routes", reads=Reads(maps="all", edges=True))

@@ -15,7 +15,7 @@ from whyformer.tracing.flow import HeadMean, Mix, dense, each_record, flow
 from whyformer.tracing.graph import MapRelevances
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.streams import summed
+from whyformer.tracing.steps import summed
 from whyformer.tracing.trace import Trace
 
 WITH_RELEVANCES = Reads(maps="all", gradients="all", relevances="all")

@@ -19,6 +19,7 @@ from whyformer.axes import (
     at_least_float32,
 )
 from whyformer.errors import UnsupportedModel
+from whyformer.methods.legrad import own_map_gradients
 from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
@@ -26,14 +27,13 @@ from whyformer.models.structure import config_of, prefix_length, turns_by_positi
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import unseen_parts
 from whyformer.tracing.flow import fold
-from whyformer.tracing.kernels import Attention
-from whyformer.tracing.own_scores import own_map_gradients
+from whyformer.tracing.leaves import Baseline
 from whyformer.tracing.path import Quadrature
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.scaling import Baseline
-from whyformer.tracing.streams import summed
+from whyformer.tracing.steps import summed
 from whyformer.tracing.trace import Trace
+from whyformer.watching.kernels import Attention
 
 
 @method("grad_cam", reads=Reads(maps="last", gradients="last"))

@@ -8,16 +8,16 @@ from typing import Literal
 import torch
 
 from whyformer.axes import HEAD, MixingMatrix, head_mean
+from whyformer.backward.rules import MapRules, Rules
 from whyformer.methods.co_attention import joined_by_the_last
 from whyformer.methods.registry import method
 from whyformer.models.structure import dtype_of
-from whyformer.propagation.rules import MapRules, Rules
 from whyformer.tracing.attribution import Attribution, instability
 from whyformer.tracing.flow import each_record, flow
 from whyformer.tracing.noise import Noise
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.streams import summed
+from whyformer.tracing.steps import summed
 from whyformer.tracing.trace import Trace
 
 # Rules that divide by sums of a sign: relevance can come to many times what it began with, and so does rounding.

@@ -10,15 +10,15 @@ import torch
 from whyformer.axes import StreamScores, TokenMask, TokenScores
 from whyformer.errors import UnsupportedModel
 from whyformer.methods.beyond_intuition import product_of, token_perception
+from whyformer.methods.perception import gradient_feedback
 from whyformer.methods.registry import method
+from whyformer.methods.token_kinds import TokenKinds, token_kinds
 from whyformer.models.family import NOTHING
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.feedback import gradient_feedback
 from whyformer.tracing.flow import records_of
 from whyformer.tracing.graph import incompleteness
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.tokens import TokenKinds, token_kinds
 from whyformer.tracing.trace import Trace
 
 # Which formula `evidence` has taken, for readers who know none.

@@ -29,8 +29,8 @@ from whyformer.models.structure import config_of
 from whyformer.removal.fills import Erasure, Fill, blanked, deleted, erased
 from whyformer.removal.road_imputation import imputed
 from whyformer.removal.units import Ablation, Units
-from whyformer.tracing.copies import repeat_inputs, split_output
-from whyformer.tracing.scaling import padding_token
+from whyformer.tracing.leaves import padding_token
+from whyformer.tracing.repeat import repeat_inputs, split_output
 from whyformer.tracing.trace import Trace
 
 UnitKind = Literal["token", "word", "superpixel"]

@@ -1,1 +1,1 @@
-"""A model's own forward pass seen: attention records, their gradients, and how information flows through them."""
+"""One question put to a model: its attention records, where its answer is read, and how information flows to it."""

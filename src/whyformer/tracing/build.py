@@ -13,21 +13,22 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import KEY, Inputs, by_head
+from whyformer.backward.biases import BiasTerms
+from whyformer.backward.blocks import BlockPass, NoStack, graph_from
+from whyformer.backward.passes import HiddenGradient, backward_pass, gradients_with_states, last_gradient
+from whyformer.backward.rule_graph import RuleGraph, make_rule_graph, using_rules
+from whyformer.backward.rules import Backward
 from whyformer.errors import check_count
 from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
 from whyformer.models.joined import Operation, Place, Transfer
 from whyformer.models.structure import labels_of, main_input, unwrapped
-from whyformer.propagation.mode import Backward, PropagationMode, backward_mode, using_backward
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
-from whyformer.tracing.biases import BiasTerms
-from whyformer.tracing.blocks import BlockPass, NoStack, graph_from
 from whyformer.tracing.checks import check_model, check_records, check_size, check_texts, has_records
 from whyformer.tracing.flow import Step, each_record, records_of, select_records
-from whyformer.tracing.gradients import HiddenGradient, gradients_with_states, last_gradient
 from whyformer.tracing.graph import Graph, ends_of
-from whyformer.tracing.mixing import Lazy, Mixing
+from whyformer.tracing.leaves import Leaf, inputs_as_they_are
 from whyformer.tracing.noise import Noise
 from whyformer.tracing.plan import Plan, check_checkpoint, plan_pass
 from whyformer.tracing.positions import PositionLeaf, position_leaves
@@ -35,13 +36,11 @@ from whyformer.tracing.question import ModelCall, Question
 from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.scaling import Leaf, inputs_as_they_are
-from whyformer.tracing.several import as_examples, check_scores
-from whyformer.tracing.streams import latest, places, reaching, steps_of
-from whyformer.tracing.tap import Tap
+from whyformer.tracing.steps import as_examples, check_scores, latest, places, reaching, steps_of
 from whyformer.tracing.trace import Trace
-from whyformer.tracing.ways import way_back
+from whyformer.watching.mixing import Lazy, Mixing
+from whyformer.watching.tap import Tap
+from whyformer.watching.watcher import Watcher
 
 MAP_GRADIENTS = Reads(maps="all", gradients="all")
 
@@ -111,8 +110,8 @@ def trace(
         resolved = resolve_target(target, forward.output, names, model, call.inputs)
         check_scores(len(resolved.names), call.batch, plan)
         question = call.ask(resolved.score, by_blocks=bool(plan.blocks))
-        has_maps = has_records(model, forward.recorder, call.batch, call.family, call.words)
-        steps = _steps(question, forward.recorder) if has_maps else ()
+        has_maps = has_records(model, forward.watcher, call.batch, call.family, call.words)
+        steps = _steps(question, forward.watcher) if has_maps else ()
         graph = _graph(question, forward) if plan.keeps_graph else None
         steps = _with_gradients(question, plan, forward, steps)
         if len(resolved.names) > call.batch:
@@ -128,8 +127,8 @@ class ForwardPass:
     """A forward pass that was run by a plan: the output, and what was seen and kept."""
 
     output: Any
-    recorder: Recorder
-    mode: PropagationMode | None
+    watcher: Watcher
+    rule_graph: RuleGraph | None
     blocks: BlockPass | None
     biases: BiasTerms | None
     leaves: dict[str, Leaf]
@@ -149,61 +148,63 @@ def _model_call(model: nn.Module, inputs: Inputs, backward: Backward, noise: Noi
     return ModelCall(model, inputs, family, batch, backward, bridge, noise)
 
 
-def _mode(call: ModelCall, plan: Plan) -> PropagationMode | None:
-    """The mode that can take a pass back by other rules than the gradient's, where one is needed."""
+def _rule_graph(call: ModelCall, plan: Plan) -> RuleGraph | None:
+    """The graph that goes back by other rules than the gradient's, where one is needed."""
     if plan.relevance:
         examples = None if call.bridge is None else call.bridge.row_examples()
-        return PropagationMode(call.model, call.batch, precise=plan.precise, examples=examples)
-    return backward_mode(call.model, call.batch, plan.backward) if plan.graph else None
+        return RuleGraph(call.model, call.batch, precise=plan.precise, examples=examples)
+    return make_rule_graph(call.model, call.batch, plan.backward) if plan.graph else None
 
 
 def _run(call: ModelCall, plan: Plan) -> ForwardPass:
     """The forward pass, recorded; with inputs and positions as leaves of the graph if the plan has them."""
-    mode, biases = _mode(call, plan), BiasTerms() if plan.biases else None
-    recorder = Recorder(
+    rule_graph, biases = _rule_graph(call, plan), BiasTerms() if plan.biases else None
+    watcher = Watcher(
         call.batch,
         graph=plan.graph,
         start=plan.first_operation,
         merge_heads=plan.merges_heads,
         states=plan.states,
-        mode=mode,
+        rules=rule_graph,
         fold=plan.maps == "folded",
         shapes_only=plan.maps == "shapes only",
         edges=plan.edges,
         biases=biases,
     )
-    blocks = BlockPass(call, plan.blocks, biases) if plan.blocks else None
+    blocks = BlockPass(call.model, call.batch, plan.blocks, biases) if plan.blocks else None
     leaves: dict[str, Leaf] = {}
     nowhere: AbstractContextManager[list[PositionLeaf]] = nullcontext([])
     at_positions = position_leaves(call) if plan.position_leaves else nowhere
     late = nullcontext() if plan.graph_start is None else graph_from(plan.graph_start, call.model)
     with inputs_as_they_are(call, leaves if plan.input_leaves else None) as inputs, at_positions as positions, late:
-        output = recorder.run(call.model, **inputs) if blocks is None else blocks.run(recorder, mode, inputs)
-    forward = ForwardPass(output, recorder, mode, blocks, biases, leaves, positions)
+        output = watcher.run(call.model, **inputs) if blocks is None else blocks.run(watcher, rule_graph, inputs)
+    forward = ForwardPass(output, watcher, rule_graph, blocks, biases, leaves, positions)
     if plan.needs_maps and forward.refusal is None:
-        check_records(call.model, recorder, call.batch, call.family, call.words)
+        check_records(call.model, watcher, call.batch, call.family, call.words)
     return forward
 
 
 def _graph(question: Question, forward: ForwardPass) -> Graph:
-    recorder = forward.recorder
-    taps = dict(enumerate(recorder.taps, recorder.seen - len(recorder.taps)))
+    watcher = forward.watcher
+    taps = dict(enumerate(watcher.taps, watcher.seen - len(watcher.taps)))
     score, ends = question.score(forward.output), ends_of(question.score, forward.output)
-    return Graph(score, ends, taps, forward.leaves, question.batch, forward.mode, forward.blocks, forward.positions)
+    return Graph(
+        score, ends, taps, forward.leaves, question.batch, forward.rule_graph, forward.blocks, forward.positions
+    )
 
 
 def _with_gradients(question: Question, plan: Plan, forward: ForwardPass, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """The steps with the gradients that the plan has taken at once, or with maps and gradients block by block."""
     if forward.blocks is not None:
         score = question.score(forward.output)
-        way = way_back(plan.backward, precise=plan.precise and plan.map_gradients != "none")
-        forward.blocks.begin([score], [torch.ones_like(score)], forward.mode, way)
+        one_pass = backward_pass(plan.backward, precise=plan.precise and plan.map_gradients != "none")
+        forward.blocks.begin([score], [torch.ones_like(score)], forward.rule_graph, one_pass)
         return _by_blocks(steps, forward.blocks, main_input(question.inputs)[1].device, plan)
     if plan.map_gradients == "none":
         return steps
     if forward.biases is not None:
-        forward.biases.begin_at(forward.recorder.taps[0].outcome.state_edge)
-    with using_backward(forward.mode, plan.backward):
+        forward.biases.begin_at(forward.watcher.taps[0].outcome.state_edge)
+    with using_rules(forward.rule_graph, plan.backward):
         return _with_map_gradients(question, plan, forward, steps)
 
 
@@ -219,15 +220,15 @@ def _by_blocks(steps: tuple[Step, ...], blocks: BlockPass, device: torch.device,
     return each_record(steps, lazy)
 
 
-def _steps(question: Question, recorder: Recorder) -> tuple[Step, ...]:
+def _steps(question: Question, watcher: Watcher) -> tuple[Step, ...]:
     """The records that can reach the answer, in steps."""
-    paths = _paths(question.model, recorder.taps)
-    first = recorder.seen - len(recorder.taps)
+    paths = _paths(question.model, watcher.taps)
+    first = watcher.seen - len(watcher.taps)
     operations = [
-        Operation(path, tap.attention(question.batch).shape) for path, tap in zip(paths, recorder.taps, strict=True)
+        Operation(path, tap.attention(question.batch).shape) for path, tap in zip(paths, watcher.taps, strict=True)
     ]
     parts = places(question.model, question.inputs, question.family, operations, first)
-    seen = enumerate(zip(recorder.taps, paths, strict=True), first)
+    seen = enumerate(zip(watcher.taps, paths, strict=True), first)
     steps = steps_of(
         part if isinstance(part, Transfer) else (_record(question, part, *next(seen)), part) for part in parts
     )
@@ -287,8 +288,8 @@ def _with_map_gradients(
 
     Attention that does not reach the answer, such as an unused pooling head, is no part of it.
     """
-    score, taps = question.score(forward.output), forward.recorder.taps
-    first = forward.recorder.seen - len(taps)
+    score, taps = question.score(forward.output), forward.watcher.taps
+    first = forward.watcher.seen - len(taps)
     by_number: list[Mixing | None]
     if plan.map_gradients == "last":
         by_number = last_gradient(score, taps, question.batch, plan.backward, keep=plan.relevance)

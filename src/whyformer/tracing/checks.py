@@ -16,7 +16,7 @@ from whyformer.models.structure import config_of, is_detector, layers_of, main_i
 from whyformer.models.weights import hidden_layer, passes_gradients, quantised_layers
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.recorder import Recorder
+from whyformer.watching.watcher import Watcher
 
 # Attention that is the difference of two maps, of which each is recorded by itself.
 DIFFERENTIAL = ("DiffLlamaAttention",)
@@ -86,12 +86,12 @@ class NoMaps(UnsupportedModel):
     """Not every layer of the model has an attention map that can be recorded."""
 
 
-def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Family, words: int = 0) -> None:
+def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family, words: int = 0) -> None:
     """Refuse a forward pass whose attention was not all seen, or does not tell examples apart."""
     name = type(model).__name__
     layers = layers_of(model)
     ways_out = "input_x_gradient, integrated_gradients and lrp read inputs alone."
-    if not recorder.seen:
+    if not watcher.seen:
         raise NoMaps(f"{name} ran no attention operation that can be recorded: it has none, or hides it. {ways_out}")
     row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
     if getattr(config_of(model), "is_encoder_decoder", False) and not (row and not row.is_one_stack):
@@ -108,9 +108,9 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
             f"{name} attends by the difference of two maps, the second weighed by a learned number: neither map alone "
             f"is what a token attends to. {ways_out}"
         )
-    if recorder.seen and layers is not None and recorder.seen < layers:
+    if watcher.seen and layers is not None and watcher.seen < layers:
         raise NoMaps(
-            f"{name} has {layers} layers but only {recorder.seen} attention operations were seen: the others have no "
+            f"{name} has {layers} layers but only {watcher.seen} attention operations were seen: the others have no "
             f"attention map (linear attention, state spaces), or run in kernels that cannot be recorded. {ways_out}"
         )
     if (mixer := next(filter(_is_sequence_mixer, model.modules()), None)) is not None:
@@ -120,19 +120,19 @@ def check_records(model: nn.Module, recorder: Recorder, batch: int, family: Fami
         )
     if any(
         tap.is_folded and (tap.outcome.heads_in_order is None or not bool(tap.outcome.heads_in_order))
-        for tap in recorder.taps
+        for tap in watcher.taps
     ):
         raise UnsupportedModel(
             f"{name} folds its heads into the batch, and not examples before heads: explain one example at a time."
         )
-    keys = recorder.taps[-1].map.shape[-1]
+    keys = watcher.taps[-1].map.shape[-1]
     if family.is_one_stack and keys < words:
         raise UnsupportedModel(
             f"The last map of {name} has {keys} keys for {words} tokens: it pools them, or reads them through others. "
             f"{ways_out}"
         )
-    rows, *others = recorder.taps[-1].map.shape
-    if not recorder.taps[-1].is_folded and len(others) == 3 and rows != batch and family.arrange is None:
+    rows, *others = watcher.taps[-1].map.shape
+    if not watcher.taps[-1].is_folded and len(others) == 3 and rows != batch and family.arrange is None:
         raise UnsupportedModel(
             f"The last map of {name} has {rows} rows for {batch} examples: its windows are no single stream."
         )
@@ -151,10 +151,10 @@ def _is_short_convolution(module: nn.Module) -> bool:
     return 1 < module.groups == module.in_channels and width > 1 and padding == (width - 1,)
 
 
-def has_records(model: nn.Module, recorder: Recorder, batch: int, family: Family, words: int = 0) -> bool:
+def has_records(model: nn.Module, watcher: Watcher, batch: int, family: Family, words: int = 0) -> bool:
     """Whether the recorded attention is that of the whole model, token by token."""
     try:
-        check_records(model, recorder, batch, family, words)
+        check_records(model, watcher, batch, family, words)
     except UnsupportedModel:
         return False
     return True

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 from torch import Tensor
 
 from whyformer.models.joined import Transfer
-from whyformer.tracing.kernels import Attention
-from whyformer.tracing.mixing import KeptMap, Lazy, Mixing
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.sampling import SampledAttention
+from whyformer.watching.deformable import SampledAttention
+from whyformer.watching.kernels import Attention
+from whyformer.watching.mixing import KeptMap, Lazy, Mixing
 
 if TYPE_CHECKING:
     from whyformer.tracing.trace import Trace

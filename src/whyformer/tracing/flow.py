@@ -9,9 +9,8 @@ import torch
 
 from whyformer.axes import MixingMatrix, Rows, TokenScores, head_mean
 from whyformer.models.joined import Transfer
-from whyformer.tracing.cpu_fold import fold_on_cpu
-from whyformer.tracing.fused import fold_on_chip
 from whyformer.tracing.record import AttentionRecord
+from whyformer.watching.folds import fold_whole
 
 # Attention operations that read the same state, or what makes one stream of another between them.
 Step = tuple[AttentionRecord, ...] | Transfer
@@ -22,7 +21,7 @@ Mix = Callable[[AttentionRecord], MixingMatrix]  # M of a record, or of a tile o
 class HeadMean:
     """The mean over heads of A, or of (A ⊙ ∇A)⁺ (GA Eq. 5); each key token scaled by a factor of its own, if given.
 
-    It is called with a record, or with a tile of one; on a GPU whole records are folded by a kernel that knows it.
+    It is called with a record, or with a tile of one; whole records are folded by a kernel that knows it.
     """
 
     times_gradient: bool = False
@@ -35,6 +34,16 @@ class HeadMean:
         mixed = mixed * self.key_scales[tile.operation][:, None, :]
         scale = tile.output_scale  # of a norm between W_o and the residual stream, a constant of each query
         return mixed if scale is None else mixed * scale[:, :, None].to(mixed.dtype)
+
+    def fold(self, rows: Rows, record: AttentionRecord) -> Rows | None:
+        """rows @ self(record) at once, by a kernel that knows it; None where there is none."""
+        call, gradient = record.call, record.mixed_gradient if self.times_gradient else None
+        if call is None or (self.times_gradient and (gradient is None or gradient.map_share is not None)):
+            return None
+        scales, query_scale = self.key_scales, record.output_scale
+        weights = rows if scales is None or query_scale is None else rows * query_scale[:, None, :].to(rows.dtype)
+        folded = fold_whole(weights, call, None if gradient is None else gradient.of_mixed)
+        return folded if folded is None or scales is None else folded * scales[record.operation][:, None, :]
 
 
 def flow(
@@ -112,7 +121,7 @@ def dense(record: AttentionRecord, mixing: Mix) -> MixingMatrix:
 def _fold(rows: Rows, record: AttentionRecord, mixing: Mix) -> Rows:
     """rows @ mixing(record), tile by tile, or on chip: a map that is not kept is never whole."""
     if isinstance(mixing, HeadMean):
-        folded = (fold_on_cpu if rows.device.type == "cpu" else fold_on_chip)(rows, record, mixing)
+        folded = mixing.fold(rows, record)
         if folded is not None:
             return folded
     sums: Rows | None = None

@@ -12,18 +12,17 @@ from torch import Tensor
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
 from whyformer.axes import AttentionMap, ExampleScores, StreamScores
-from whyformer.propagation.mode import Backward, PropagationMode, using_backward
-from whyformer.propagation.rules import GRADIENT_FORMS, RULES, Rules, balanced_sum
+from whyformer.backward.blocks import BlockPass
+from whyformer.backward.passes import BackwardPass, HiddenGradient, difference, grad_of_each, map_relevance
+from whyformer.backward.rule_graph import RuleGraph, using_rules
+from whyformer.backward.rules import GRADIENT_FORMS, RULES, Backward, Rules, balanced_sum
 from whyformer.targets.scores import Score
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.blocks import BlockPass
-from whyformer.tracing.gradients import HiddenGradient, grad_of_each
-from whyformer.tracing.mixing import Lazy, Mixing
+from whyformer.tracing.leaves import Leaf
 from whyformer.tracing.positions import PositionLeaf
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.scaling import Leaf
-from whyformer.tracing.tap import Tap
-from whyformer.tracing.ways import WayBack, difference, map_relevance
+from whyformer.watching.mixing import Lazy, Mixing
+from whyformer.watching.tap import Tap
 
 SCORED = ("attn_lrp", "cp_lrp")  # whose relevance is that of the score, not of 1
 
@@ -102,25 +101,25 @@ class Graph:
     taps: Mapping[int, Tap]
     leaves: Mapping[str, Leaf]
     batch: int
-    mode: PropagationMode | None = None
-    blocks: BlockPass | None = None  # where the way back goes block by block
+    rule_graph: RuleGraph | None = None
+    blocks: BlockPass | None = None  # where the backward pass goes block by block
     positions: Sequence[PositionLeaf] = ()
 
     def map_relevances(self, rules: Rules, *, strict: bool = True) -> MapRelevances:
         """The relevance of each map that the score depends on; the graph is used up."""
         remarks = partial(self._remarks, rules)
         if self.blocks is not None:
-            assert self.mode is not None
-            self.blocks.begin_relevance([end.value for end in self.ends], self._passes(rules, strict), self.mode)
+            assert self.rule_graph is not None
+            self.blocks.begin_relevance([end.value for end in self.ends], self._passes(rules, strict), self.rule_graph)
             relevance, device = self.blocks.relevance, self.score.device
             later = {
                 n: Lazy(partial(relevance, n), tap.map.shape, tap.map.dtype, device) for n, tap in self.taps.items()
             }
             return MapRelevances(later, remarks)
         probes = [tap.probe for tap in self.taps.values() if tap.probe is not None]
-        ways, parts = self._taken_back(probes, rules, strict=strict)
+        passes, parts = self._backpropagate(probes, rules, strict=strict)
         sources = {
-            operation: map_relevance(tap, list(zip(ways, of_probe, strict=True)), self.batch)
+            operation: map_relevance(tap, list(zip(passes, of_probe, strict=True)), self.batch)
             for (operation, tap), of_probe in zip(self.taps.items(), parts, strict=True)
         }
         reached = {operation: source for operation, source in sources.items() if source is not None}
@@ -147,7 +146,7 @@ class Graph:
     def inputs_times_gradients(self, backward: Backward) -> Attribution:
         """Each input times its gradient, summed over channels; by rules they add up to the score, but for biases."""
         leaves = [leaf.value for leaf in self.leaves.values()]
-        with using_backward(self.mode, backward):
+        with using_rules(self.rule_graph, backward):
             gradients = (
                 grad_of_each(self.score, leaves, self.batch, retain_graph=False)
                 if self.blocks is None
@@ -171,68 +170,75 @@ class Graph:
         return [end.start(rules, self.score) for end in self.ends]
 
     def _remarks(self, rules: Rules) -> tuple[str, ...]:
-        assert self.mode is not None
-        missing = self.mode.without_rule | (set() if self.blocks is None else self.blocks.without_rule)
+        assert self.rule_graph is not None
+        missing = self.rule_graph.without_rule | (set() if self.blocks is None else self.blocks.without_rule)
         without_rule = f"Passed as a gradient, for want of a rule: {', '.join(sorted(missing))}."
-        wide = f"The model is in {self.mode.half}; relevance was computed in float32."
+        wide = f"The model is in {self.rule_graph.half}; relevance was computed in float32."
         coarse = f"By the rules of {rules}, half precision and TF32 were seen to change the ranking: see precision."
         applies = {
             without_rule: bool(missing),
-            wide: self.mode.precise and self.mode.half is not None,
-            coarse: self.mode.is_coarse and rules not in GRADIENT_FORMS,
+            wide: self.rule_graph.precise and self.rule_graph.half is not None,
+            coarse: self.rule_graph.is_coarse and rules not in GRADIENT_FORMS,
         }
         return tuple(remark for remark, is_true in applies.items() if is_true)
 
     def _relevance(self, wanted: list[Tensor], rules: Rules, *, strict: bool) -> list[Tensor | None]:
         """The relevance of each tensor, some of which must have some."""
-        ways, parts = self._taken_back(wanted, rules, strict=strict)
+        passes, parts = self._backpropagate(wanted, rules, strict=strict)
         relevances: list[Tensor | None] = []
         for value, of_value in zip(wanted, parts, strict=True):
-            known = [way.relevance(x, value.detach()) for way, x in zip(ways, of_value, strict=True) if x is not None]
-            relevances.append(difference(known) if len(known) == len(ways) else None)
+            known = [
+                one_pass.relevance(x, value.detach())
+                for one_pass, x in zip(passes, of_value, strict=True)
+                if x is not None
+            ]
+            relevances.append(difference(known) if len(known) == len(passes) else None)
         if all(relevance is None for relevance in relevances):
             raise HiddenGradient
         return relevances
 
-    def _taken_back(
+    def _backpropagate(
         self, wanted: list[Tensor], rules: Rules, *, strict: bool
-    ) -> tuple[list[WayBack], list[tuple[Tensor | None, ...]]]:
+    ) -> tuple[list[BackwardPass], list[tuple[Tensor | None, ...]]]:
         """The passes that make up a relevance, and what comes back to each tensor by each of them."""
-        assert self.mode is not None
-        if RULES[rules]["add"] is balanced_sum and self.mode.has_ambiguous_axis:
+        assert self.rule_graph is not None
+        if RULES[rules]["add"] is balanced_sum and self.rule_graph.has_ambiguous_axis:
             for example in (0, self.batch - 1):  # one alone may stand where its token's number is
-                with self.mode.using_gradient_of(example):
+                with self.rule_graph.using_gradient_of(example):
                     torch.autograd.grad(self.score[example], wanted, retain_graph=True, allow_unused=True)
         passes = self._passes(rules, strict)
-        parts = [self._backward(wanted, starts, way, keep=n < len(passes)) for n, (way, starts) in enumerate(passes, 1)]
-        return [way for way, _ in passes], list(zip(*parts, strict=True))
+        parts = [
+            self._backward(wanted, starts, one_pass, keep=n < len(passes))
+            for n, (one_pass, starts) in enumerate(passes, 1)
+        ]
+        return [one_pass for one_pass, _ in passes], list(zip(*parts, strict=True))
 
-    def _passes(self, rules: Rules, strict: bool) -> list[tuple[WayBack, list[Tensor]]]:
+    def _passes(self, rules: Rules, strict: bool) -> list[tuple[BackwardPass, list[Tensor]]]:
         """How relevance is taken back, and what starts at each end: all at once, or what is for and what is against."""
-        assert self.mode is not None
-        precise = self.mode.precise
+        assert self.rule_graph is not None
+        precise = self.rule_graph.precise
         if not precise and rules in GRADIENT_FORMS:
-            way = WayBack(GRADIENT_FORMS[rules], precise, strict, is_gradient=True)
-            return [(way, [end.shared_gradient for end in self.ends])]
-        way, starts = WayBack(RULES[rules], precise, strict), self._starts(rules)
+            one_pass = BackwardPass(GRADIENT_FORMS[rules], precise, strict, is_gradient=True)
+            return [(one_pass, [end.shared_gradient for end in self.ends])]
+        one_pass, starts = BackwardPass(RULES[rules], precise, strict), self._starts(rules)
         against = [-part.clamp(max=0) for part in starts]
         is_one_sided = any(end.embeddings for end in self.ends) or not any(bool(x.any()) for x in against)
         if RULES[rules]["add"] is not balanced_sum or is_one_sided:
-            return [(way, starts)]
+            return [(one_pass, starts)]
         # Balanced sums make nothing of relevance that adds up to nothing, as that of a contrast.
-        return [(way, [part.clamp(min=0) for part in starts]), (way, against)]
+        return [(one_pass, [part.clamp(min=0) for part in starts]), (one_pass, against)]
 
     def _backward(
-        self, wanted: list[Tensor], starts: list[Tensor], way: WayBack, *, keep: bool
+        self, wanted: list[Tensor], starts: list[Tensor], one_pass: BackwardPass, *, keep: bool
     ) -> Sequence[Tensor | None]:
-        assert self.mode is not None
-        assert way.rules is not None
+        assert self.rule_graph is not None
+        assert one_pass.rules is not None
         ends = [end.value for end in self.ends]
         if self.blocks is not None:
-            self.blocks.begin(ends, starts, self.mode, way)
-            with self.mode.using(way.rules, strict=way.strict):
+            self.blocks.begin(ends, starts, self.rule_graph, one_pass)
+            with self.rule_graph.using(one_pass.rules, strict=one_pass.strict):
                 return self.blocks.before(wanted)
-        with self.mode.using(way.rules, strict=way.strict, keep=keep):
+        with self.rule_graph.using(one_pass.rules, strict=one_pass.strict, keep=keep):
             return torch.autograd.grad(ends, wanted, starts, retain_graph=keep, allow_unused=True)
 
     def _by_stream(self, parts: Sequence[Tensor | None]) -> StreamScores:

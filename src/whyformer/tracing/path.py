@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Literal
 
 import numpy as np
@@ -11,17 +10,16 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import AttentionMap, ExampleScores, Positions, StreamScores, at_least_float32
+from whyformer.backward.blocks import BlockPass, find_blocks
+from whyformer.backward.passes import backward_pass, gradients
+from whyformer.backward.rule_graph import RuleGraph, make_rule_graph, using_rules
 from whyformer.errors import WhyformerError
-from whyformer.propagation.mode import PropagationMode, backward_mode, using_backward
-from whyformer.tracing.blocks import BlockPass, find_blocks
-from whyformer.tracing.copies import split_output
-from whyformer.tracing.gradients import gradients
-from whyformer.tracing.mixing import Mixing
+from whyformer.tracing.leaves import Leaf, inputs_as_they_are, scaled_inputs
 from whyformer.tracing.question import Question
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.scaling import Leaf, inputs_as_they_are, scaled_inputs
-from whyformer.tracing.ways import way_back
+from whyformer.tracing.repeat import split_output
+from whyformer.watching.mixing import Mixing
+from whyformer.watching.watcher import Watcher
 
 Quadrature = Literal["midpoint", "uniform", "inclusive", "gauss"]
 
@@ -93,16 +91,16 @@ def gradients_at(
     """
     copies = 1 if scales is None else len(scales)
     batch, start = question.batch * copies, min(operations)
-    mode = backward_mode(question.model, batch, question.backward)
-    recorder = Recorder(batch, graph=True, start=start, mode=mode)
+    rule_graph = make_rule_graph(question.model, batch, question.backward)
+    watcher = Watcher(batch, graph=True, start=start, rules=rule_graph)
     path = inputs_as_they_are(question) if scales is None else scaled_inputs(question, streams, scales, baseline)
     with torch.inference_mode(False), path as inputs:
-        output = recorder.run(question.model, **inputs)
+        output = watcher.run(question.model, **inputs)
         scores = [question.score(part) for part in split_output(output, question.batch, copies)]
         if any(len(score) != question.batch for score in scores):
             raise WhyformerError(f"The target gave {len(scores[0])} scores for {question.batch} examples: one each.")
-        with using_backward(mode, question.backward):
-            taps = [recorder.taps[operation - start] for operation in operations]
+        with using_rules(rule_graph, question.backward):
+            taps = [watcher.taps[operation - start] for operation in operations]
             return gradients(torch.cat(scores), taps, batch, question.backward)
 
 
@@ -123,11 +121,11 @@ def integrated_inputs(
     sums: StreamScores = {}
     for scales, share in zip(nodes.split(copies), weights.split(copies), strict=True):
         leaves: dict[str, Leaf] = {}
-        scores, mode, blocks = _scores_at(question, streams, scales, baseline, leaves)
+        scores, rule_graph, blocks = _scores_at(question, streams, scales, baseline, leaves)
         score, values = torch.cat(scores), [leaf.value for leaf in leaves.values()]
         if blocks is not None:
-            blocks.begin([score], [torch.ones_like(score)], mode, way_back(question.backward))
-        with using_backward(mode, question.backward):
+            blocks.begin([score], [torch.ones_like(score)], rule_graph, backward_pass(question.backward))
+        with using_rules(rule_graph, question.backward):
             by_leaf = (
                 torch.autograd.grad(score.sum(), values, allow_unused=True) if blocks is None else blocks.before(values)
             )
@@ -142,17 +140,17 @@ def integrated_inputs(
 
 def _scores_at(
     question: Question, streams: Sequence[str], scales: Tensor, baseline: str | Tensor, leaves: dict[str, Leaf]
-) -> tuple[list[ExampleScores], PropagationMode | None, BlockPass | None]:
+) -> tuple[list[ExampleScores], RuleGraph | None, BlockPass | None]:
     """The scores at each scale. No map is asked for: plain gradients go back through the model's own kernels."""
     batch = question.batch * len(scales)
-    mode = backward_mode(question.model, batch, question.backward)
+    rule_graph = make_rule_graph(question.model, batch, question.backward)
     with torch.inference_mode(False), scaled_inputs(question, streams, scales, baseline, leaves) as inputs:
         blocks = None
         if question.by_blocks:
-            blocks = BlockPass(replace(question, batch=batch), find_blocks(question.model))
-            output = blocks.run(Recorder(batch, graph=True, mode=mode, shapes_only=True), mode, inputs)
-        elif mode is None:
-            output = Recorder(batch, graph=True, watches=False).run(question.model, **inputs)
+            blocks = BlockPass(question.model, batch, find_blocks(question.model))
+            output = blocks.run(Watcher(batch, graph=True, rules=rule_graph, shapes_only=True), rule_graph, inputs)
+        elif rule_graph is None:
+            output = Watcher(batch, graph=True, records=False).run(question.model, **inputs)
         else:
-            output = Recorder(batch, graph=True, mode=mode).run(question.model, **inputs)
-        return [question.score(part) for part in split_output(output, question.batch, len(scales))], mode, blocks
+            output = Watcher(batch, graph=True, rules=rule_graph).run(question.model, **inputs)
+        return [question.score(part) for part in split_output(output, question.batch, len(scales))], rule_graph, blocks

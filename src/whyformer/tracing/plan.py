@@ -9,13 +9,13 @@ from typing import Literal
 import torch
 from torch import nn
 
+from whyformer.backward.blocks import NoStack, find_blocks, last_of_decoder
+from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError
 from whyformer.models.structure import device_of, dtype_of, heads_of, layers_of
-from whyformer.propagation.mode import Backward
-from whyformer.tracing.blocks import NoStack, find_blocks, last_of_decoder
-from whyformer.tracing.kernels import KEPT
 from whyformer.tracing.question import ModelCall
 from whyformer.tracing.reads import Reads
+from whyformer.watching.kernels import KEPT
 
 MAPS = 2  # that the graph of a block keeps: its map, and the gradient of that
 WIDE = (torch.float32, torch.float64)  # in which small maps are kept; of half precision a GPU folds them

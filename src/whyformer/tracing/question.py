@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from torch import Tensor, nn
 
 from whyformer.axes import Inputs
+from whyformer.backward.rules import Backward
 from whyformer.models.bridges import Bridge
 from whyformer.models.family import Family
 from whyformer.models.input_tensors import REGION_INPUTS, SOUND_INPUTS
-from whyformer.propagation.mode import Backward
 from whyformer.targets.scores import Score
 from whyformer.tracing.noise import Noise
 

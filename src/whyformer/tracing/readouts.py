@@ -9,17 +9,17 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import TokenMask, TokenScores
+from whyformer.backward.passes import HiddenGradient
 from whyformer.errors import UnsupportedModel
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut, read_out_reached, read_out_weights
 from whyformer.models.structure import can_write, prefix_length
 from whyformer.models.weights import has_gradient
 from whyformer.tracing.flow import Step, records_of, select_records
-from whyformer.tracing.gradients import HiddenGradient
 from whyformer.tracing.path import gradients_at
 from whyformer.tracing.question import Question
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.streams import latest
+from whyformer.tracing.steps import latest
 
 
 def find_readouts(

@@ -11,9 +11,9 @@ from torch import Tensor
 from whyformer.axes import HEAD, KEY, QUERY, AttentionMap, Positions, State, TokenMask, TokenScores, Values
 from whyformer.errors import WhyformerError
 from whyformer.models.joined import MapTokens
-from whyformer.tracing.kernels import Attention
-from whyformer.tracing.mixing import KeptMap, MixedGradient, Mixing, made, reached_queries, tiles
-from whyformer.tracing.sampling import SampledAttention
+from whyformer.watching.deformable import SampledAttention
+from whyformer.watching.kernels import Attention
+from whyformer.watching.mixing import KeptMap, MixedGradient, Mixing, made, reached_queries, tiles
 
 
 @dataclass(frozen=True)

@@ -10,25 +10,25 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import Rows, StreamScores, TokenMask
+from whyformer.backward.biases import BiasTerms
+from whyformer.backward.rules import Rules
 from whyformer.errors import WhyformerError
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
 from whyformer.models.structure import config_of, main_input
-from whyformer.propagation.rules import Rules
 from whyformer.targets.resolve import ResolvedTarget
 from whyformer.tracing.attribution import Attribution
-from whyformer.tracing.biases import BiasTerms
 from whyformer.tracing.checks import moved_tokens
 from whyformer.tracing.describe import describe
 from whyformer.tracing.flow import Step, carry, records_of, select_records
 from whyformer.tracing.graph import Graph, MapRelevances, incompleteness
+from whyformer.tracing.leaves import Baseline
 from whyformer.tracing.path import Quadrature, inputs_at_once, integrated_inputs, nodes_and_weights
 from whyformer.tracing.plan import Plan
 from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.scaling import Baseline
-from whyformer.tracing.streams import reaching
+from whyformer.tracing.steps import reaching
 
 # How often integrated gradients ask along the path, unless told.
 PIXEL_STEPS, EMBEDDING_STEPS = 20, 50

@@ -11,9 +11,9 @@ from torch.autograd.graph import GradientEdge
 
 from whyformer.axes import QUERY, State, TokenScores, Values, by_head
 from whyformer.models.joined import Tokens, in_order
-from whyformer.tracing.mixing import KeptMap, LinearMixing, Mixing
-from whyformer.tracing.shared_state import shared_edge
-from whyformer.tracing.tags import Addend, Branch, Projection, Written, is_same, may_be_state
+from whyformer.watching.mixing import KeptMap, LinearMixing, Mixing
+from whyformer.watching.roles import Addend, Branch, Projection, Written, is_same, may_be_state
+from whyformer.watching.state_edges import shared_edge
 
 
 @dataclass(eq=False)
@@ -88,7 +88,7 @@ class Tap:
         (is_residual, reason), place = self.is_residual(addend), addend.place
         name = "the residual state" if is_residual else "something else"
         self.outcome.sums.append(f"its output is added to {name}, {tuple(addend.state.shape)}: {reason}")
-        if is_residual or (self.outcome.state_before is None and may_be_state(addend.tag)):
+        if is_residual or (self.outcome.state_before is None and may_be_state(addend.role)):
             self.outcome.state_before, self.outcome.state_is_swapped = addend.state, written.is_swapped
             self.outcome.state_edge = shared_edge(place, output) if place.requires_grad else None
         if is_residual:
@@ -187,7 +187,7 @@ class Tap:
         known = None if self.value_source is None else self.value_source.reads(addend.original)
         if known is not None:
             return known, f"the values are projected from {'it' if known else 'another tensor'}"
-        if isinstance(addend.tag, (Projection, Written, Branch)):
+        if isinstance(addend.role, (Projection, Written, Branch)):
             return False, "it is the output of a linear layer"
         return True, "it is no linear layer's output, and where the values come from is not known"
 

@@ -29,6 +29,25 @@ class BiasTerms:
         """Leave out what was added before this tensor was made."""
         self._start = -1 if state is None else state.node._sequence_nr()
 
+    @staticmethod
+    def added(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | float | None:
+        """What an operation is about to add to its result that is no activation."""
+        if name == "multi_head_attention_forward":
+            raise UnsupportedModel(
+                "full_grad cannot see the biases inside nn.MultiheadAttention: state_x_gradient has all but those."
+            )
+        bias: Any = None
+        if name == "linear":
+            bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
+        elif name == "addmm":
+            bias = args[0]
+        elif name == "layer_norm":
+            bias = kwargs.get("bias", args[3] if len(args) > 3 else None)
+        elif name in ADDS and len(args) > 1 and not kwargs:
+            constants = [x for x in args[:2] if not (isinstance(x, Tensor) and x.requires_grad) or _is_parameter(x)]
+            bias = constants[0] if len(constants) == 1 else None
+        return bias if isinstance(bias, (Tensor, float, int)) else None
+
     def note(self, bias: Tensor | float | None, result: Any) -> None:
         """Note what an operation has added to its result."""
         if bias is None or not isinstance(result, Tensor) or not result.requires_grad:
@@ -63,25 +82,6 @@ class BiasTerms:
                     "state_x_gradient has all but biases."
                 )
         return scores
-
-
-def added_bias(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor | float | None:
-    """What an operation is about to add to its result that is no activation."""
-    if name == "multi_head_attention_forward":
-        raise UnsupportedModel(
-            "full_grad cannot see the biases inside nn.MultiheadAttention: state_x_gradient has all but those."
-        )
-    bias: Any = None
-    if name == "linear":
-        bias = kwargs.get("bias", args[2] if len(args) > 2 else None)
-    elif name == "addmm":
-        bias = args[0]
-    elif name == "layer_norm":
-        bias = kwargs.get("bias", args[3] if len(args) > 3 else None)
-    elif name in ADDS and len(args) > 1 and not kwargs:
-        constants = [x for x in args[:2] if not (isinstance(x, Tensor) and x.requires_grad) or _is_parameter(x)]
-        bias = constants[0] if len(constants) == 1 else None
-    return bias if isinstance(bias, (Tensor, float, int)) else None
 
 
 def _is_parameter(x: Tensor) -> bool:

@@ -12,7 +12,7 @@ from torch import Tensor
 from whyformer.axes import by_head
 
 if TYPE_CHECKING:
-    from whyformer.tracing.tap import Tap
+    from whyformer.watching.tap import Tap
 
 Move = Callable[[Tensor], Tensor]
 
@@ -33,12 +33,12 @@ class Projection:
     origin: Tensor | None = None  # the source before it was copied, or its tokens put elsewhere, into windows
 
     @classmethod
-    def of(cls, source: Tensor, tag: Tag | None, weight: Tensor, shape: torch.Size, original: Tensor) -> Projection:
+    def of(cls, source: Tensor, role: Role | None, weight: Tensor, shape: torch.Size, original: Tensor) -> Projection:
         """The projection of a source, or of a copy of it: the normalisation of a state, or a projection itself."""
-        norm = tag.state if isinstance(tag, (Normed, Projection)) else None
-        before = tag if isinstance(tag, Projection) else None
-        bias = tag.bias if isinstance(tag, Normed) else None
-        origin = tag.origin if isinstance(tag, Normed) and tag.origin is not None else original
+        norm = role.state if isinstance(role, (Normed, Projection)) else None
+        before = role if isinstance(role, Projection) else None
+        bias = role.bias if isinstance(role, Normed) else None
+        origin = role.origin if isinstance(role, Normed) and role.origin is not None else original
         return cls(weight, source, norm, shape, before=before, source_bias=bias, origin=origin)
 
     def rows(self, batch: int, width: int | None = None) -> Tensor | None:
@@ -157,7 +157,7 @@ class Sampled:
 
     levels: tuple[Tensor, ...]
     grids: tuple[Tensor, ...]
-    source: Tag | None  # where the values come from
+    source: Role | None  # where the values come from
     weights: Tensor | None = None
 
 
@@ -169,38 +169,38 @@ class Transposed:
 
     @classmethod
     def of(cls, parameter: Tensor, view: Tensor) -> Transposed | None:
-        """The tag of a view that is a weight's transpose."""
+        """The role of a view that is a weight's transpose."""
         is_transpose = view.dim() == 2 and view.stride() == parameter.stride()[::-1]
         return cls(parameter) if is_transpose else None
 
 
-Tag = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Spread | Sampled | Transposed
+Role = Projection | Normed | Scores | Weights | Mixed | Written | Branch | Spread | Sampled | Transposed
 
 
 @dataclass(frozen=True)
 class Addend:
-    """What the output of attention is added to: a tensor, its values before, what it is a copy of, and its tag."""
+    """What the output of attention is added to: a tensor, its values before, what it is a copy of, and its role."""
 
     place: Tensor
     state: Tensor
     original: Tensor
-    tag: Tag | None
+    role: Role | None
 
 
-def may_be_state(tag: Tag | None) -> bool:
+def may_be_state(role: Role | None) -> bool:
     """Whether a tensor may be a residual state: no linear layer's output alone."""
-    return tag.is_joined if isinstance(tag, Written) else not isinstance(tag, (Projection, Branch))
+    return role.is_joined if isinstance(role, Written) else not isinstance(role, (Projection, Branch))
 
 
-def with_adapter(first: Tag | None, second: Tag | None) -> Tag | None:
+def with_adapter(first: Role | None, second: Role | None) -> Role | None:
     """What a projection and its adapter (LoRA) are together, in either order; None for any other two tensors."""
-    for tag, adapter in ((first, second), (second, first)):
-        if isinstance(tag, Projection) and isinstance(adapter, Projection) and (together := tag.plus(adapter)):
+    for role, adapter in ((first, second), (second, first)):
+        if isinstance(role, Projection) and isinstance(adapter, Projection) and (together := role.plus(adapter)):
             return together
-        if isinstance(tag, Written) and isinstance(adapter, Branch) and adapter.tap is tag.tap:
-            weight = tag.tap.outcome.output_weight
+        if isinstance(role, Written) and isinstance(adapter, Branch) and adapter.tap is role.tap:
+            weight = role.tap.outcome.output_weight
             if weight is not None and weight.shape == adapter.weight.shape:
-                tag.tap.outcome.output_weight = (weight + adapter.weight).to(weight.dtype)
-                tag.tap.outcome.readers -= 1
-                return tag
+                role.tap.outcome.output_weight = (weight + adapter.weight).to(weight.dtype)
+                role.tap.outcome.readers -= 1
+                return role
     return None

@@ -1,21 +1,26 @@
-"""Which streams an attention operation connects, by the family's table and the operation's path."""
+"""The steps of a forward pass: which streams each attention operation connects, and what the answer depends on."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 
 from torch import nn
 
 from whyformer.axes import Inputs, StreamScores, TokenScores
-from whyformer.errors import UnsupportedModel
+from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.families import ROW_TO_WRITE
 from whyformer.models.family import Family
 from whyformer.models.joined import Operation, Place, Transfer
-from whyformer.tracing.flow import Step, records_of
+from whyformer.tracing.flow import Step, each_record, records_of
+from whyformer.tracing.plan import Plan
+from whyformer.tracing.question import Question
 from whyformer.tracing.record import AttentionRecord
+from whyformer.tracing.repeat import repeat_inputs
+from whyformer.watching.mixing import KeptMap
 
 
 def places(
@@ -124,3 +129,25 @@ def _groups(pairs: Iterable[tuple[str, str]]) -> list[frozenset[str]]:
         overlapping = [group for group in groups if group & pair]
         groups = [group for group in groups if not group & pair] + [pair.union(*overlapping)]
     return groups
+
+
+def check_scores(count: int, batch: int, plan: Plan) -> None:
+    """Refuse a number of scores that is not that of the examples, but several of one whose gradients are plain."""
+    if count != batch and not plan.several_scores:
+        raise WhyformerError(f"The target gave {count} scores for {batch} examples: one each.")
+
+
+def as_examples(question: Question, steps: tuple[Step, ...], count: int) -> tuple[Question, tuple[Step, ...]]:
+    """The question and its records with an example for each score; the gradients have one each already."""
+    inputs = repeat_inputs(question.inputs, count, question.batch)
+    shared = each_record(steps, lambda record: _shared(record, count))
+    copied = tuple(step.repeat(count) if isinstance(step, Transfer) else step for step in shared)
+    return replace(question, inputs=inputs, batch=count), copied
+
+
+def _shared(record: AttentionRecord, count: int) -> AttentionRecord:
+    if not isinstance(record.source, KeptMap) or record.batch != 1:
+        raise UnsupportedModel("Several scores share a forward pass where they are of one example whose maps are kept.")
+    source = record.source.values.expand(count, -1, -1, -1, -1).flatten(0, 1)
+    tokens = None if record.tokens is None else record.tokens.repeat(count, len(source))
+    return replace(record, source=KeptMap(source), tokens=tokens)

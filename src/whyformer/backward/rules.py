@@ -13,18 +13,19 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from whyformer.errors import UnsupportedModel
-from whyformer.propagation import libra
-from whyformer.propagation.attention import (
+from whyformer.backward import libra
+from whyformer.backward.attention_rules import (
     attention_balanced,
     attention_epsilon,
     attention_shares,
     attention_values,
 )
-from whyformer.propagation.operation import GradInputs, Operation
-from whyformer.propagation.quotients import STABILISER, Quotient, away_from_zero, balance, ratio
+from whyformer.backward.operations import GradInputs, Operation
+from whyformer.backward.quotients import STABILISER, Quotient, away_from_zero, balance, ratio
+from whyformer.errors import UnsupportedModel
 
 Rule = Callable[[Tensor, Operation], GradInputs]
+Backward = Literal["gradient", "libra", "attn_lrp"]
 Rules = Literal["z_plus", "dtd", "lrp", "attn_lrp", "cp_lrp"]
 MapRules = Literal["z_plus", "dtd", "lrp", "attn_lrp"]  # CP-LRP hands attention maps nothing
 

@@ -17,17 +17,15 @@ from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
 from whyformer.axes import TokenScores
+from whyformer.backward.biases import BiasTerms
+from whyformer.backward.passes import BackwardPass, HiddenGradient, map_relevance
+from whyformer.backward.rule_graph import RuleGraph
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import Call, reroute_calls
 from whyformer.models.structure import config_of, dtype_of, layers_of
-from whyformer.propagation.mode import PropagationMode
-from whyformer.tracing.biases import BiasTerms
-from whyformer.tracing.gradients import HiddenGradient
-from whyformer.tracing.mixing import Mixing, map_gradient
-from whyformer.tracing.question import ModelCall
-from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.tap import Tap, state_times_gradient
-from whyformer.tracing.ways import WayBack, map_relevance
+from whyformer.watching.mixing import Mixing, map_gradient
+from whyformer.watching.tap import Tap, state_times_gradient
+from whyformer.watching.watcher import Watcher
 
 
 class NoStack(UnsupportedModel):
@@ -64,7 +62,7 @@ def graph_from(block: nn.Module, model: nn.Module) -> Iterator[None]:
 
     def switch(module: nn.Module, _: Any) -> None:
         if get_ident() == thread:
-            torch.set_grad_enabled(module is block)  # until the recorder, which has set it, sets it back
+            torch.set_grad_enabled(module is block)  # until the watcher, which has set it, sets it back
 
     handles = [module.register_forward_pre_hook(switch) for module in (model, block)]
     try:
@@ -87,7 +85,7 @@ class BlockCall:
 
 @dataclass(frozen=True, eq=False)
 class BlockTap:
-    """An attention operation of the block that the way back has come to, and what has come back to its map."""
+    """An attention operation of the block that the backward pass has reached, and what has come back to its map."""
 
     tap: Tap
     of_probe: Tensor | None
@@ -96,55 +94,58 @@ class BlockTap:
 
 @dataclass(eq=False)
 class BlockPass:
-    """A forward pass by blocks, and the way back, which remembers the block it has come to.
+    """A forward pass by blocks, and the backward pass, which remembers the block it has reached.
 
     Several can go back together, so that each block is run again but once: first the gradient, then relevances.
     """
 
-    model_call: ModelCall
+    model: nn.Module
+    batch: int
     blocks: Sequence[nn.Module]
     biases: BiasTerms | None = None
     calls: list[BlockCall] = field(default_factory=list)
     without_rule: set[str] = field(default_factory=set)  # operations that a rule set has no rule for
     refusal: str | None = None  # why the model is no stack of blocks after all
-    _ways: list[tuple[WayBack, Tensor]] = field(default_factory=list)  # and what starts at the last block's output
+    _passes: list[tuple[BackwardPass, Tensor]] = field(
+        default_factory=list
+    )  # and what starts at the last block's output
     _place: int = 0
-    _arrived: list[Tensor | None] = field(default_factory=list)  # at the block's input, by each way
+    _arrived: list[Tensor | None] = field(default_factory=list)  # at the block's input, by each pass
     _taps: dict[int, BlockTap] = field(default_factory=dict)
     _state_scores: dict[int, TokenScores] = field(default_factory=dict)  # by the number of the block
 
-    def run(self, recorder: Recorder, mode: PropagationMode | None, inputs: dict[str, Any]) -> Any:
-        """The model's output; `recorder` notes the shapes of maps, `mode` sees what comes before and after blocks."""
-        with self._intercepted(recorder, mode):
-            output = recorder.run(self.model_call.model, **inputs)
-        if self.refusal is None and sum(len(call.operations) for call in self.calls) < recorder.seen:
+    def run(self, watcher: Watcher, rules: RuleGraph | None, inputs: dict[str, Any]) -> Any:
+        """The model's output; `watcher` notes the shapes of maps, `rules` sees what comes before and after blocks."""
+        with self._intercepted(watcher, rules):
+            output = watcher.run(self.model, **inputs)
+        if self.refusal is None and sum(len(call.operations) for call in self.calls) < watcher.seen:
             self.refusal = "This model has attention outside its blocks: it cannot go block by block."
         return output
 
     def begin(
-        self, ends: Sequence[Tensor], starts: Sequence[Tensor], mode: PropagationMode | None, way: WayBack
+        self, ends: Sequence[Tensor], starts: Sequence[Tensor], rules: RuleGraph | None, one: BackwardPass
     ) -> None:
         """Take what starts at these ends of the graph back to the last block's output, where the blocks begin."""
-        self._ways, self._state_scores = [(way, self._at_blocks(ends, starts, mode, way))], {}
+        self._passes, self._state_scores = [(one, self._at_blocks(ends, starts, rules, one))], {}
         self._restart()
 
     def begin_relevance(
-        self, ends: Sequence[Tensor], passes: Sequence[tuple[WayBack, Sequence[Tensor]]], mode: PropagationMode
+        self, ends: Sequence[Tensor], passes: Sequence[tuple[BackwardPass, Sequence[Tensor]]], rules: RuleGraph
     ) -> None:
         """Take relevance back beside what has begun: in one pass, or what is for and what is against in two."""
-        self._ways[1:] = [(way, self._at_blocks(ends, starts, mode, way)) for way, starts in passes]
+        self._passes[1:] = [(one, self._at_blocks(ends, starts, rules, one)) for one, starts in passes]
         self._restart()
 
     def attention(self, operation: int) -> Mixing:
         """The map of an operation."""
-        return self._tap(operation).tap.attention(self.model_call.batch)
+        return self._tap(operation).tap.attention(self.batch)
 
     def gradient(self, operation: int) -> Mixing:
         """The gradient of an operation's map."""
         block_tap = self._tap(operation)
         if block_tap.of_probe is None:
             raise HiddenGradient
-        return map_gradient(block_tap.tap.map, block_tap.of_probe, self.model_call.batch, self._ways[0][0].map_share)
+        return map_gradient(block_tap.tap.map, block_tap.of_probe, self.batch, self._passes[0][0].map_share)
 
     def relevance(self, operation: int) -> Mixing:
         """The relevance of an operation's map."""
@@ -170,22 +171,22 @@ class BlockPass:
         return torch.autograd.grad(state, wanted, arrived.to(state.dtype), retain_graph=True, allow_unused=True)
 
     def _at_blocks(
-        self, ends: Sequence[Tensor], starts: Sequence[Tensor], mode: PropagationMode | None, way: WayBack
+        self, ends: Sequence[Tensor], starts: Sequence[Tensor], rules: RuleGraph | None, one: BackwardPass
     ) -> Tensor:
         """What comes back from the ends to the last block's output."""
         if not any(end.requires_grad for end in ends):
             raise HiddenGradient
-        with _using(mode, way):
+        with _using(rules, one):
             (arrived,) = torch.autograd.grad(ends, self.calls[-1].output, starts, retain_graph=True, allow_unused=True)
         if arrived is None:
             raise HiddenGradient
         return arrived
 
     def _restart(self) -> None:
-        self._place, self._arrived, self._taps = len(self.calls), [start for _, start in self._ways], {}
+        self._place, self._arrived, self._taps = len(self.calls), [start for _, start in self._passes], {}
 
     def _tap(self, operation: int) -> BlockTap:
-        """An operation, once the way back has come to its block."""
+        """An operation, once the backward pass has reached its block."""
         if operation not in self._taps:
             number = self._block_of(operation)
             if number >= self._place:
@@ -201,63 +202,63 @@ class BlockPass:
         """Run one block again, with a graph, and take what has arrived back through it."""
         self._taps = {}  # of the block before, which can go
         self._place -= 1
-        call, ways = self.calls[self._place], [way for way, _ in self._ways]
-        mode, can_fold = self._mode(ways), all(way.can_fold for way in ways)
-        recorder = Recorder(
-            self.model_call.batch, graph=True, mode=mode, fold=can_fold, keep_maps=not can_fold, biases=self.biases
+        call, passes = self.calls[self._place], [one for one, _ in self._passes]
+        rules, can_fold = self._rules(passes), all(one.can_fold for one in passes)
+        watcher = Watcher(
+            self.batch, graph=True, rules=rules, fold=can_fold, keep_maps=not can_fold, biases=self.biases
         )
         state = call.state.detach().requires_grad_()
         args, kwargs = _with_state(call, state)
-        if not ways[0].precise:
+        if not passes[0].precise:
             with torch.enable_grad():
                 args, kwargs = _in_own_dtype(call.block, (args, kwargs))
-        output = _tensor(recorder.run(call.block, *args, **kwargs))
-        inputs = [state, *(tap.probe for tap in recorder.taps if tap.probe is not None)]
+        output = _tensor(watcher.run(call.block, *args, **kwargs))
+        inputs = [state, *(tap.probe for tap in watcher.taps if tap.probe is not None)]
         parts = []
-        for number, (way, arrived) in enumerate(zip(ways, self._arrived, strict=True), start=1):
-            keep = number < len(ways)
-            with _using(mode, way, keep=keep):
+        for number, (one, arrived) in enumerate(zip(passes, self._arrived, strict=True), start=1):
+            keep = number < len(passes)
+            with _using(rules, one, keep=keep):
                 start = None if arrived is None else arrived.to(output.dtype)
                 parts.append(torch.autograd.grad(output, inputs, start, retain_graph=keep, allow_unused=True))
-        self.without_rule |= set() if mode is None else mode.without_rule
+        self.without_rule |= set() if rules is None else rules.without_rule
         self._arrived = [of_inputs[0] for of_inputs in parts]
         self._state_scores[self._place] = state_times_gradient(state.detach(), self._arrived[0])
         by_tap = zip(*(of_inputs[1:] for of_inputs in parts), strict=True)
         self._taps = {
-            n: self._block_tap(tap, ways, of_probe)
-            for n, tap, of_probe in zip(call.operations, recorder.taps, by_tap, strict=True)
+            n: self._block_tap(tap, passes, of_probe)
+            for n, tap, of_probe in zip(call.operations, watcher.taps, by_tap, strict=True)
         }
 
-    def _mode(self, ways: Sequence[WayBack]) -> PropagationMode | None:
-        """The mode of a block that goes back by one way, which it then knows, or by several."""
-        (first, *others), call = ways, self.model_call
+    def _rules(self, passes: Sequence[BackwardPass]) -> RuleGraph | None:
+        """The rule graph of a block that goes back once, by rules that it then knows, or several times."""
+        first, *others = passes
         if not (others or first.rules is not None or first.precise):
             return None
         rules = None if others else first.rules
-        return PropagationMode(call.model, call.batch, precise=first.precise, rules=rules)
+        return RuleGraph(self.model, self.batch, precise=first.precise, rules=rules)
 
-    def _block_tap(self, tap: Tap, ways: Sequence[WayBack], of_probe: Sequence[Tensor | None]) -> BlockTap:
+    def _block_tap(self, tap: Tap, passes: Sequence[BackwardPass], of_probe: Sequence[Tensor | None]) -> BlockTap:
         """What has come back to an operation, free of the graph."""
-        passes = list(zip(ways, of_probe, strict=True))[1:]
-        relevance = map_relevance(tap, passes, self.model_call.batch) if passes else None
+        later = list(zip(passes, of_probe, strict=True))[1:]
+        relevance = map_relevance(tap, later, self.batch) if later else None
         tap.probe, tap.map = None, tap.map.detach() if isinstance(tap.map, Tensor) else tap.map
         return BlockTap(tap, of_probe[0], relevance)
 
     @contextmanager
-    def _intercepted(self, recorder: Recorder, mode: PropagationMode | None) -> Iterator[None]:
+    def _intercepted(self, watcher: Watcher, rules: RuleGraph | None) -> Iterator[None]:
         """While inside, the blocks of the model run without a graph, and what they were called with is kept."""
 
         def make(block: nn.Module, own_call: Call) -> Call:
             def call(*args: Any, **kwargs: Any) -> Any:
-                first = recorder.seen
-                with torch.no_grad(), _paused(mode):
+                first = watcher.seen
+                with torch.no_grad(), _paused(rules):
                     result = own_call(*args, **kwargs)
                 state = None if self.refusal else self._state(args, kwargs)
                 if state is None:
                     self.refusal = "The blocks of this model do not hand on one state: it cannot go block by block."
                     return result
                 output = _tensor(result).detach().requires_grad_()
-                self.calls.append(BlockCall(block, (args, kwargs), state, output, range(first, recorder.seen)))
+                self.calls.append(BlockCall(block, (args, kwargs), state, output, range(first, watcher.seen)))
                 return output if isinstance(result, Tensor) else (output, *result[1:])
 
             return call
@@ -283,7 +284,7 @@ def _with_state(call: BlockCall, state: Tensor) -> tuple[tuple[Any, ...], dict[s
 
 
 def _in_own_dtype(block: nn.Module, arguments: Any) -> Any:
-    """What a mode has widened on the way to a block, as the block takes it."""
+    """What rules have widened on the way to a block, as the block takes it."""
     dtype = dtype_of(block)
     return tree_map(lambda x: x.to(dtype) if isinstance(x, Tensor) and x.is_floating_point() else x, arguments)
 
@@ -293,12 +294,12 @@ def _tensor(output: Any) -> Tensor:
     return tensor
 
 
-def _using(mode: PropagationMode | None, way: WayBack, *, keep: bool = True) -> AbstractContextManager[None]:
-    if mode is None or way.rules is None:
+def _using(rules: RuleGraph | None, one: BackwardPass, *, keep: bool = True) -> AbstractContextManager[None]:
+    if rules is None or one.rules is None:
         return nullcontext()
-    return mode.using(way.rules, strict=way.strict, keep=keep)
+    return rules.using(one.rules, strict=one.strict, keep=keep)
 
 
-def _paused(mode: PropagationMode | None) -> AbstractContextManager[None]:
-    """Without a graph there is nothing for a mode to see; but relevance wants states in float32, which it makes."""
-    return nullcontext() if mode is None or mode.precise else mode.paused()
+def _paused(rules: RuleGraph | None) -> AbstractContextManager[None]:
+    """Without a graph there is nothing for rules to see; but relevance wants states in float32, which they make."""
+    return nullcontext() if rules is None or rules.precise else rules.paused()

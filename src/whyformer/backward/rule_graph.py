@@ -1,29 +1,25 @@
-"""A mode in which every operation can run backwards by other rules than the gradient's, as often as one likes."""
+"""A graph in which every operation can go back by other rules than the gradient's, as often as one likes."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from typing import Any, Literal, Self
+from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
-from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
+from whyformer.backward.kinds import COMPOSED, KINDS, is_rotation, kind_of, note_result, note_unruled
+from whyformer.backward.operations import Function, Operation
+from whyformer.backward.rules import BACKWARD_RULES, BY_GRADIENT, Backward, Rule, constant_factor, identity, zero
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.models.calls import lends_weights
 from whyformer.models.structure import device_of
-from whyformer.models.weights import is_lending_weights, is_packed
-from whyformer.propagation.composed import COMPOSED, is_rotation
-from whyformer.propagation.kinds import ASKING, KEEPING, KINDS, MOVING, PICKING, TensorFacts, tensors_in
-from whyformer.propagation.operation import Function, Operation
-from whyformer.propagation.row_examples import RowExamples
-from whyformer.propagation.rules import BACKWARD_RULES, BY_GRADIENT, Rule, constant_factor, identity, zero
-
-Backward = Literal["gradient", "libra", "attn_lrp"]
+from whyformer.models.weights import is_packed, plain_weight
+from whyformer.watching.facts import Facts, tensors_in
+from whyformer.watching.operation_names import ASKING, KEEPING, MOVING, PICKING
 
 HALF = (torch.float16, torch.bfloat16)
 LINEAR = frozenset(name for name, kind in KINDS.items() if kind == "linear")
@@ -33,12 +29,13 @@ class NoRule(UnsupportedModel):
     """Relevance reached an operation that has no rule."""
 
 
-class PropagationMode(TorchFunctionMode):
-    """While inside, operations keep what a rule needs; `using` a rule set, backward passes obey it.
+class RuleGraph:
+    """The operations of a forward pass, each with what a rule needs; `using` a rule set, backward passes obey it.
 
-    Parameters are constants. `precise` computes in float32 at least: relevance divides by sums that may be small. Where
-    the `rules` are known beforehand, operations that they say nothing of run as they are, and keep nothing. `examples`
-    says whose the entries of a first axis of some length are, where that is not clear (pictures of several prompts).
+    `run` runs an operation as a part of the graph: a watcher calls it. Parameters are constants. `precise` computes in
+    float32 at least: relevance divides by sums that may be small. Where the `rules` are known beforehand, operations
+    that they do not mention run as they are, and keep nothing. `examples` says which example each entry of a first
+    axis of some length belongs to, where that is not clear (pictures of several prompts).
     """
 
     def __init__(
@@ -50,22 +47,20 @@ class PropagationMode(TorchFunctionMode):
         rules: Mapping[str, Rule] | None = None,
         examples: Mapping[int, Tensor] | None = None,
     ):
-        super().__init__()
         self._known_rules = rules
         self.without_rule: set[str] = set()
         half = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
         self.half = None if half is None else str(half).removeprefix("torch.")
+        self.facts = Facts(model, batch, examples)
         self._batch, self.precise = batch, precise
-        device = device_of(model)
-        self._autocast = torch.autocast(device.type, enabled=False) if precise else nullcontext()
+        self._device = device_of(model)
         self._rules: Mapping[str, Rule] = {}
         self._strict = self.frees = self.has_ambiguous_axis = False
         self._example: int | None = None
-        self._is_paused, self._lends = False, lends_weights(model)
-        self._facts = TensorFacts(model, RowExamples(batch, examples or {}))
+        self._is_paused = False
         self._unpacks = any(is_packed(parameter) for parameter in model.parameters())
         self._paths = {id(module): path for path, module in model.named_modules()}
-        has_tf32 = torch.backends.cuda.matmul.allow_tf32 and device.type == "cuda"
+        has_tf32 = torch.backends.cuda.matmul.allow_tf32 and self._device.type == "cuda"
         self.is_coarse = not precise and (has_tf32 or half is not None)
         if precise and has_tf32:
             raise WhyformerError(
@@ -73,15 +68,9 @@ class PropagationMode(TorchFunctionMode):
                 "off, and precision='fast' takes it as it is."
             )
 
-    def __enter__(self) -> Self:
-        super().__enter__()
-        self._autocast.__enter__()
-        return self
-
-    def __exit__(self, *raised: Any) -> None:
-        self._autocast.__exit__(*raised)
-        super().__exit__(*raised)
-        self._facts.forget()  # it is of use in here alone, and would keep a graph that keeps this mode
+    def exactly(self) -> AbstractContextManager[Any]:
+        """Without autocast, where relevance is to be precise."""
+        return torch.autocast(self._device.type, enabled=False) if self.precise else nullcontext()
 
     @contextmanager
     def using(self, rules: Mapping[str, Rule], *, strict: bool = False, keep: bool = True) -> Iterator[None]:
@@ -92,14 +81,14 @@ class PropagationMode(TorchFunctionMode):
         assert self._known_rules is None or rules is self._known_rules
         self._rules, self._strict, self.frees = rules, strict, not keep
         try:
-            with self._autocast:
+            with self.exactly():
                 yield
         finally:
             self._rules, self._strict, self.frees = {}, False, False
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Operations in here run as if there were no mode."""
+        """Operations in here run as they are, and are not part of the graph."""
         self._is_paused = True
         try:
             yield
@@ -123,7 +112,7 @@ class PropagationMode(TorchFunctionMode):
         if rule is None and operation.kind == "attention" and self._rules:
             raise NoRule(
                 "Relevance reached attention whose map is too large to be kept, for which this rule set has no rule: "
-                "give it one of whyformer.propagation.attention under 'attention'."
+                "give it one of whyformer.backward.attention_rules under 'attention'."
             )
         if rule not in (None, identity, zero):  # autograd looks after gradients
             operation.check_unchanged()
@@ -134,66 +123,77 @@ class PropagationMode(TorchFunctionMode):
         if self._strict:
             raise NoRule(
                 f"Relevance reached {name}, which has no rule. strict=False lets it pass as a gradient; "
-                f"whyformer.propagation.kinds.KINDS[{name.split(' ')[0]!r}] = 'activation' (or another kind) "
+                f"whyformer.backward.kinds.KINDS[{name.split(' ')[0]!r}] = 'activation' (or another kind) "
                 "gives it one."
             )
         if self._rules:
             self.without_rule.add(name)
 
-    def __torch_function__(
-        self, func: Function, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
-    ) -> Any:
+    def run(self, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The result of an operation, which goes back by the rules if it has one."""
         name = getattr(func, "__name__", "")
         is_weight = name == "detach" and type(args[0]) is nn.Parameter  # known by its storage, whatever becomes of it
-        if name in ASKING or is_weight or self._is_paused or (self._lends and is_lending_weights()):
-            return func(*args, **(kwargs or {}))
-        if name == "__get__":  # x.T, x.mT move entries; most others are no tensors
-            value = func(*args, **(kwargs or {}))
+        if name in ASKING or is_weight or self._is_paused:
+            return func(*args, **kwargs)
+        if name == "__get__":  # x.T, x.mT move entries; most others give no tensor
+            value = func(*args, **kwargs)
             if isinstance(value, Tensor):
-                self._facts.carry("transpose", args, value)
+                self.facts.move("transpose", args, value)
             return value
-        args, kwargs = self._wide((args, kwargs or {}))
-        if _is_in_place(name) and (maker := self._facts.maker(next(iter((*args, *kwargs.values())), None))) is not None:
-            maker.keep_output()
+        args, kwargs = self._wide((args, kwargs))
+        if _is_in_place(name):
+            maker = self.facts[next(iter((*args, *kwargs.values())), None)].made_by
+            if maker is not None:
+                maker.keep_output()
         if name in MOVING or name in KEEPING or name in PICKING or not _in_graph(args, kwargs):
             result = func(*args, **kwargs)
             if name in KEEPING and self.precise and isinstance(result, Tensor) and result.dtype in HALF:
                 return args[0] if args[0].is_floating_point() else result.float()  # a cast to half precision
-            self._facts.carry(name, args, result)
+            self.facts.move(name, args, result)
             return self._wide(result)
         if name in COMPOSED:
-            return COMPOSED[name](self._run, *args, **kwargs)
+            return COMPOSED[name](self._run_part, *args, **kwargs)
         if KINDS.get(name) == "gate" and is_rotation(args):
-            return COMPOSED["complex product"](self._run, *args)
+            return COMPOSED["complex product"](self._run_part, *args)
         if name in KINDS:
             return self._run_with_rule(name, func, args, kwargs)
         return self._run_without_rule(name, func(*args, **kwargs), args)
 
-    def _run(self, function: Function, *args: Any, **kwargs: Any) -> Any:
+    def _run_part(self, func: Function, *args: Any, **kwargs: Any) -> Any:
         """A part of an operation, as if the model itself had called it."""
-        return self.__torch_function__(function, (), args, kwargs)
+        return self.run(func, args, kwargs)
 
     def _wide(self, values: Any) -> Any:
-        if self._unpacks:
-            values = tree_map(lambda x: self._facts.unpack(x) if isinstance(x, Tensor) and is_packed(x) else x, values)
-        if not self.precise:
+        if not (self._unpacks or self.precise):
             return values
-        return tree_map(lambda x: self._facts.widen(x) if isinstance(x, Tensor) and x.dtype in HALF else x, values)
+        return tree_map(lambda x: self._widened(x) if isinstance(x, Tensor) else x, values)
+
+    def _widened(self, x: Tensor) -> Tensor:
+        """The tensor in float32 where it is in less, a weight with its values; a weight stays one."""
+        if self._unpacks and is_packed(x):
+            x = plain_weight(x)
+            self.facts.note(x, is_weight=True)
+        if not self.precise or x.dtype not in HALF:
+            return x
+        wide = x.float()
+        if self.facts.is_of_the_model(x):
+            self.facts.note(wide, is_weight=True)
+        return wide
 
     def _run_with_rule(self, name: str, func: Function, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Tensor:
         if name in LINEAR and self._known_rules is not None and not self._known_rules.keys() & {"linear", "pixels"}:
             linear: Tensor = func(*args, **kwargs)
-            self._facts.note(name, list(tensors_in((*args, *kwargs.values()))), linear, "linear")
+            note_result(self.facts, name, list(tensors_in((*args, *kwargs.values()))), linear, "linear")
             return linear
         kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
         leaves, shape = tree_flatten((args, kwargs))
         places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
         given = [leaves[n] for n in places]
-        kind, details = self._facts.kind(name, given, args, kwargs)
+        kind, details = kind_of(self.facts, name, given, args, kwargs)
         changes = name in _OUT_OF_PLACE
         if not changes and self._has_plain_gradient(kind, given, details.get("source", 0)):
             plain: Tensor = func(*args, **kwargs)
-            self._facts.note(name, given, plain, kind)
+            note_result(self.facts, name, given, plain, kind)
             return plain
         function: Function = _OUT_OF_PLACE.get(name, func)
         kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(given)]
@@ -209,14 +209,14 @@ class PropagationMode(TorchFunctionMode):
         with torch.enable_grad():
             own_args, own_kwargs = with_inputs(inputs)
             output = _exact(name, function, own_args, own_kwargs)
-        examples = self._facts.rows.of(given)
+        examples = self.facts.rows_of(given)
         operation = Operation(kind, function, with_inputs, inputs, output, self._batch, examples=examples, **details)
         result: Tensor = _RuledOperation.apply(self, operation, changes, *given)
         self.has_ambiguous_axis |= kind == "add" and operation.has_ambiguous_axis
         keeps_output = changes or self._known_rules is None or self._known_rules.get(kind) not in BY_GRADIENT
         if not keeps_output:
             operation.forget_output()
-        self._facts.note(name, given, result, kind, operation if keeps_output else None)
+        note_result(self.facts, name, given, result, kind, operation if keeps_output else None)
         return result
 
     def _has_plain_gradient(self, kind: str, given: list[Tensor], source: int) -> bool:
@@ -239,31 +239,31 @@ class PropagationMode(TorchFunctionMode):
                 # A hook, and no operation of ours: the model may go on to change the result in place.
                 x.register_hook(report)
         if isinstance(result, Tensor):
-            self._facts.note_unruled(name, args, result)
+            note_unruled(self.facts, name, args, result)
         return result
 
 
-def backward_mode(model: nn.Module, batch: int, backward: Backward) -> PropagationMode | None:
-    """The mode of gradients by LibraGrad's or AttnLRP's rules; plain ones need none."""
+def make_rule_graph(model: nn.Module, batch: int, backward: Backward) -> RuleGraph | None:
+    """The graph of gradients by LibraGrad's or AttnLRP's rules; plain ones need none."""
     rules = BACKWARD_RULES.get(backward)
-    return None if rules is None else PropagationMode(model, batch, precise=False, rules=rules)
+    return None if rules is None else RuleGraph(model, batch, precise=False, rules=rules)
 
 
-def using_backward(mode: PropagationMode | None, backward: Backward) -> AbstractContextManager[None]:
+def using_rules(rules: RuleGraph | None, backward: Backward) -> AbstractContextManager[None]:
     """Gradients in here are plain ones, or go by LibraGrad's or AttnLRP's rules."""
-    return nullcontext() if mode is None or backward == "gradient" else mode.using(BACKWARD_RULES[backward])
+    return nullcontext() if rules is None or backward == "gradient" else rules.using(BACKWARD_RULES[backward])
 
 
 class _RuledOperation(torch.autograd.Function):
-    """An operation in the graph, whose backward pass asks the mode which rule is followed.
+    """An operation in the graph, whose backward pass asks its rule graph which rule is followed.
 
-    It asks the mode it was made in, not a global: on a GPU backward passes run in threads of their own.
+    It asks the graph it was made in, not a global: on a GPU backward passes run in threads of their own.
     """
 
     @staticmethod
-    def forward(ctx: Any, mode: PropagationMode, operation: Operation, changes: bool, *given: Tensor) -> Tensor:
+    def forward(ctx: Any, graph: RuleGraph, operation: Operation, changes: bool, *given: Tensor) -> Tensor:
         ctx.set_materialize_grads(False)
-        ctx.mode, ctx.operation = mode, operation
+        ctx.graph, ctx.operation = graph, operation
         if not changes:
             return operation.output.detach()
         ctx.mark_dirty(given[0])
@@ -277,8 +277,8 @@ class _RuledOperation(torch.autograd.Function):
             )
         if grad_output is None:
             return None, None, None, *[None] * len(ctx.operation.inputs)
-        grad_inputs = ctx.mode.grad_inputs(ctx.operation, grad_output)
-        if ctx.mode.frees:
+        grad_inputs = ctx.graph.grad_inputs(ctx.operation, grad_output)
+        if ctx.graph.frees:
             ctx.operation = None
         return None, None, None, *grad_inputs
 

@@ -26,14 +26,14 @@ from transformers.pytorch_utils import Conv1D
 from naive import TWINS
 from tiny_models import FAMILIES, IMAGE, STREAM_FAMILIES, built, inputs_of
 from whyformer import METHODS, WhyformerError, attribute, contrast
+from whyformer.backward import attention_rules as attention
+from whyformer.backward.kinds import KINDS
+from whyformer.backward.rule_graph import NoRule, RuleGraph
+from whyformer.backward.rules import ATTN_LRP, LIBRA, RULES
 from whyformer.errors import UnsupportedModel
-from whyformer.propagation import attention
-from whyformer.propagation.kinds import KINDS
-from whyformer.propagation.mode import NoRule, PropagationMode
-from whyformer.propagation.rules import ATTN_LRP, LIBRA, RULES
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.recorder import Recorder
+from whyformer.watching.watcher import Watcher
 
 BATCH = 2
 Spelled = Callable[..., Tensor]
@@ -95,11 +95,11 @@ def handed(
     strict: bool = True,
     fold: bool = False,
     known: bool = False,
-) -> tuple[Tensor, list[Tensor], PropagationMode]:
+) -> tuple[Tensor, list[Tensor], RuleGraph]:
     """The model's output, what arrives at its inputs by the rules, and the mode, which may have known them."""
-    mode = PropagationMode(model, len(inputs[0]), rules=rules if known else None)
+    mode = RuleGraph(model, len(inputs[0]), rules=rules if known else None)
     leaves = [x.clone().requires_grad_() for x in inputs]
-    output = Recorder(len(inputs[0]), graph=True, mode=mode, fold=fold).run(model, *leaves)
+    output = Watcher(len(inputs[0]), graph=True, rules=mode, fold=fold).run(model, *leaves)
     arrived = random(*output.shape, seed=9) if arrived is None else arrived
     with mode.using(rules, strict=strict):
         found = torch.autograd.grad(output, leaves, arrived, allow_unused=True)
@@ -936,7 +936,7 @@ def test_an_operation_without_a_rule_is_named_with_its_module_and_the_way_out():
     model, inputs = with_running_sums(), {"pixel_values": random(2, 3, 32, 32)}
     message = (
         "Relevance reached cumsum in classifier.1, which has no rule. strict=False lets it pass as a gradient; "
-        "whyformer.propagation.kinds.KINDS['cumsum'] = 'activation' (or another kind) gives it one."
+        "whyformer.backward.kinds.KINDS['cumsum'] = 'activation' (or another kind) gives it one."
     )
     for method in ("lrp", "partial_lrp", "transformer_attribution"):
         with pytest.raises(NoRule, match=re.escape(message)):
@@ -955,8 +955,8 @@ def test_what_is_passed_for_want_of_a_rule_is_a_gradient_and_is_listed():
 
 def test_after_a_refusal_the_same_graph_still_gives_gradients():
     model, x = Model(lambda x, part: part(x), parts=[Running()]), random(2, 3)
-    mode, leaf = PropagationMode(model, 2), x.clone().requires_grad_()
-    output = Recorder(2, graph=True, mode=mode).run(model, leaf)
+    mode, leaf = RuleGraph(model, 2), x.clone().requires_grad_()
+    output = Watcher(2, graph=True, rules=mode).run(model, leaf)
     with pytest.raises(NoRule), mode.using(RULES["dtd"], strict=True):
         torch.autograd.grad(output, leaf, torch.ones(2, 3).double(), retain_graph=True)
     (gradient,) = torch.autograd.grad(output, leaf, torch.ones(2, 3).double())
@@ -1042,11 +1042,11 @@ def tf32():
 @pytest.mark.usefixtures("tf32")
 def test_tf32_is_refused_on_a_gpu(monkeypatch):
     model = Model(F.linear, (W,))
-    PropagationMode(model, 2)  # on the CPU there is none
-    monkeypatch.setattr("whyformer.propagation.mode.device_of", lambda model: torch.device("cuda"))
+    RuleGraph(model, 2)  # on the CPU there is none
+    monkeypatch.setattr("whyformer.backward.rule_graph.device_of", lambda model: torch.device("cuda"))
     with pytest.raises(WhyformerError, match=r"TF32 is on, too coarse for strict relevance: torch\.backends\.cuda"):
-        PropagationMode(model, 2)
-    PropagationMode(model, 2, precise=False)  # precision="fast" takes it as it is
+        RuleGraph(model, 2)
+    RuleGraph(model, 2, precise=False)  # precision="fast" takes it as it is
 
 
 @pytest.mark.parametrize("method", ["lrp", "partial_lrp"])

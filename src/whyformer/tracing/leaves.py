@@ -18,8 +18,8 @@ from whyformer.models.families import ROW_TO_WRITE, scaled_module
 from whyformer.models.family import NOTHING, Stream
 from whyformer.models.input_tensors import INPUT_TENSORS, channel_axis, input_stream
 from whyformer.models.structure import config_of, main_input
-from whyformer.tracing.copies import repeat_inputs
 from whyformer.tracing.question import ModelCall
+from whyformer.tracing.repeat import repeat_inputs
 
 Baseline = Literal["zero", "black", "padding"]
 ALMOST_ZERO = 1e-6

@@ -13,11 +13,11 @@ from torch.nn import functional as F
 
 from tiny_models import FAMILIES, IMAGE, TEXT, built, inputs_of
 from whyformer import WhyformerError, attribute, explain, load
-from whyformer.propagation import libra
-from whyformer.propagation.mode import PropagationMode
-from whyformer.propagation.rules import LIBRA
+from whyformer.backward import libra
+from whyformer.backward.rule_graph import RuleGraph
+from whyformer.backward.rules import LIBRA
 from whyformer.scenes import example
-from whyformer.tracing.recorder import Recorder
+from whyformer.watching.watcher import Watcher
 
 DECODER = {name: value for name, value in TEXT.items() if name != "num_labels"} | {"num_key_value_heads": 3}
 READERS = ["generic_attention", "grad_cam", "bi_head", "bi_token", "attention_gradient", "input_x_gradient"]
@@ -34,9 +34,9 @@ def summed_up(model: nn.Module, states: torch.Tensor, scaled: nn.Module, **input
     """The score of each example, and the sum of input times gradient at what `scaled` gives."""
     states = states.double().requires_grad_()
     handle = scaled.register_forward_hook(lambda module, args, output: states)
-    mode = PropagationMode(model, len(states), precise=False)
+    mode = RuleGraph(model, len(states), precise=False)
     try:
-        logits = Recorder(len(states), graph=True, mode=mode).run(model, **inputs).logits
+        logits = Watcher(len(states), graph=True, rules=mode).run(model, **inputs).logits
     finally:
         handle.remove()
     score = logits[:, 1] if logits.dim() == 2 else logits[:, -1, 1]
@@ -69,8 +69,8 @@ def test_the_answer_is_that_of_the_plain_model(family):
     model, inputs = FAMILIES[family](), inputs_of(family)
     with torch.no_grad():
         plain = model(**inputs).logits
-    mode = PropagationMode(model, len(plain), precise=False)
-    recorded = Recorder(len(plain), graph=True, mode=mode).run(model, **inputs).logits
+    mode = RuleGraph(model, len(plain), precise=False)
+    recorded = Watcher(len(plain), graph=True, rules=mode).run(model, **inputs).logits
     torch.testing.assert_close(recorded.detach(), plain, rtol=1e-5, atol=1e-6)
 
 
@@ -129,8 +129,8 @@ class Plain(nn.Module):
 def slope(function: Callable[[torch.Tensor], torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     """The gradient of the function's sum by LibraGrad's rules."""
     x = x.clone().requires_grad_()
-    mode = PropagationMode(Plain(function), len(x), precise=False)
-    with mode:
+    mode = RuleGraph(Plain(function), len(x), precise=False)
+    with Watcher(len(x), rules=mode):
         output = function(x)
     with mode.using(LIBRA):
         return torch.autograd.grad(output.sum(), x)[0]

@@ -12,10 +12,10 @@ from whyformer.errors import UnsupportedModel
 from whyformer.models.joined import Transfer
 from whyformer.models.readout import ReadOut
 from whyformer.tracing.flow import Mix, Step, carry, flow, records_of
+from whyformer.tracing.leaves import Baseline
 from whyformer.tracing.path import Quadrature, integrated_map_gradients, nodes_and_weights
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.scaling import Baseline
-from whyformer.tracing.streams import connected, joined
+from whyformer.tracing.steps import connected, joined
 from whyformer.tracing.trace import Trace
 
 

@@ -11,27 +11,27 @@ from jaxtyping import Float
 from torch import Tensor
 
 from whyformer.axes import AttentionMap, Positions, TokenMask, Values
-from whyformer.tracing.tags import Projection, Sampled, Tag
+from whyformer.watching.roles import Projection, Role, Sampled
 
 TOGETHER = ("stack", "cat", "concat")  # what puts the samples of all feature maps side by side
 SAMPLING = ("grid_sample", *TOGETHER)
 Points = Float[Tensor, "batch head query point 2"]
 
 
-def sampled(name: str, args: tuple[Any, ...], tag_of: Callable[[Any], Tag | None]) -> Sampled | None:
-    """The tag of values sampled from feature maps, put side by side, and weighed: what a sum over points then mixes."""
+def sampled(name: str, args: tuple[Any, ...], role_of: Callable[[Any], Role | None]) -> Sampled | None:
+    """The role of values sampled from feature maps, side by side and weighed, which a sum over points then mixes."""
     if name == "grid_sample":
-        return Sampled((args[0],), (args[1].detach(),), tag_of(args[0]))
+        return Sampled((args[0],), (args[1].detach(),), role_of(args[0]))
     if name in TOGETHER:
-        parts = [tag for tag in map(tag_of, args[0]) if isinstance(tag, Sampled)]
+        parts = [role for role in map(role_of, args[0]) if isinstance(role, Sampled)]
         if not parts or len(parts) < len(args[0]):
             return None
         levels, grids = (tuple(x for part in parts for x in getattr(part, name)) for name in ("levels", "grids"))
         return Sampled(levels, grids, parts[0].source)
-    tags = [tag_of(x) for x in args[:2]]
-    for tag, factor in zip(tags, args[1::-1], strict=False):
-        if isinstance(tag, Sampled) and isinstance(factor, Tensor) and factor.dim() == 4:
-            return replace(tag, weights=factor.detach())
+    roles = [role_of(x) for x in args[:2]]
+    for role, factor in zip(roles, args[1::-1], strict=False):
+        if isinstance(role, Sampled) and isinstance(factor, Tensor) and factor.dim() == 4:
+            return replace(role, weights=factor.detach())
     return None
 
 
@@ -46,20 +46,20 @@ class SampledAttention:
     value: Values
 
     @classmethod
-    def of(cls, tag: Sampled, batch: int) -> SampledAttention:
+    def of(cls, role: Sampled, batch: int) -> SampledAttention:
         """The attention of samples that are weighed, [example · head, …] each."""
-        assert tag.weights is not None
-        sizes = tuple((level.shape[-2], level.shape[-1]) for level in tag.levels)
+        assert role.weights is not None
+        sizes = tuple((level.shape[-2], level.shape[-1]) for level in role.levels)
         # PyTorch's grid has −1 and 1 at the outer edges of the outermost pixels.
-        grids = zip(tag.grids, sizes, strict=True)
+        grids = zip(role.grids, sizes, strict=True)
         points = [((grid + 1) * grid.new_tensor((width, height)) - 1) / 2 for grid, (height, width) in grids]
         by_head = (batch, -1)
         return cls(
             torch.cat(points, dim=-2).unflatten(0, by_head),
-            tag.weights[:, 0].unflatten(0, by_head),
+            role.weights[:, 0].unflatten(0, by_head),
             sizes,
-            tuple(grid.shape[-2] for grid in tag.grids),
-            torch.cat([level.detach().flatten(2).mT for level in tag.levels], dim=1).unflatten(0, by_head),
+            tuple(grid.shape[-2] for grid in role.grids),
+            torch.cat([level.detach().flatten(2).mT for level in role.levels], dim=1).unflatten(0, by_head),
         )
 
     @property
@@ -109,9 +109,9 @@ class SampledAttention:
         return of_mixed @ self.value.mT.to(of_mixed)
 
 
-def value_tag(tag: Sampled, batch: int) -> Projection | None:
+def value_role(role: Sampled, batch: int) -> Projection | None:
     """Where the values come from, as [example, head, token, feature]."""
-    source = tag.source
+    source = role.source
     if not isinstance(source, Projection):
         return None
     return replace(source, moves=(*source.moves, lambda x: x.flatten(2).mT.unflatten(0, (batch, -1))))

@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from whyformer.propagation.operation import GradInputs, Operation
-from whyformer.propagation.quotients import Quotient, away_from_zero, balance, ratio
+from whyformer.backward.operations import GradInputs, Operation
+from whyformer.backward.quotients import Quotient, away_from_zero, balance, ratio
 
 TILE = 2**26  # entries of a map, of all examples and heads, that are made at once
 

@@ -9,17 +9,17 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import AttentionMap, TokenMask
+from whyformer.backward.blocks import find_blocks
+from whyformer.backward.passes import gradients
+from whyformer.backward.rule_graph import make_rule_graph, using_rules
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import Call, reroute_calls
 from whyformer.models.family import Family
 from whyformer.models.structure import config_of
-from whyformer.propagation.mode import backward_mode, using_backward
-from whyformer.tracing.blocks import find_blocks
-from whyformer.tracing.gradients import gradients
+from whyformer.tracing.leaves import inputs_as_they_are
 from whyformer.tracing.question import Question
-from whyformer.tracing.recorder import Recorder
-from whyformer.tracing.scaling import inputs_as_they_are
 from whyformer.tracing.trace import Trace
+from whyformer.watching.watcher import Watcher
 
 Towers = Mapping[str, Sequence[nn.Module]]  # the blocks of each stream
 
@@ -101,12 +101,12 @@ def _gradient(
 
         return call
 
-    mode = backward_mode(question.model, question.batch, question.backward)
-    recorder = Recorder(question.batch, graph=True, mode=mode)
+    rule_graph = make_rule_graph(question.model, question.batch, question.backward)
+    watcher = Watcher(question.batch, graph=True, rules=rule_graph)
     with reroute_calls(list(outputs), make), inputs_as_they_are(question) as inputs:
-        output = recorder.run(question.model, **inputs)
-    with using_backward(mode, question.backward):
-        (source,) = gradients(question.score(output), recorder.taps[:1], question.batch, question.backward)
+        output = watcher.run(question.model, **inputs)
+    with using_rules(rule_graph, question.backward):
+        (source,) = gradients(question.score(output), watcher.taps[:1], question.batch, question.backward)
     return source()
 
 

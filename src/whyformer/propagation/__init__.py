@@ -1,1 +1,0 @@
-"""Backward passes by other rules than the gradient's: relevance propagation and LibraGrad. Attention is no concern."""
