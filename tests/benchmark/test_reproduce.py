@@ -210,7 +210,7 @@ def test_pictures_are_drawn_by_class_or_named_by_a_list(data, tmp_path):
     with pytest.raises(WhyformerError, match=r"names picture 4: there are 4, from 0 on"):
         imagenet(folder, indices=tmp_path / "far.npy")
     np.save(tmp_path / "shares.npy", np.array([0.5]))
-    with pytest.raises(WhyformerError, match=r"no list of whole numbers"):
+    with pytest.raises(WhyformerError, match=r"is not a list of whole numbers"):
         imagenet(folder, indices=tmp_path / "shares.npy")
 
 

@@ -112,6 +112,7 @@ def fused_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) ->
 
 
 def _attention(watcher: Watcher, args: Any, kwargs: Any) -> Tensor:
+    """An attention call by the watcher's settings: kept, folded, or by its shape alone."""
     attention = Attention(*args, **kwargs)
     if (watcher.fold or watcher.shapes_only) and attention.dtype in (torch.float32, torch.float64):
         attention, role = attention.with_own_keys(), watcher.facts.role(attention.value)
@@ -127,7 +128,7 @@ def _attention(watcher: Watcher, args: Any, kwargs: Any) -> Tensor:
     watcher.carry(watcher.facts.role(attention.value), value, repeating(value.shape))
     value = _for_each_head(watcher, value, weights)
     weights = watcher.with_probe(weights)
-    result = weights @ value
+    result = torch.matmul(weights, value)
     watcher.record(weights, value, result, probe=weights)
     return result
 
