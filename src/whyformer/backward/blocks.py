@@ -22,7 +22,7 @@ from whyformer.backward.passes import BackwardPass, HiddenGradient, map_relevanc
 from whyformer.backward.rule_graph import RuleGraph
 from whyformer.errors import UnsupportedModel
 from whyformer.models.calls import Call, reroute_calls
-from whyformer.models.structure import config_of, dtype_of, layers_of
+from whyformer.models.structure import config_of, dtype_of, layers_of, modules_of
 from whyformer.watching.mixing import Mixing, map_gradient
 from whyformer.watching.tap import Tap, state_times_gradient
 from whyformer.watching.watcher import Watcher
@@ -37,7 +37,7 @@ def find_blocks(model: nn.Module) -> Sequence[nn.Module]:
     if getattr(config_of(model), "_attn_implementation", None) not in ("sdpa", "eager"):
         return ()
     counts = (layers_of(model), getattr(config_of(model), "num_hidden_groups", None))  # of ALBERT, which run repeatedly
-    stacks = {path: x for path, x in model.named_modules() if isinstance(x, nn.ModuleList) and len(x) in counts}
+    stacks = {path: x for path, x in modules_of(model).items() if isinstance(x, nn.ModuleList) and len(x) in counts}
     first = next(iter(stacks), "")
     beside = [path for path in stacks if path.rpartition(".")[0] == first.rpartition(".")[0]]
     return tuple(stacks[first]) if len(beside) == 1 else ()  # XLM has a list of each layer's parts

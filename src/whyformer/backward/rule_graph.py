@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any
 
@@ -16,7 +16,7 @@ from whyformer.backward.kinds import COMPOSED, KINDS, is_rotation, kind_of, note
 from whyformer.backward.operations import Function, Operation
 from whyformer.backward.rules import BACKWARD_RULES, BY_GRADIENT, Backward, Rule, constant_factor, identity, zero
 from whyformer.errors import UnsupportedModel, WhyformerError
-from whyformer.models.structure import device_of
+from whyformer.models.structure import device_of, modules_of
 from whyformer.models.weights import is_packed, plain_weight
 from whyformer.watching.facts import Facts, tensors_in
 from whyformer.watching.operation_names import ASKING, KEEPING, MOVING, PICKING
@@ -49,17 +49,18 @@ class RuleGraph:
     ):
         self._known_rules = rules
         self.without_rule: set[str] = set()
-        half = next((parameter.dtype for parameter in model.parameters() if parameter.dtype in HALF), None)
+        parameters = list(model.parameters())
+        half = next((parameter.dtype for parameter in parameters if parameter.dtype in HALF), None)
         self.half = None if half is None else str(half).removeprefix("torch.")
-        self.facts = Facts(model, batch, examples)
+        self.facts = Facts([parameter for parameter in parameters if not is_packed(parameter)], batch, examples)
         self._batch, self.precise = batch, precise
         self._device = device_of(model)
         self._rules: Mapping[str, Rule] = {}
         self._strict = self.frees = self.has_ambiguous_axis = False
         self._example: int | None = None
         self._is_paused = False
-        self._unpacks = any(is_packed(parameter) for parameter in model.parameters())
-        self._paths = {id(module): path for path, module in model.named_modules()}
+        self._unpacks = any(map(is_packed, parameters))
+        self._paths = {id(module): path for path, module in modules_of(model).items()}
         has_tf32 = torch.backends.cuda.matmul.allow_tf32 and self._device.type == "cuda"
         self.is_coarse = not precise and (has_tf32 or half is not None)
         if precise and has_tf32:
@@ -186,9 +187,7 @@ class RuleGraph:
             note_result(self.facts, name, list(tensors_in((*args, *kwargs.values()))), linear, "linear")
             return linear
         kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
-        leaves, shape = tree_flatten((args, kwargs))
-        places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
-        given = [leaves[n] for n in places]
+        given = [x for x in tensors_in((*args, *kwargs.values())) if x.is_floating_point()]
         kind, details = kind_of(self.facts, name, given, args, kwargs)
         changes = name in _OUT_OF_PLACE
         if not changes and self._has_plain_gradient(kind, given, details.get("source", 0)):
@@ -198,14 +197,7 @@ class RuleGraph:
         function: Function = _OUT_OF_PLACE.get(name, func)
         kept = [x.clone() if changes and n == 0 else x for n, x in enumerate(given)]
         inputs = tuple(x.detach().requires_grad_(x.requires_grad) for x in kept)
-
-        def with_inputs(tensors: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-            filled = list(leaves)
-            for place, tensor in zip(places, tensors, strict=True):
-                filled[place] = tensor
-            both: tuple[tuple[Any, ...], dict[str, Any]] = tree_unflatten(filled, shape)
-            return both
-
+        with_inputs = _substitution(args, kwargs)
         with torch.enable_grad():
             own_args, own_kwargs = with_inputs(inputs)
             output = _exact(name, function, own_args, own_kwargs)
@@ -292,6 +284,29 @@ _OUT_OF_PLACE: dict[str, Function] = {
     for name in KINDS
     if name.endswith("_") and not name.startswith("__") and name[:-1] not in _IN_PLACE
 }
+
+
+def _substitution(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Callable[[Sequence[Tensor]], Any]:
+    """A function that puts other tensors in the places of those of floating point, in their order."""
+    flat, names, count = [*args, *kwargs.values()], list(kwargs), len(args)
+    if any(type(x) in (tuple, list) for x in flat):
+        leaves, shape = tree_flatten((args, kwargs))
+        places = [n for n, x in enumerate(leaves) if isinstance(x, Tensor) and x.is_floating_point()]
+        return lambda tensors: tree_unflatten(_filled(leaves, places, tensors), shape)
+    places = [n for n, x in enumerate(flat) if isinstance(x, Tensor) and x.is_floating_point()]
+
+    def with_inputs(tensors: Sequence[Tensor]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        filled = _filled(flat, places, tensors)
+        return tuple(filled[:count]), dict(zip(names, filled[count:], strict=True))
+
+    return with_inputs
+
+
+def _filled(values: list[Any], places: list[int], tensors: Sequence[Tensor]) -> list[Any]:
+    filled = list(values)
+    for place, tensor in zip(places, tensors, strict=True):
+        filled[place] = tensor
+    return filled
 
 
 def _exact(name: str, function: Function, args: Any, kwargs: Any) -> Tensor:

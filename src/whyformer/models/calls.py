@@ -9,6 +9,8 @@ from typing import Any
 
 from torch import nn
 
+from whyformer.models.structure import modules_of
+
 Call = Callable[..., Any]
 # Where nn.Module.__call__ looks before it runs hooks and forward: what it finds stands for all of them.
 COMPILED_CALL = "_compiled_call_impl"
@@ -41,12 +43,13 @@ def reroute_calls(modules: Sequence[nn.Module], make: Callable[[nn.Module, Call]
 
 def lends_weights(model: nn.Module) -> bool:
     """Whether accelerate brings the weights of a model when a module runs, and takes them away again."""
-    return any(hasattr(module, "_hf_hook") for module in model.modules())
+    return any(hasattr(module, "_hf_hook") for module in modules_of(model).values())
 
 
 def reroute_checkpoints(model: nn.Module) -> AbstractContextManager[None]:
     """While inside, and in this thread, modules run without PyTorch's checkpoint wrappers, which hide their graph."""
-    return reroute_calls([module for module in model.modules() if _wrapped(module)], lambda _, own_call: own_call)
+    wrapped = [module for module in modules_of(model).values() if _wrapped(module)]
+    return reroute_calls(wrapped, lambda _, own_call: own_call)
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any, cast
 
 import torch
@@ -9,6 +12,25 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
+
+_KNOWN = threading.local()
+
+
+def modules_of(model: nn.Module) -> Mapping[str, nn.Module]:
+    """The modules of a model by their paths, the model itself first."""
+    known: Mapping[str, nn.Module] | None = getattr(_KNOWN, "modules", {}).get(model)
+    return dict(model.named_modules()) if known is None else known
+
+
+@contextmanager
+def fixed_modules(model: nn.Module) -> Iterator[None]:
+    """While inside, and in this thread, a model is walked once: dozens of questions are put to its modules."""
+    before: dict[nn.Module, Mapping[str, nn.Module]] = getattr(_KNOWN, "modules", {})
+    _KNOWN.modules = {**before, model: modules_of(model)}
+    try:
+        yield
+    finally:
+        _KNOWN.modules = before
 
 
 def heads_of(model: nn.Module) -> int:
@@ -116,7 +138,7 @@ def layers_of(model: nn.Module) -> int | None:
 
 def convolution_in_blocks(model: nn.Module) -> str | None:
     """The path of a convolution inside the blocks that mixes neighbouring tokens; None without one."""
-    paths = (path for path, module in model.named_modules() if _mixes_neighbours(module))
+    paths = (path for path, module in modules_of(model).items() if _mixes_neighbours(module))
     return next((path for path in paths if any(map(str.isdecimal, path.split(".")))), None)
 
 
@@ -130,7 +152,7 @@ def _mixes_neighbours(module: nn.Module) -> bool:
 
 def turns_by_position(model: nn.Module) -> bool:
     """Whether positions turn queries and keys (RoPE)."""
-    names = {type(module).__name__.lower() for module in model.modules()}
+    names = {type(module).__name__.lower() for module in modules_of(model).values()}
     return any("rotary" in name or "rope" in name for name in names)
 
 

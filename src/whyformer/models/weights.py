@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
-from whyformer.models.structure import device_of, dtype_of
+from whyformer.models.structure import device_of, dtype_of, modules_of
 
 # Where accelerate puts weights that it keeps elsewhere into a module before it runs, and takes them out again.
 LENDING = ("accelerate.utils.modeling", "accelerate.utils.offload")
@@ -60,7 +60,7 @@ def module_here() -> nn.Module | None:
 
 def opaque_layers(model: nn.Module) -> list[nn.Module]:
     """Linear layers that multiply in a kernel of their own, and can say what their weight is: bitsandbytes, HQQ."""
-    return [module for module in model.modules() if _is_bitsandbytes(module) or _dequantises(module)]
+    return [module for module in modules_of(model).values() if _is_bitsandbytes(module) or _dequantises(module)]
 
 
 def hidden_layer(model: nn.Module) -> nn.Module | None:
@@ -68,14 +68,15 @@ def hidden_layer(model: nn.Module) -> nn.Module | None:
 
     A head that is made of layers (ESM's contact prediction) is not one, whatever it calls its width.
     """
-    plain = (module for module in model.modules() if next(module.children(), None) is None)
+    plain = (module for module in modules_of(model).values() if next(module.children(), None) is None)
     layers = (module for module in plain if hasattr(module, "in_features") and not _dequantises(module))
     return next((layer for layer in layers if not isinstance(getattr(layer, "weight", None), Tensor)), None)
 
 
 def quantised_layers(model: nn.Module) -> list[nn.Module]:
     """PyTorch's own quantised layers, which have no gradient."""
-    return [module for module in model.modules() if type(module).__module__.startswith("torch.ao.nn.quantized")]
+    modules = modules_of(model).values()
+    return [module for module in modules if type(module).__module__.startswith("torch.ao.nn.quantized")]
 
 
 def has_gradient(model: nn.Module) -> bool:

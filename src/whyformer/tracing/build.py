@@ -22,7 +22,7 @@ from whyformer.errors import check_count
 from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
 from whyformer.models.joined import Operation, Place, Transfer
-from whyformer.models.structure import labels_of, main_input, unwrapped
+from whyformer.models.structure import fixed_modules, labels_of, main_input, unwrapped
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
 from whyformer.tracing.checks import check_model, check_records, check_size, check_texts, has_records
@@ -92,12 +92,13 @@ def trace(
     check_checkpoint(checkpoint)
     if inputs_at_once is not None:
         check_count("inputs_at_once", inputs_at_once)
-    check_model(model, reads)
+    with fixed_modules(model):
+        check_model(model, reads)
     check_size(inputs)
     check_texts(model, inputs)
     settings: dict[str, Any] = {"readout": readout, "inputs_at_once": inputs_at_once, "labels": labels}
     settings |= {"backward": backward, "noise": noise, "checkpoint": checkpoint}
-    with torch.inference_mode(False):
+    with torch.inference_mode(False), fixed_modules(model):
         call = _model_call(model, inputs, backward, noise)
         plan = plan_pass(reads, call, checkpoint=checkpoint)
         forward = _run(call, plan)
@@ -110,7 +111,7 @@ def trace(
         resolved = resolve_target(target, forward.output, names, model, call.inputs)
         check_scores(len(resolved.names), call.batch, plan)
         question = call.ask(resolved.score, by_blocks=bool(plan.blocks))
-        has_maps = has_records(model, forward.watcher, call.batch, call.family, call.words)
+        has_maps = plan.needs_maps or has_records(model, forward.watcher, call.batch, call.family, call.words)
         steps = _steps(question, forward.watcher) if has_maps else ()
         graph = _graph(question, forward) if plan.keeps_graph else None
         steps = _with_gradients(question, plan, forward, steps)
@@ -274,10 +275,11 @@ def _record(question: Question, place: Place, operation: int, tapped: tuple[Tap,
 def _paths(model: nn.Module, taps: list[Tap]) -> list[str]:
     """The module of each W_o by its name: that of its weight, or for a weight that is lent that of the module."""
     names = {id(parameter): name for name, parameter in model.named_parameters(remove_duplicate=False)}
-    modules = {id(module): f"{name}." for name, module in model.named_modules(remove_duplicate=False)}
-    full_names = (
-        names.get(id(tap.outcome.output_parameter)) or modules.get(id(tap.outcome.output_module), "") for tap in taps
-    )
+    full_names = [names.get(id(tap.outcome.output_parameter), "") for tap in taps]
+    if "" in full_names:
+        modules = {id(module): f"{name}." for name, module in model.named_modules(remove_duplicate=False)}
+        of_modules = (modules.get(id(tap.outcome.output_module), "") for tap in taps)
+        full_names = [name or other for name, other in zip(full_names, of_modules, strict=True)]
     return [name.rpartition(".")[0] for name in full_names]
 
 

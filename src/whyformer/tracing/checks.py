@@ -12,7 +12,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.models.calls import lends_weights
 from whyformer.models.families import FAMILIES, ROW_TO_WRITE
 from whyformer.models.family import Family
-from whyformer.models.structure import config_of, is_detector, layers_of, main_input
+from whyformer.models.structure import config_of, is_detector, layers_of, main_input, modules_of
 from whyformer.models.weights import hidden_layer, passes_gradients, quantised_layers
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
@@ -35,7 +35,7 @@ def check_model(model: object, reads: Reads) -> None:
     name = type(model).__name__
     quantised = quantised_layers(model)
     # Quantised layers are made in training mode, which means nothing to them.
-    if any(module.training for module in model.modules() if not any(module is other for other in quantised)):
+    if any(module.training for module in modules_of(model).values() if not any(module is other for other in quantised)):
         raise WhyformerError("The model is in training mode, where dropout corrupts attention: call model.eval().")
     if quantised and (reads.has_graph or reads.path):
         raise UnsupportedModel(
@@ -50,7 +50,8 @@ def check_model(model: object, reads: Reads) -> None:
         )
     if any(parameter.is_meta for parameter in model.parameters()) and not lends_weights(model):
         raise UnsupportedModel(f"{name} is on the meta device, without weights: load it on a real one (cpu, cuda).")
-    if reads.relevances != "none" and any("DeformableAttention" in type(m).__name__ for m in model.modules()):
+    kinds = {type(module).__name__ for module in modules_of(model).values()} if reads.relevances != "none" else ()
+    if any("DeformableAttention" in kind for kind in kinds):
         raise UnsupportedModel(
             f"{name} reads its image at a few points of its own choosing (deformable attention), whose map is none of "
             "its tensors and has no relevance: generic_attention follows it, lrp goes on to the pixels."
@@ -98,12 +99,12 @@ def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family
         raise NoMaps(
             f"{name} has an encoder and a decoder, and no row says whose attention is whose. {ways_out} {ROW_TO_WRITE}"
         )
-    windowed = next((type(m).__name__ for m in model.modules() if type(m).__name__.endswith(WINDOWED)), None)
+    windowed = next((type(m).__name__ for m in modules_of(model).values() if type(m).__name__.endswith(WINDOWED)), None)
     if windowed is not None:
         raise NoMaps(
             f"{name} attends in blocks or windows ({windowed}), whose maps are no map of its tokens. {ways_out}"
         )
-    if any(type(module).__name__ in DIFFERENTIAL for module in model.modules()):
+    if any(type(module).__name__ in DIFFERENTIAL for module in modules_of(model).values()):
         raise NoMaps(
             f"{name} attends by the difference of two maps, the second weighed by a learned number: neither map alone "
             f"is what a token attends to. {ways_out}"
@@ -113,7 +114,7 @@ def check_records(model: nn.Module, watcher: Watcher, batch: int, family: Family
             f"{name} has {layers} layers but only {watcher.seen} attention operations were seen: the others have no "
             f"attention map (linear attention, state spaces), or run in kernels that cannot be recorded. {ways_out}"
         )
-    if (mixer := next(filter(_is_sequence_mixer, model.modules()), None)) is not None:
+    if (mixer := next(filter(_is_sequence_mixer, modules_of(model).values()), None)) is not None:
         raise NoMaps(
             f"{name} mixes its tokens in {type(mixer).__name__} as well (a state space, a short convolution), beside "
             f"attention: its maps are half of what a token reads. {ways_out}"

@@ -5,17 +5,25 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from torch import nn
+from torch import Tensor, nn
 
 Function = Callable[..., Any]
 
 
 def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments with parameters cut off from the graph: their gradients are never wanted."""
-    return tuple(
-        x.detach() if isinstance(x, nn.Parameter) else type(x)(plain(tuple(x))) if type(x) in (tuple, list) else x
-        for x in args
-    )
+    changed = None
+    for number, x in enumerate(args):
+        kind = type(x)
+        if kind is tuple or kind is list:
+            constant: Any = kind(plain(tuple(x)))
+        elif kind is nn.Parameter or (kind is not Tensor and isinstance(x, nn.Parameter)):
+            constant = x.detach()
+        else:
+            continue
+        changed = list(args) if changed is None else changed
+        changed[number] = constant
+    return args if changed is None else tuple(changed)
 
 
 def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import KeyedRef
 
 import torch
-from torch import Tensor, nn
-from torch.utils.weak import WeakIdKeyDictionary
+from torch import Tensor
 
-from whyformer.models.weights import is_packed
 from whyformer.watching.operation_names import KEEPING, MOVING, PICKING
 
 if TYPE_CHECKING:
     from whyformer.watching.roles import Role
 
 
-@dataclass(frozen=True, slots=True)
-class Fact:
+class Fact(NamedTuple):
     """What is known of a tensor.
 
     Attributes:
@@ -54,27 +51,32 @@ class Facts:
     first, as a batch is flattened.
     """
 
-    def __init__(self, model: nn.Module | None = None, batch: int = 1, lengths: Mapping[int, Tensor] | None = None):
-        self._facts = WeakIdKeyDictionary()
+    def __init__(self, weights: Iterable[Tensor] = (), batch: int = 1, lengths: Mapping[int, Tensor] | None = None):
+        # By the tensor's id, which another may get once it is gone: so an entry also knows which tensor it is of.
+        self._facts: dict[int, tuple[KeyedRef[int, Tensor], Fact]] = {}
         self._batch, self._lengths = batch, lengths or {}
-        plain = () if model is None else (x for x in model.parameters() if not is_packed(x))
-        self._weights = {parameter.untyped_storage().data_ptr() for parameter in plain}
+        self._weights = {weight.untyped_storage().data_ptr() for weight in weights}
 
     def __getitem__(self, x: Any) -> Fact:
-        fact: Fact = self._facts.get(x, UNKNOWN) if isinstance(x, Tensor) else UNKNOWN
-        return fact
+        entry = self._facts.get(id(x))
+        return entry[1] if entry is not None and entry[0]() is x else UNKNOWN
+
+    def put(self, x: Tensor, fact: Fact) -> None:
+        """Set what is known of a tensor."""
+        self._facts[id(x)] = (KeyedRef(x, self._drop, id(x)), fact)
+
+    def note(self, x: Tensor, **changes: Any) -> None:
+        """Change what is known of a tensor."""
+        self.put(x, self[x]._replace(**changes))
 
     def forget(self) -> None:
         """Forget everything: facts are of use during the pass alone, and would keep its graph alive."""
         self._facts.clear()
 
-    def put(self, x: Tensor, fact: Fact) -> None:
-        """Set what is known of a tensor."""
-        self._facts[x] = fact
-
-    def note(self, x: Tensor, **changes: Any) -> None:
-        """Change what is known of a tensor."""
-        self._facts[x] = replace(self[x], **changes)
+    def _drop(self, reference: KeyedRef[int, Tensor]) -> None:
+        entry = self._facts.get(reference.key)
+        if entry is not None and entry[0] is reference:
+            del self._facts[reference.key]
 
     def role(self, x: Any) -> Role | None:
         """The part that a tensor has in an attention operation."""
@@ -85,7 +87,7 @@ class Facts:
         if isinstance(x, Tensor):
             known = self[x]
             if known is not UNKNOWN or role is not None or copy_of is not None:
-                self._facts[x] = replace(known, role=role, copy_of=copy_of)
+                self.put(x, known._replace(role=role, copy_of=copy_of) if known is not UNKNOWN else Fact(role, copy_of))
 
     def original(self, x: Tensor) -> Tensor:
         """The tensor that this one is a copy of; itself where it is not a copy."""
@@ -121,7 +123,7 @@ class Facts:
         are_weights = all(self.is_of_the_model(x) for x in given)
         for moved in [result] if isinstance(result, Tensor) else tensors_in((result,)):
             own, is_view = self[moved], _is_view(moved, first)
-            self._facts[moved] = Fact(
+            fact = Fact(
                 role=own.role,
                 copy_of=own.copy_of,
                 is_weight=own.is_weight or (are_weights and (are_copies or is_view)),
@@ -132,6 +134,7 @@ class Facts:
                 function_of=own.function_of,
                 rows=own.rows,
             )
+            self.put(moved, fact)
 
     def rows_of(self, tensors: Iterable[Tensor]) -> Mapping[int, Tensor]:
         """Which example each entry of a first axis belongs to, by its length, of some tensors together."""
