@@ -415,7 +415,9 @@ def main() -> None:
     parser.add_argument("--revision", help="take the tests of this revision")
     parser.add_argument("--label", default="now", help="the name of the verdicts, to compare two revisions")
     parser.add_argument("--folder", type=Path, default=Path("build/mutations"), help="for the copy and what it showed")
-    parser.add_argument("--every", type=int, default=1, help="run every so many-th case of a test to see what it reaches")
+    parser.add_argument(
+        "--every", type=int, default=1, help="run every so many-th case of a test to see what it reaches"
+    )
     parser.add_argument("--limit", type=int, default=120, help="processor seconds for the tests of one fault")
     parser.add_argument("--tests", nargs="+", default=["tests"], help="paths of tests")
     parser.add_argument("--list", action="store_true", help="print the faults and plant none")
