@@ -26,7 +26,7 @@ import traceback
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field
-from functools import cache
+from functools import cache, partial
 from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
@@ -360,13 +360,13 @@ class Verdicts:
         items, result = self.order(session.items, number), self.file.with_name("failed.txt")
         while items:
             result.unlink(missing_ok=True)
-            code = in_a_child(lambda: self.run(session, number, items, result), self.file.with_name("log.txt"))
+            code = in_a_child(partial(self.run, session, number, items, result), self.file.with_name("log.txt"))
             if not result.exists():
                 return ("unfinished" if code else "missed"), None
             test = result.read_text()
             again = [item for item in items if item.nodeid == test]
             result.unlink()
-            in_a_child(lambda: self.run(session, -1, again, result), self.file.with_name("log.txt"))
+            in_a_child(partial(self.run, session, -1, again, result), self.file.with_name("log.txt"))
             if not result.exists():
                 return "caught", test
             self.known.add(test)  # it fails without the fault as well
@@ -398,14 +398,13 @@ def reached_by(file: Path) -> dict[int, set[str]]:
     return reached
 
 
-def cost_by_folder(costs: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    table: dict[str, dict[str, float]] = {}
+def cost_by_folder(costs: list[dict[str, Any]]) -> dict[str, tuple[int, float]]:
+    """The cases that were run and their processor time, the dearest folder first."""
+    table: dict[str, list[float]] = defaultdict(list)
     for row in costs:
         place = row["test"].split("/")
-        folder = table.setdefault(place[1] if len(place) > 2 else ".", {"cases": 0, "seconds": 0.0})
-        folder["cases"] += 1
-        folder["seconds"] = round(folder["seconds"] + row["seconds"], 2)
-    return table
+        table[place[1] if len(place) > 2 else "."].append(row["seconds"])
+    return {place: (len(part), sum(part)) for place, part in sorted(table.items(), key=lambda pair: -sum(pair[1]))}
 
 
 def main() -> None:
@@ -444,14 +443,17 @@ def main() -> None:
     seconds, known = {row["test"]: row["seconds"] for row in rows}, {row["test"] for row in rows if row["failed"]}
     plugin = Verdicts(faults, reached_by(reached), seconds, known, options.limit, verdicts)
     run_pytest(folder, plugin, options.tests)
-    stored = json.loads(options.out.read_text()) if options.out.exists() else {"seed": options.seed, "faults": {}}
-    stored.setdefault("suites", {})[options.label] = {"every": options.every, "folders": cost_by_folder(rows)}
-    by_key = {row["fault"]: row for row in lines_of(verdicts)}
+    stored = json.loads(options.out.read_text())["faults"] if options.out.exists() else {}
+    verdict_on = {row["fault"]: {name: row[name] for name in ("verdict", "test")} for row in lines_of(verdicts)}
+    table = {}
     for fault in faults:
-        row = stored["faults"].setdefault(fault.key, asdict(fault) | {"verdicts": {}})
-        row["verdicts"][options.label] = {name: by_key[fault.key][name] for name in ("verdict", "test")}
-    options.out.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    found = [row["verdict"] for row in by_key.values()]
+        others = stored.get(fault.key, {}).get("verdicts", {})
+        table[fault.key] = asdict(fault) | {"verdicts": others | {options.label: verdict_on[fault.key]}}
+    text = json.dumps({"seed": options.seed, "faults": table}, indent=1, ensure_ascii=False)
+    options.out.write_text(text + "\n", encoding="utf-8")
+    for place, (cases, seconds) in cost_by_folder(rows).items():
+        print(f"{place:12} {cases:6} cases {seconds:7.1f} s")
+    found = [row["verdict"] for row in verdict_on.values()]
     print(f"{options.label}: {found.count('caught')} of {len(faults)} caught, {found.count('missed')} missed")
 
 

@@ -56,8 +56,8 @@ def given_to(family, dtype):
     return in_precision(STREAM_FAMILIES[family][1]() if family in STREAM_FAMILIES else inputs_of(family), dtype)
 
 
-# That a tile is a part of its map is told in tests/reference/test_mixings.py; here, that every method goes by tiles, and
-# that a call of every family is seen as it is.
+# tests/reference/test_mixings.py shows that a tile is a part of its map; this file, that every method goes by tiles,
+# and that the calls of every family are seen as they are.
 ALL_OF = {"bert", "mistral in windows", "lxmert", "deformable detr", "generic_attention"}
 CASES = [
     *((*pair, torch.float64) for pair in pairs(FOLDED, [*FAMILIES, *STREAM_FAMILIES], with_all=ALL_OF, every=8)),
