@@ -443,13 +443,18 @@ def main() -> None:
     seconds, known = {row["test"]: row["seconds"] for row in rows}, {row["test"] for row in rows if row["failed"]}
     plugin = Verdicts(faults, reached_by(reached), seconds, known, options.limit, verdicts)
     run_pytest(folder, plugin, options.tests)
-    stored = json.loads(options.out.read_text())["faults"] if options.out.exists() else {}
+    package = subprocess.run(
+        ["git", "rev-parse", f"HEAD:{PACKAGE}"], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    begun = {"seed": options.seed, "package": package.stdout.strip()}
+    before = json.loads(options.out.read_text()) if options.out.exists() else {}
+    stored = before["faults"] if begun.items() <= before.items() else {}  # verdicts on another package say nothing here
     verdict_on = {row["fault"]: {name: row[name] for name in ("verdict", "test")} for row in lines_of(verdicts)}
     table = {}
     for fault in faults:
         others = stored.get(fault.key, {}).get("verdicts", {})
         table[fault.key] = asdict(fault) | {"verdicts": others | {options.label: verdict_on[fault.key]}}
-    text = json.dumps({"seed": options.seed, "faults": table}, indent=1, ensure_ascii=False)
+    text = json.dumps(begun | {"faults": table}, indent=1, ensure_ascii=False)
     options.out.write_text(text + "\n", encoding="utf-8")
     for place, (cases, seconds) in cost_by_folder(rows).items():
         print(f"{place:12} {cases:6} cases {seconds:7.1f} s")
