@@ -1,11 +1,13 @@
 """How many planted faults the tests catch: one line of the package is made wrong at a time, in a copy.
 
-python benchmarks/mutations.py --count 40 --out benchmarks/results/mutations.json
-python benchmarks/mutations.py --label before --revision 1234567 --out benchmarks/results/mutations.json
+python benchmarks/mutations.py --label after --folder build/mutations-after
+python benchmarks/mutations.py --label before --revision 1234567 --folder build/mutations-before
 
-The tests run in processes forked from this one, one folder after another until a test fails; the working tree is not
-touched. The same seed plants the same faults in the same package, so that the tests of two revisions can be compared.
-Faults that the file already has a verdict on, under this label, are not planted again.
+Every fault is planted behind a switch. One run of the tests, all switches off, notes which tests reach which fault,
+and what each test costs. Then the tests are collected once, and for each fault a forked process turns its switch on and
+runs the tests that reach it, cheap ones first, until one fails. The same seed plants the same faults in the same
+package, so that the tests of two revisions can be compared. The working tree is not touched, and what the folder
+already holds is not run again.
 """
 
 from __future__ import annotations
@@ -15,19 +17,19 @@ import ast
 import json
 import os
 import random
-import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
-import tempfile
-import time
 import traceback
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass
-from functools import cache
-from itertools import chain, islice, zip_longest
+from collections import defaultdict
+from collections.abc import Callable, Iterator
+from dataclasses import asdict, dataclass, field
+from functools import cache, partial
+from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,20 +37,23 @@ import transformers  # noqa: F401  # here, so that the processes of the tests ne
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = Path("src/whyformer")
-# The folders that get faults, and the tests that are run for each: those that fail soonest come first.
-TESTS = {
-    "methods": "reference methods golden contract tracing",
-    "tracing": "reference tracing golden contract propagation",
-    "propagation": "propagation golden reference contract tracing",
-    "metrics": "metrics benchmark",
-    "inputs": "inputs results api scenes cli hostile",
-    "removal": "methods contract/test_contract_ablation.py metrics benchmark api",
-    "targets": "targets tracing/test_several.py api results",
-    "models": "models targets tracing reference contract api",
-}
-NEAR = 6  # files that speak of what is faulty, which are tried before all others
-BROKEN = 70  # the exit code of a child that could not run the tests
+FOLDERS = ["methods", "tracing", "metrics", "inputs", "propagation", "removal", "targets", "models"]
 ON_A_GPU = {"triton_kernels.py", "fused.py"}
+SLOW = ("tests/browser/", "tests/docs/test_notebooks.py", "tests/scripts/test_installed.py", "tests/test_wheel.py")
+SWITCH = '''"""Which fault is on, and which tests reach one."""
+import os
+active = int(os.environ.get("FAULT", "-1"))
+seen = set()
+
+def on(number):
+    if file := os.environ.get("REACHED"):
+        pair = number, os.environ.get("PYTEST_CURRENT_TEST", "").rpartition(" (")[0]
+        if pair not in seen:
+            seen.add(pair)
+            with open(file, "a") as lines:
+                lines.write(f"{pair[0]} {pair[1]}\\n")
+    return number == active
+'''
 COMPARISONS = {
     **{ast.Lt: ">=", ast.GtE: "<", ast.Gt: "<=", ast.LtE: ">"},
     **{ast.Eq: "!=", ast.NotEq: "==", ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in"},
@@ -78,6 +83,9 @@ class Fault:
         assert text[self.start : self.end] == self.before
         return text[: self.start] + self.after + text[self.end :]
 
+    def overlaps(self, other: Fault) -> bool:
+        return self.module == other.module and self.start < other.end and other.start < self.end
+
 
 def is_message(node: ast.AST) -> bool:
     """Whether nothing computed depends on it: texts, types and errors."""
@@ -100,6 +108,14 @@ def code_nodes(node: ast.AST) -> Iterator[ast.AST]:
         for child in value if isinstance(value, list) else [value]:
             if isinstance(child, ast.AST):
                 yield from code_nodes(child)
+
+
+def run_nodes(tree: ast.AST) -> Iterator[ast.AST]:
+    """Those in the bodies of functions: what is computed at import cannot be switched afterwards."""
+    outer = (node for node in ast.walk(tree) if isinstance(node, (ast.Module, ast.ClassDef)))
+    for function in (child for node in outer for child in node.body if isinstance(child, ast.FunctionDef)):
+        for statement in function.body:
+            yield from code_nodes(statement)
 
 
 def is_number(node: ast.AST | None) -> bool:
@@ -152,7 +168,7 @@ def faults_of(path: Path) -> list[Fault]:
     for line in text.encode().splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
     found: dict[tuple[int, int, str], Fault] = {}
-    for node in code_nodes(ast.parse(text)):
+    for node in run_nodes(ast.parse(text)):
         for kind, place, after in replacements(node):
             first, last = (
                 len(data[: starts[line - 1] + column].decode())
@@ -168,6 +184,7 @@ def faults_of(path: Path) -> list[Fault]:
 def compiles(fault: Fault) -> bool:
     try:
         compile(fault.plant(text_of(fault.module)), fault.module, "exec")
+        compile(with_switches(text_of(fault.module), {0: fault}), fault.module, "exec")
     except SyntaxError:
         return False
     return True
@@ -178,10 +195,18 @@ def text_of(module: str) -> str:
     return (ROOT / PACKAGE / module).read_text(encoding="utf-8")
 
 
-def chosen(seed: int, count: int) -> list[Fault]:
+def with_switches(text: str, faults: dict[int, Fault]) -> str:
+    """A module with each of its faults behind a switch; no line moves."""
+    for number, fault in sorted(faults.items(), key=lambda pair: -pair[1].start):
+        switched = f'({fault.after} if __import__("fault_switch").on({number}) else {fault.before})'
+        text = text[: fault.start] + switched + text[fault.end :]
+    return text
+
+
+def choose(seed: int, count: int) -> list[Fault]:
     """As many faults from each folder and of each kind as the count allows."""
     draw, by_folder = random.Random(seed), []
-    for folder in TESTS:
+    for folder in FOLDERS:
         paths = sorted((ROOT / PACKAGE / folder).glob("*.py"))
         faults = [fault for path in paths if path.name not in ON_A_GPU for fault in faults_of(path)]
         by_kind: dict[str, list[Fault]] = {}
@@ -189,12 +214,17 @@ def chosen(seed: int, count: int) -> list[Fault]:
             by_kind.setdefault(fault.kind, []).append(fault)
         kinds = [by_kind[kind] for kind in draw.sample(sorted(by_kind), len(by_kind))]
         by_folder.append(chain.from_iterable(zip_longest(*kinds)))
-    every = (fault for fault in chain.from_iterable(zip_longest(*by_folder)) if fault is not None and compiles(fault))
-    return list(islice(every, count))
+    chosen: list[Fault] = []
+    for fault in chain.from_iterable(zip_longest(*by_folder)):
+        if len(chosen) == count:
+            break
+        if fault is not None and compiles(fault) and not any(fault.overlaps(other) for other in chosen):
+            chosen.append(fault)
+    return chosen
 
 
-def copy_of_the_project(folder: Path, revision: str | None) -> None:
-    """The files of the working tree, with the tests of another revision if one is named; weights are linked."""
+def copy_of_the_project(folder: Path, revision: str | None, faults: list[Fault]) -> None:
+    """The working tree with all faults switched off, and the tests of another revision if one is named."""
     listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True, text=True).stdout
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file() and not (revision and name.startswith("tests/")):
@@ -204,156 +234,232 @@ def copy_of_the_project(folder: Path, revision: str | None) -> None:
     if revision:
         archive = subprocess.run(["git", "archive", revision, "tests"], cwd=ROOT, capture_output=True, check=True)
         subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
+    (folder / "src/fault_switch.py").write_text(SWITCH, encoding="utf-8")
+    for module in {fault.module for fault in faults}:
+        own = {number: fault for number, fault in enumerate(faults) if fault.module == module}
+        (folder / PACKAGE / module).write_text(with_switches(text_of(module), own), encoding="utf-8")
 
 
-def in_a_child(work: Callable[[], int]) -> int:
-    """The exit code of a function in a process of its own, which has imported what this one has."""
-    child = os.fork()
-    if not child:
-        code = BROKEN
-        try:
-            os.setpgid(0, 0)
-            code = work()
-        except BaseException:
-            traceback.print_exc()
-        finally:
-            sys.stderr.flush()
-            os._exit(code)
+def wait_for(child: int) -> int:
+    """The exit code of a process, whose whole group ends with this one."""
     try:
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    except BaseException:  # the time is up, or somebody wants this to end
+    except BaseException:
         os.killpg(child, signal.SIGKILL)
         os.waitpid(child, 0)
         raise
 
 
-@dataclass(frozen=True)
-class FirstFailure:
-    """A plugin of pytest that writes down which test failed, or which file could not be collected."""
+def in_a_child(work: Callable[[], object], log: Path) -> int:
+    """The exit code of a function in a process of its own, which has imported what this one has."""
+    child = os.fork()
+    if child:
+        return wait_for(child)
+    code = 70
+    try:
+        os.setpgid(0, 0)
+        with log.open("a") as file:
+            os.dup2(file.fileno(), 1)
+            os.dup2(file.fileno(), 2)
+        work()
+        code = 0
+    except BaseException:
+        traceback.print_exc()
+    finally:
+        sys.stdout.flush()
+        sys.stderr.flush()
+        os._exit(code)
 
-    file: Path
 
-    def note(self, report: pytest.TestReport | pytest.CollectReport) -> None:
-        if report.failed:
-            self.file.write_text(report.nodeid, encoding="utf-8")
-
-    pytest_runtest_logreport = pytest_collectreport = note
-
-
-def first_failure(folder: Path, tests: Sequence[str], known: Sequence[str] = ()) -> str | None:
-    """The first of the tests that fails in a copy of the project, those left out that are known to fail."""
-    log, found = folder / "log.txt", folder / "failed.txt"
-    found.unlink(missing_ok=True)
-    imported = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
-    command = ["-x", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line", "-W", imported, *tests]
-    command += [f"--deselect={name}" for name in known]
-
-    def work() -> int:
+def run_pytest(folder: Path, plugin: object, tests: list[str]) -> None:
+    def work() -> None:
         os.chdir(folder)
         os.environ["PYTHONPATH"] = str(folder / "src")
         sys.path.insert(0, str(folder / "src"))
-        with log.open("w") as file:
-            os.dup2(file.fileno(), 1)
-            os.dup2(file.fileno(), 2)
-        return int(pytest.main(command, plugins=[FirstFailure(found)]))
+        imported = "ignore:Module already imported:pytest.PytestAssertRewriteWarning"
+        options = ["-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--tb=line", "-W", imported]
+        pytest.main([*options, *tests], plugins=[plugin])
 
-    code = in_a_child(work)
-    if found.exists():
-        return found.read_text(encoding="utf-8")
-    if code == BROKEN:
-        raise RuntimeError(log.read_text())
-    return None if code in (pytest.ExitCode.OK, pytest.ExitCode.NO_TESTS_COLLECTED) else f"pytest: {code}"
+    if in_a_child(work, folder / "log.txt"):
+        raise RuntimeError((folder / "log.txt").read_text()[-2000:])
 
 
-def stages(folder: Path, fault: Fault, places: list[str]) -> list[list[str]]:
-    """The tests of some places: first the files that speak of the faulty function or its module, then all."""
-    node: ast.AST = ast.parse(text_of(fault.module))
-    names = {Path(fault.module).stem}
-    for inner in ast.walk(node):
-        if isinstance(inner, (ast.FunctionDef, ast.ClassDef)) and inner.lineno <= fault.line <= (inner.end_lineno or 0):
-            names.add(inner.name)
-    pattern = re.compile(rf"\b({'|'.join(map(re.escape, names))})\b")
-    paths = [folder / "tests" / place for place in places]
-    files = [file for path in paths for file in (path.rglob("test_*.py") if path.is_dir() else [path])]
-    mentions = {str(file.relative_to(folder)): len(pattern.findall(file.read_text())) for file in files}
-    near = sorted((name for name, count in mentions.items() if count), key=lambda name: -mentions[name])[:NEAR]
-    return [[name] for name in near] + [[f"tests/{place}"] for place in places]
+def function_of(test: str) -> str:
+    return test.partition("[")[0]
 
 
-def verdict_on(
-    fault: Fault, folder: Path, places: list[str], known: set[str], seconds: float
-) -> tuple[str, str | None]:
-    """Whether the tests catch a fault, and the first test that does. One that fails without the fault is `known`."""
+@dataclass
+class Costs:
+    """A plugin that writes down the processor time of each test, and whether it failed."""
 
-    def stop(*_: object) -> None:
-        raise TimeoutError
+    file: Path
+    every: int
+    failed: set[str] = field(default_factory=set)
 
-    file, text = folder / PACKAGE / fault.module, text_of(fault.module)
-    signal.signal(signal.SIGALRM, stop)
-    signal.alarm(int(seconds))
-    try:
-        for tests in stages(folder, fault, places):
-            while True:
-                file.write_text(fault.plant(text), encoding="utf-8")
-                failed = first_failure(folder, tests, sorted(known))
-                file.write_text(text, encoding="utf-8")
-                if failed is None:
-                    break
-                if first_failure(folder, [failed]) is None:
-                    return "caught", failed
-                known.add(failed)
-    except TimeoutError:
-        return "unfinished", None
-    finally:
-        signal.alarm(0)
-        file.write_text(text, encoding="utf-8")
-    return "missed", None
+    def pytest_collection_modifyitems(self, items: list[pytest.Item]) -> None:
+        cases: dict[str, list[pytest.Item]] = defaultdict(list)
+        for item in items:
+            cases[function_of(item.nodeid)].append(item)
+        draw = random.Random(0)
+        kept = {id(item) for group in cases.values() for item in draw.sample(group, -(-len(group) // self.every))}
+        items[:] = [item for item in items if id(item) in kept]
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed:
+            self.failed.add(report.nodeid)
+
+    @pytest.hookimpl(hookwrapper=True)
+    def pytest_runtest_protocol(self, item: pytest.Item) -> Iterator[None]:
+        start = sum(os.times()[:4])
+        yield
+        row = {"test": item.nodeid, "seconds": round(sum(os.times()[:4]) - start, 3)}
+        with self.file.open("a") as lines:
+            lines.write(json.dumps(row | {"failed": item.nodeid in self.failed}) + "\n")
+
+
+@dataclass
+class Verdicts:
+    """A plugin that runs for each fault the tests that reach it, in a process with that fault switched on."""
+
+    faults: list[Fault]
+    reached: dict[int, set[str]]
+    seconds: dict[str, float]
+    known: set[str]
+    limit: int
+    file: Path
+    failed: str | None = None
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        if report.failed and report.nodeid not in self.known:
+            self.failed = report.nodeid
+
+    def order(self, items: list[pytest.Item], number: int) -> list[pytest.Item]:
+        """The cheapest case of each function that reaches a fault, then its others, those included nobody ran."""
+        reached = self.reached[number]
+        functions = {function_of(test) for test in reached}
+        near = [item for item in items if function_of(item.nodeid) in functions]
+        near = [item for item in near if item.nodeid in reached or item.nodeid not in self.seconds]
+        near.sort(key=lambda item: (item.nodeid not in reached, self.seconds.get(item.nodeid, 1.0)))
+        first = {function_of(item.nodeid): item for item in reversed(near)}
+        return sorted(near, key=lambda item: first[function_of(item.nodeid)] is not item)
+
+    def run(self, session: pytest.Session, number: int, items: list[pytest.Item], result: Path) -> None:
+        import fault_switch  # that of the copy
+
+        fault_switch.active, os.environ["FAULT"] = number, str(number)
+        resource.setrlimit(resource.RLIMIT_CPU, (self.limit, self.limit))
+        signal.alarm(8 * self.limit)
+        for item, following in zip_longest(items, items[1:]):
+            session.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
+            if self.failed:
+                result.write_text(self.failed, encoding="utf-8")
+                break
+        session._setupstate.teardown_exact(None)
+
+    def verdict(self, session: pytest.Session, number: int) -> tuple[str, str | None]:
+        items, result = self.order(session.items, number), self.file.with_name("failed.txt")
+        while items:
+            result.unlink(missing_ok=True)
+            code = in_a_child(partial(self.run, session, number, items, result), self.file.with_name("log.txt"))
+            if not result.exists():
+                return ("unfinished" if code else "missed"), None
+            test = result.read_text()
+            again = [item for item in items if item.nodeid == test]
+            result.unlink()
+            in_a_child(partial(self.run, session, -1, again, result), self.file.with_name("log.txt"))
+            if not result.exists():
+                return "caught", test
+            self.known.add(test)  # it fails without the fault as well
+            items = [item for item in items if item.nodeid != test]
+        return "missed", None
+
+    def pytest_runtestloop(self, session: pytest.Session) -> bool:
+        done = lines_of(self.file)
+        for number, fault in enumerate(self.faults):
+            if any(row["fault"] == fault.key for row in done):
+                continue
+            verdict, test = self.verdict(session, number)
+            with self.file.open("a") as lines:
+                lines.write(json.dumps({"fault": fault.key, "verdict": verdict, "test": test}) + "\n")
+        return True
+
+
+def lines_of(file: Path) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+
+
+def reached_by(file: Path) -> dict[int, set[str]]:
+    """The tests that reach each fault; a test's name may have blanks."""
+    reached: dict[int, set[str]] = defaultdict(set)
+    for line in file.read_text().splitlines() if file.exists() else ():
+        number, _, test = line.partition(" ")
+        if not test.startswith(SLOW):
+            reached[int(number)].add(test)
+    return reached
+
+
+def cost_by_folder(costs: list[dict[str, Any]]) -> dict[str, tuple[int, float]]:
+    """The cases that were run and their processor time, the dearest folder first."""
+    table: dict[str, list[float]] = defaultdict(list)
+    for row in costs:
+        place = row["test"].split("/")
+        table[place[1] if len(place) > 2 else "."].append(row["seconds"])
+    return {place: (len(part), sum(part)) for place, part in sorted(table.items(), key=lambda pair: -sum(pair[1]))}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--count", type=int, default=40)
-    parser.add_argument("--tests", nargs="+", help="paths under tests/ (default: those of the folder with the fault)")
-    parser.add_argument("--timeout", type=float, default=900, help="seconds for the tests of one fault")
     parser.add_argument("--revision", help="take the tests of this revision")
-    parser.add_argument("--part", default="1/1", help="plant every second fault, say, from the first on: 1/2")
     parser.add_argument("--label", default="now", help="the name of the verdicts, to compare two revisions")
-    parser.add_argument("--missed-by", metavar="LABEL", help="plant only what the tests of this label did not catch")
+    parser.add_argument("--folder", type=Path, default=Path("build/mutations"), help="for the copy and what it showed")
+    parser.add_argument(
+        "--every", type=int, default=1, help="run every so many-th case of a test to see what it reaches"
+    )
+    parser.add_argument("--limit", type=int, default=120, help="processor seconds for the tests of one fault")
+    parser.add_argument("--tests", nargs="+", default=["tests"], help="paths of tests")
     parser.add_argument("--list", action="store_true", help="print the faults and plant none")
-    parser.add_argument("--out", type=Path, default=Path("mutations.json"))
+    parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/mutations.json")
     options = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # so that no child is left behind
     torch.set_num_threads(1)
     os.environ["OMP_NUM_THREADS"] = "1"
-    part, parts = map(int, options.part.split("/"))
-    faults = chosen(options.seed, options.count)[part - 1 :: parts]
+    faults = choose(options.seed, options.count)
     if options.list:
         for fault in faults:
             print(f"{fault.module}:{fault.line} {fault.kind}: {fault.before} → {fault.after}")
         return
-    stored = json.loads(options.out.read_text()) if options.out.exists() else {"seed": options.seed, "faults": {}}
-    with tempfile.TemporaryDirectory() as temporary:
-        folder = Path(temporary)
-        copy_of_the_project(folder, options.revision)
-        known = set(stored.get("failing_without_a_fault", ()))
-        for number, fault in enumerate(faults, 1):
-            row = stored["faults"].setdefault(fault.key, asdict(fault) | {"verdicts": {}})
-            other = row["verdicts"].get(options.missed_by, {}).get("verdict")
-            if options.label in row["verdicts"] or (options.missed_by and other in (None, "caught")):
-                continue
-            start, places = time.monotonic(), options.tests or TESTS[fault.module.partition("/")[0]].split()
-            verdict, test = verdict_on(fault, folder, places, known, options.timeout)
-            seconds = round(time.monotonic() - start)
-            row["verdicts"][options.label] = {"verdict": verdict, "test": test, "seconds": seconds}
-            stored["failing_without_a_fault"] = sorted(known)
-            options.out.write_text(json.dumps(stored, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-            print(
-                f"{number:3} {verdict:7} {seconds:4} s {fault.module}:{fault.line} {fault.kind} {test or ''}",
-                flush=True,
-            )
-    verdicts = [row["verdicts"].get(options.label, {}).get("verdict") for row in stored["faults"].values()]
-    print(f"{options.label}: {verdicts.count('caught')} of {len(faults)} caught, {verdicts.count('missed')} missed")
+    folder = options.folder.resolve()
+    costs, reached, verdicts = (folder / name for name in ("costs.jsonl", "reached.txt", "verdicts.jsonl"))
+    if not folder.exists():
+        copy_of_the_project(folder, options.revision, faults)
+    if not (folder / "reached").exists():
+        os.environ["REACHED"] = str(reached)
+        run_pytest(folder, Costs(costs, options.every), options.tests)
+        del os.environ["REACHED"]
+        (folder / "reached").touch()
+    rows = lines_of(costs)
+    seconds, known = {row["test"]: row["seconds"] for row in rows}, {row["test"] for row in rows if row["failed"]}
+    plugin = Verdicts(faults, reached_by(reached), seconds, known, options.limit, verdicts)
+    run_pytest(folder, plugin, options.tests)
+    package = subprocess.run(
+        ["git", "rev-parse", f"HEAD:{PACKAGE}"], cwd=ROOT, capture_output=True, check=True, text=True
+    )
+    begun = {"seed": options.seed, "package": package.stdout.strip()}
+    before = json.loads(options.out.read_text()) if options.out.exists() else {}
+    stored = before["faults"] if begun.items() <= before.items() else {}  # verdicts on another package say nothing here
+    verdict_on = {row["fault"]: {name: row[name] for name in ("verdict", "test")} for row in lines_of(verdicts)}
+    table = {}
+    for fault in faults:
+        others = stored.get(fault.key, {}).get("verdicts", {})
+        table[fault.key] = asdict(fault) | {"verdicts": others | {options.label: verdict_on[fault.key]}}
+    text = json.dumps(begun | {"faults": table}, indent=1, ensure_ascii=False)
+    options.out.write_text(text + "\n", encoding="utf-8")
+    for place, (cases, seconds) in cost_by_folder(rows).items():
+        print(f"{place:12} {cases:6} cases {seconds:7.1f} s")
+    found = [row["verdict"] for row in verdict_on.values()]
+    print(f"{options.label}: {found.count('caught')} of {len(faults)} caught, {found.count('missed')} missed")
 
 
 if __name__ == "__main__":

@@ -97,6 +97,21 @@ def soak() -> str:
     return table([asked, ""], rows)
 
 
+def mutations() -> str:
+    """How many planted faults the tests catch, by the folder of the fault."""
+    faults = list(result("mutations")["faults"].values())
+    labels = list(dict.fromkeys(label for fault in faults for label in fault["verdicts"]))
+    folders = sorted({fault["module"].partition("/")[0] for fault in faults})
+
+    def row(name: str, own: list[dict[str, Any]]) -> list[str]:
+        verdicts = ([fault["verdicts"].get(label, {}).get("verdict") for fault in own] for label in labels)
+        return [name, str(len(own)), *(str(each.count("caught")) for each in verdicts)]
+
+    rows = [row(f"`{folder}`", [one for one in faults if one["module"].startswith(f"{folder}/")]) for folder in folders]
+    headers = ["folder", "faults planted", *(f"caught {label}" for label in labels)]
+    return table(headers, [*rows, row("all", faults)])
+
+
 # Kinds of operation that are told by what they read, not by their names alone.
 KIND_NOTES = {
     "linear": "and products with a weight",
@@ -665,6 +680,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "in-short": in_short,
     "limits": limits,
     "soak": soak,
+    "mutations": mutations,
     "cost": cost,
     "vlm-cost": vlm_cost,
     "vlm-cost-bound": vlm_cost_bound,

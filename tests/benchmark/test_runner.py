@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import re
 import shutil
 import signal
@@ -542,41 +541,58 @@ def test_tables_are_plain_parquet(suite, tmp_path):
     assert table.num_rows == len(read_records(out, "rows"))
 
 
-# In a process of its own: what Ray starts ends with it, and leaves the other tests alone.
+# In a process of its own: what Ray starts ends with it, and leaves the other tests alone. It runs one suite after
+# another, each with workers of which one is killed so many times in the midst of shard 1.
 DRIVER = """
-import os, signal, sys
+import contextlib, io, json, os, signal, sys
+from pathlib import Path
 import ray
 from whyformer import WhyformerError
 from whyformer.benchmark.engines import ray as cluster
 from whyformer.benchmark import run_suite
 
-class Mortal(cluster.RayWorker):
-    def tables(self, number):
-        found = super().tables(number)
-        if number == 1 and not isinstance(found, str):
-            with open(os.environ["MARK"], "a") as mark:
-                mark.write("x")
-            if os.path.getsize(os.environ["MARK"]) <= int(os.environ["DEATHS"]):
-                os.kill(os.getpid(), signal.SIGKILL)
-        with open(os.environ["LOADED"], "a") as loaded:
-            loaded.write(f"{os.getpid()} {id(self.worker)} {number}\\n")
-        return found
+def mortal(folder, deaths):
+    class Mortal(cluster_worker):
+        def tables(self, number):
+            found = super().tables(number)
+            if number == 1 and not isinstance(found, str):
+                with open(f"{folder}/mark", "a") as mark:
+                    mark.write("x")
+                if os.path.getsize(f"{folder}/mark") <= deaths:
+                    os.kill(os.getpid(), signal.SIGKILL)
+            with open(f"{folder}/loaded", "a") as loaded:
+                loaded.write(f"{os.getpid()} {id(self.worker)} {number}\\n")
+            return found
 
-cluster.RayWorker = Mortal
+    return Mortal
+
+cluster_worker = cluster.RayWorker
 ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
-try:
-    run_suite(sys.argv[1], sys.argv[2], engine="ray")
-except WhyformerError as error:
-    sys.exit(f"whyformer: {error}")
+for folder, deaths in json.loads(sys.argv[1]).items():
+    cluster.RayWorker = mortal(folder, deaths)
+    with contextlib.redirect_stderr(io.StringIO()) as said:
+        try:
+            run_suite(f"{folder}/suite.toml", f"{folder}/ray", engine="ray")
+        except WhyformerError as error:
+            print(f"whyformer: {error}", file=sys.stderr)
+    Path(folder, "said").write_text(said.getvalue())
 """
 
 
-def on_two_workers(suite, tmp_path, deaths):
-    """The suite on a Ray of two workers, one of which is killed so many times in the midst of shard 1."""
-    (tmp_path / "suite.toml").write_text(as_toml(suite))
-    marks = {"MARK": str(tmp_path / "mark"), "LOADED": str(tmp_path / "loaded"), "DEATHS": str(deaths)}
-    command = [sys.executable, "-c", DRIVER, str(tmp_path / "suite.toml"), str(tmp_path / "ray")]
-    return subprocess.run(command, env=os.environ | marks, capture_output=True, text=True, timeout=300, check=False)
+@pytest.fixture(scope="module")
+def on_two_workers(vit, pets, tmp_path_factory):
+    """The folders of two runs on one Ray: a worker is killed at every try of a shard, or once."""
+    data = {"reader": "oxford_pets", "folder": str(pets)}
+    suite = make_suite({"model": str(vit), "data": data, **SETTINGS})
+    runs = {100: suite, 1: replace(suite, samples=8, shard=1)}
+    folders = {deaths: tmp_path_factory.mktemp("ray") for deaths in runs}
+    for deaths, folder in folders.items():
+        (folder / "suite.toml").write_text(as_toml(runs[deaths]))
+    deaths_by_folder = json.dumps({str(folder): deaths for deaths, folder in folders.items()})
+    command = [sys.executable, "-c", DRIVER, deaths_by_folder]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert done.returncode == 0, done.stderr[-2000:]
+    return {deaths: (folder, (folder / "said").read_text()) for deaths, folder in folders.items()}
 
 
 def test_what_is_wrong_on_a_cluster_is_said_as_it_is_here(suite, tmp_path, monkeypatch):
@@ -596,29 +612,27 @@ def test_what_is_wrong_on_a_cluster_is_said_as_it_is_here(suite, tmp_path, monke
         assert cluster.RayWorker(wrong, str(tmp_path), Counted()).tables(0) == str(caught.value)
 
 
-def test_a_shard_that_always_kills_its_worker_ends_the_run_after_a_few_tries(suite, tmp_path):
-    done = on_two_workers(suite, tmp_path, deaths=100)
+def test_a_shard_that_always_kills_its_worker_ends_the_run_after_a_few_tries(on_two_workers):
+    folder, printed = on_two_workers[100]
     said = "whyformer: Shard 1 was begun 3 times, and each time its worker was lost"
-    assert done.returncode == 1
-    assert sum(line.startswith(said) for line in done.stderr.splitlines()) == 1, done.stderr[-2000:]
-    assert (tmp_path / "mark").read_text() == "xxx"
-    assert {path.stem for path in (tmp_path / "ray" / "rows").iterdir()} == {"00000", "00002"}
+    assert sum(line.startswith(said) for line in printed.splitlines()) == 1, printed
+    assert (folder / "mark").read_text() == "xxx"
+    assert {path.stem for path in (folder / "ray" / "rows").iterdir()} == {"00000", "00002"}
 
 
-def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(suite, tmp_path):
-    suite = replace(suite, samples=8, shard=1)
-    run_suite(suite, tmp_path / "local", quiet=True)
-    done = on_two_workers(suite, tmp_path, deaths=1)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert (tmp_path / "mark").read_text() == "xx"
-    assert [line.partition(",")[2] for line in done.stderr.splitlines() if line.startswith("shard ")] == [
+def test_two_workers_one_killed_half_way_give_the_tables_of_a_local_run(on_two_workers, suite, tmp_path):
+    run_suite(replace(suite, samples=8, shard=1), tmp_path / "local", quiet=True)
+    folder, printed = on_two_workers[1]
+    assert "whyformer: " not in printed
+    assert (folder / "mark").read_text() == "xx"
+    assert [line.partition(",")[2] for line in printed.splitlines() if line.startswith("shard ")] == [
         f" {number} of 8" for number in range(1, 9)
     ]
-    loaded = [line.split() for line in (tmp_path / "loaded").read_text().splitlines()]
+    loaded = [line.split() for line in (folder / "loaded").read_text().splitlines()]
     assert sorted(int(number) for *_, number in loaded) == list(range(8))
     workers = {(process, worker) for process, worker, _ in loaded}
     assert 2 <= len(workers) == len({process for process, _ in workers}) <= 3  # the model is loaded once in each
-    assert_same_tables(tmp_path / "ray", tmp_path / "local")
+    assert_same_tables(folder / "ray", tmp_path / "local")
 
 
 @pytest.mark.parametrize("kind", ["picture", "text"])

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pairs import pairs
 from tiny_models import applies, masked, noise
 from tiny_sounds import WAVE_FAMILIES, ast, ctc
 from whyformer import attribute
@@ -72,10 +73,10 @@ def scores_of(family: str, model: nn.Module, inputs: Inputs, method: str | None)
 
 # WavLM's biases are in nn.MultiheadAttention, SEW's tokens are not those that its answer is read from.
 REFUSED = {("full_grad", "wavlm"), ("full_grad", "sew")}
+ALL_OF = {"wav2vec2 with a mask", "ast", "generic_attention", "bi_token", None}
 CASES = [
     (method, family)
-    for method in [*trace_methods(), None]
-    for family in FAMILIES
+    for method, family in pairs([*trace_methods(), None], [*FAMILIES], with_all=ALL_OF)
     if (method, family) not in REFUSED and applies(method, family)
 ]
 

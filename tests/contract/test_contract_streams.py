@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pairs import pairs
 from tiny_models import OF_ONE_STREAM, STREAM_FAMILIES, applies
 from whyformer import attribute
 from whyformer.axes import Inputs, StreamScores
@@ -124,11 +125,12 @@ def assert_close(got: Tensor, expected: Tensor, tolerance: float = 1e-5) -> None
     assert (got - expected).abs().max() <= tolerance * expected.abs().max() + 2e-9
 
 
+# Each kind of model has all methods once: two towers, co-attention, an encoder with a decoder, points, a decoder.
+ALL_OF = {"clip", "lxmert", "t5", "deformable detr", "qwen2", "generic_attention", "bi_token", "lrp", None}
 # Points between tokens have no map that relevance passes through.
 CASES = [
     (method, family)
-    for method in [*trace_methods(), None]
-    for family in STREAM_FAMILIES
+    for method, family in pairs([*trace_methods(), None], [*STREAM_FAMILIES], with_all=ALL_OF)
     if method not in OF_ONE_STREAM
     and applies(method, family)
     and (family, method) not in {("deformable detr", "partial_lrp"), ("deformable detr", "transformer_attribution")}

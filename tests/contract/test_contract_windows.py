@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from pairs import pairs
 from tiny_models import OF_ONE_STREAM, built, image_inputs
 from tiny_windows import PATCHES, REDUCED, WINDOWED
 from whyformer import attribute
@@ -39,8 +40,11 @@ def logits_of(family: str, pixels: Tensor) -> Tensor:
         return model_of(family, pixels.dtype)(pixels).logits
 
 
-@pytest.mark.parametrize("family", WINDOWED)
-@pytest.mark.parametrize("method", [*FOLLOWING, None])
+# Windows that are shifted, and keys that are fewer than the tokens.
+ALL_OF = {"swin", "segformer", "generic_attention", "bi_token", None}
+
+
+@pytest.mark.parametrize(("method", "family"), pairs([*FOLLOWING, None], [*WINDOWED], with_all=ALL_OF))
 def test_a_batch_is_explained_like_its_pictures_and_the_model_is_left_as_it_was(method, family):
     pixels = image_inputs()["pixel_values"].to(torch.float64 if method in IN_FLOAT64 else torch.float32)
     before = logits_of(family, pixels)

@@ -4,6 +4,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from pairs import pairs
 from tiny_models import FAMILIES, built, inputs_of
 from whyformer import WhyformerError, attribute
 from whyformer.backward.blocks import find_blocks
@@ -60,8 +61,7 @@ def check_same(model, hooked, inputs, method, **options):
         torch.testing.assert_close(scores, expected[stream], rtol=1e-6, atol=1e-9 * largest)
 
 
-@pytest.mark.parametrize("hook", HOOKS)
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(("hook", "name"), pairs([*HOOKS], [*MODELS], with_all={"bert", "clones of outputs"}, every=4))
 def test_copies_by_hooks_on_every_module_change_no_score_of_any_method(name, hook):
     (model, inputs), (hooked, _) = prepared(name), prepared(name)
     for block in find_blocks(hooked):

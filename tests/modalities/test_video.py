@@ -15,6 +15,7 @@ from PIL import Image
 from rich.console import Console
 
 from commands import run
+from pairs import pairs
 from tiny_models import noise
 from tiny_videos import RATE, VIDEO_FAMILIES, clip, processor_of
 from whyformer import Explanation, UnsupportedModel, WhyformerError, attribute, explain, explain_batch
@@ -59,8 +60,10 @@ def write_video(path: Path, frames: np.ndarray) -> None:
         file.mux(stream.encode())
 
 
-@families
-@pytest.mark.parametrize("method", trace_methods())
+@pytest.mark.parametrize(
+    ("method", "family"),
+    pairs([*trace_methods()], [*VIDEO_FAMILIES], with_all={"videomae", "timesformer", "generic_attention"}),
+)
 def test_a_batch_is_explained_like_its_videos_one_by_one(method, family):
     clips, options = [clip(seed=1), clip(7, seed=2)], OPTIONS.get(method, {})
     try:

@@ -10,6 +10,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from pairs import pairs
 from tiny_architectures import DECODERS, OTHERS
 from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, noise, text_inputs
 from tiny_sounds import WAVE_FAMILIES
@@ -53,7 +54,6 @@ WAYS = [
 
 
 # How a block runs again does not depend on the method, nor what is read of it on the family: each is tried on some.
-SOME_STACKS = ["bert", "vit", "modernbert"]
 SOME_WAYS = [
     ("generic_attention", {}),
     ("input_x_gradient", {"backward": "libra"}),
@@ -62,8 +62,8 @@ SOME_WAYS = [
     ("evidence", {}),
 ]
 CASES = [
-    *((method, options, family) for method, options in WAYS for family in SOME_STACKS),
-    *((method, options, family) for method, options in SOME_WAYS for family in STACKS if family not in SOME_STACKS),
+    (method, options, family)
+    for (method, options), family in pairs(WAYS, STACKS, with_all=["bert", ("generic_attention", {}), ("evidence", {})])
 ]
 
 
@@ -227,13 +227,20 @@ def set_tiles(monkeypatch, entries):
         monkeypatch.setattr(module, "TILE", entries)
 
 
-@pytest.mark.parametrize(("method", "options"), [*OF_INPUTS, *OF_MAPS, *OTHERWISE])
+ASKED = {
+    "bert label": ("bert", 1),
+    "bert contrast": ("bert", contrast(1, 2)),
+    "vit label": ("vit", 1),
+    "gpt2 contrast": ("gpt2", contrast(1, 2)),
+    "llama label": ("llama", 1),
+}
+
+
 @pytest.mark.parametrize(
-    ("family", "target"),
-    [("bert", 1), ("bert", contrast(1, 2)), ("vit", 1), ("gpt2", contrast(1, 2)), ("llama", 1)],
-    ids=["bert label", "bert contrast", "vit label", "gpt2 contrast", "llama label"],
+    ("way", "asked"), pairs([*OF_INPUTS, *OF_MAPS, *OTHERWISE], [*ASKED], with_all=["bert contrast"]), ids=named
 )
-def test_relevance_goes_through_attention_tile_by_tile(method, options, target, family, monkeypatch):
+def test_relevance_goes_through_attention_tile_by_tile(way, asked, monkeypatch):
+    (method, options), (family, target) = way, ASKED[asked]
     inputs = double(STREAM_FAMILIES[family][1]() if family in STREAM_FAMILIES else inputs_of(family))
     model = double_model(family)
     expected = attribute(model, inputs, target, method, checkpoint=False, **options)

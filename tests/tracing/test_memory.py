@@ -23,8 +23,8 @@ from whyformer.watching.kernels import Attention
 from whyformer.watching.watcher import Watcher
 
 READERS = ["generic_attention", "grad_cam", "bi_head", "bi_token"]
-CASES = {name: (FAMILIES[name], lambda name=name: inputs_of(name)) for name in ("vit", "bert", "modernbert")}
-CASES |= {name: STREAM_FAMILIES[name] for name in ("gpt2", "qwen2", "t5", "lxmert", "clip", "mistral in windows")}
+CASES = {"bert": (FAMILIES["bert"], lambda: inputs_of("bert"))}
+CASES |= {name: STREAM_FAMILIES[name] for name in ("clip", "mistral in windows")}
 
 
 @pytest.fixture
@@ -214,8 +214,10 @@ def test_nothing_of_a_pass_outlives_it(method, backward):
         return sum(type(held) is torch.Tensor for held in gc.get_objects())
 
     gc.collect()
+    gc.freeze()  # what other tests hold need not be looked through
     gc.disable()  # a cycle would keep a whole graph on the GPU until the collector comes by
     try:
         assert tensors() == tensors()
     finally:
         gc.enable()
+        gc.unfreeze()

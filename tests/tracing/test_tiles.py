@@ -7,6 +7,7 @@ from typing import get_args
 import pytest
 import torch
 
+from pairs import pairs
 from tiny_models import FAMILIES, OF_ONE_STREAM, STREAM_FAMILIES, applies, inputs_of
 from whyformer import UnsupportedModel, attribute
 from whyformer.backward import attention_rules as attention
@@ -55,18 +56,12 @@ def given_to(family, dtype):
     return in_precision(STREAM_FAMILIES[family][1]() if family in STREAM_FAMILIES else inputs_of(family), dtype)
 
 
-# A tile does not depend on the method, nor what is read of it on the family: each is tried on some of the other.
-SOME_FAMILIES = ["vit", "bert", "modernbert", "t5", "llama", "mistral in windows", "lxmert", "detr", "deformable detr"]
-SOME_METHODS = ["rollout", "generic_attention", "bi_token", "evidence"]
+# tests/reference/test_mixings.py shows that a tile is a part of its map; this file, that every method goes by tiles,
+# and that the calls of every family are seen as they are.
+ALL_OF = {"bert", "mistral in windows", "lxmert", "deformable detr", "generic_attention"}
 CASES = [
-    *((method, family, torch.float64) for method in FOLDED for family in SOME_FAMILIES),
-    *(
-        (method, family, torch.float64)
-        for method in SOME_METHODS
-        for family in [*FAMILIES, *STREAM_FAMILIES]
-        if family not in SOME_FAMILIES
-    ),
-    *((method, family, torch.float32) for method in FOLDED for family in ("vit", "marian", "qwen2")),
+    *((*pair, torch.float64) for pair in pairs(FOLDED, [*FAMILIES, *STREAM_FAMILIES], with_all=ALL_OF, every=8)),
+    *((method, "marian", torch.float32) for method in FOLDED),
 ]
 
 
@@ -100,9 +95,12 @@ BY_RULES = [
 
 
 # In float64: of float32 what kept maps give is itself off by up to 1e-2, as sums that are divided by may be small.
-@pytest.mark.parametrize(("method", "rules"), BY_RULES)
-@pytest.mark.parametrize("family", OF_RELEVANCE)
-def test_relevance_goes_through_tiles_as_through_kept_maps(method, rules, family, folded):
+@pytest.mark.parametrize(
+    ("by_rules", "family"),
+    pairs(BY_RULES, OF_RELEVANCE, with_all={"bert", "mistral in windows", ("lrp", "attn_lrp")}),
+)
+def test_relevance_goes_through_tiles_as_through_kept_maps(by_rules, family, folded):
+    method, rules = by_rules
     model, inputs = model_of(family, torch.float64), given_to(family, torch.float64)
     expected = attribute(model, inputs, "predicted", method, rules=rules)
     folded()

@@ -11,6 +11,7 @@ import transformers
 from PIL import Image, ImageOps
 from typer.testing import CliRunner
 
+from pairs import pairs
 from whyformer import attribute, explain, explain_batch, load
 from whyformer.cli import app
 from whyformer.cli.demo import demo_examples
@@ -73,11 +74,14 @@ ROBUST = sorted(
 )
 
 
-@pytest.mark.parametrize("method", sorted(set(ROBUST) - {"random"}))
-def test_half_precision_ranks_patches_as_float32_does(classifier, method):
+@pytest.mark.parametrize(
+    ("method", "name"),
+    pairs(sorted(set(ROBUST) - {"random"}), ["mini-vit", "mini-vit-mae"], with_all={"generic_attention"}, every=2),
+)
+def test_half_precision_ranks_patches_as_float32_does(method, name):
+    classifier, half = (load(name, device="cpu", dtype=dtype) for dtype in (torch.float32, torch.bfloat16))
     pixels = classifier.processor(images=views_of_the_cat(), return_tensors="pt")["pixel_values"]
     exact = attribute(classifier.model, {"pixel_values": pixels}, "cat", method)["image"][:, 1:]
-    half = load(classifier.name, device="cpu", dtype=torch.bfloat16)
     rounded = attribute(half.model, {"pixel_values": pixels.bfloat16()}, "cat", method)["image"][:, 1:]
     assert rounded.dtype == torch.float32
     assert np.mean([spearman(a, b) for a, b in zip(exact, rounded, strict=True)]) >= 0.95
