@@ -13,7 +13,6 @@ from pathlib import Path
 
 import torch
 from triton.testing import do_bench
-from whyformer.tracing.folds import fold_on_chip
 
 from whyformer.tracing.flow import HeadMean, fold
 from whyformer.tracing.record import AttentionRecord
@@ -55,7 +54,7 @@ def main() -> None:
         start = torch.rand(2, 1, tokens, device="cuda")
         # Wrapped, the formula is not known to the kernel: tiles fold it.
         expected = fold(start.double(), double(given), partial(HeadMean.__call__, mixing))
-        got = fold_on_chip(start, given, mixing)
+        got = mixing.fold(start, given)
         assert got is not None
         error = float((got - expected).norm() / expected.norm())
         rows.append(
@@ -78,7 +77,7 @@ def main() -> None:
         given, start = case(tokens, 32, 4, 128, True, torch.bfloat16), torch.rand(2, 1, tokens, device="cuda")
         for times_gradient in (True, False):
             mixing = HeadMean(times_gradient)
-            chip = do_bench(partial(fold_on_chip, start, given, mixing), return_mode="median")
+            chip = do_bench(partial(mixing.fold, start, given), return_mode="median")
             tiles = do_bench(partial(fold, start, given, partial(HeadMean.__call__, mixing)), return_mode="median")
             speeds.append({"tokens": tokens, "gradient": times_gradient, "chip_ms": chip, "tiles_ms": tiles})
             print(speeds[-1], flush=True)

@@ -53,7 +53,9 @@ def main() -> None:
     figures: dict[str, float] = {"tokens": inputs["input_ids"].shape[1]}
     for method in METHODS:
         ratio = median_ratio(
-            lambda method=method: whyformer.attribute(bert.model, inputs, method=method), forward_backward, options.rounds
+            lambda method=method: whyformer.attribute(bert.model, inputs, method=method),
+            forward_backward,
+            options.rounds,
         )
         figures[method] = round(ratio, 2)
         print(f"{method}  {ratio:.2f} forward and backward passes")

@@ -19,10 +19,10 @@ from torch import Tensor
 
 from whyformer.tracing import cpu_fold, mixing
 from whyformer.tracing.flow import HeadMean, flow, fold
-from whyformer.tracing.kernels import Attention
-from whyformer.tracing.mixing import KeptMap, Lazy, MixedGradient, Mixing
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.sampling import SampledAttention
+from whyformer.watching.deformable import SampledAttention
+from whyformer.watching.kernels import Attention
+from whyformer.watching.mixing import KeptMap, Lazy, MixedGradient, Mixing
 
 # What one more rounding of a map costs, in its own precision.
 ROUNDING = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 0.02}

@@ -166,7 +166,7 @@ def test_the_bi_methods_on_text_equal_their_naive_twins(method, family):
         torch.testing.assert_close(row[:length], expected, rtol=1e-7, atol=1e-10)
 
 
-# Of relevance the propagation itself has its twins in tests/propagation/test_rules.py; here it is given.
+# Of relevance the propagation itself has its twins in tests/backward/test_rules.py; here it is given.
 
 
 def twin_partial_lrp(asked: Trace, relevances: dict[int, Tensor], example: int) -> Tensor:
@@ -265,7 +265,7 @@ def test_methods_of_the_embeddings_equal_their_naive_twins(family):
 def test_every_method_but_the_control_has_a_twin():
     propagated = {
         "lrp"
-    }  # in tests/propagation/test_rules.py, and against the authors' code in tests/golden/test_golden_relevance.py
+    }  # in tests/backward/test_rules.py, and against the authors' code in tests/golden/test_golden_relevance.py
     inputs = {"attention_gradient", "input_x_gradient", "integrated_gradients"}
     others = {"bi_head", "bi_token", "random", "flow_routes"}  # the last in tests/reference/test_flow_routes.py
     states = {"state_x_gradient", "full_grad", "evidence"}  # in tests/reference/test_states.py
