@@ -19,7 +19,7 @@ from commands import invoke, refusal, run
 from conftest import FILM
 from whyformer.errors import WhyformerError
 from whyformer.files import file_digest
-from whyformer.inputs.identity import find_again, identity
+from whyformer.inputs.identity import identity_of, restore_example
 from whyformer.methods.registry import trace_methods
 from whyformer.models.digests import module_digest
 from whyformer.models.loading import load, quiet
@@ -240,7 +240,7 @@ def test_examples_of_several_parts_come_back(tmp_path):
     (tmp_path / "a.txt").write_text("read me")
     candidates = whyformer.Candidates(("sport", "art"), "About {}.")
     example = (tmp_path / "a.txt", [{"role": "user", "content": "hi"}, 3, None], candidates)
-    found = find_again(json.loads(json.dumps(identity(example))))
+    found = restore_example(json.loads(json.dumps(identity_of(example))))
     assert found.example == example
     assert found.differences == ()
 
@@ -255,10 +255,10 @@ def test_examples_of_several_parts_come_back(tmp_path):
     ids=lambda example: type(example).__name__,
 )
 def test_what_is_kept_by_digest_is_told_from_others(example):
-    kept = json.loads(json.dumps(identity(example)))
-    assert find_again(kept, [example]).differences == ()
+    kept = json.loads(json.dumps(identity_of(example)))
+    assert restore_example(kept, [example]).differences == ()
     kept["sha256"] = "0" * 64
-    assert len(find_again(kept, [example]).differences) == 1
+    assert len(restore_example(kept, [example]).differences) == 1
 
 
 def test_inputs_that_stand_for_nothing_are_refused(audit):

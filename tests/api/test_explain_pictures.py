@@ -26,8 +26,8 @@ from tiny_processors import (
 )
 from tiny_vlms import TINY_VLMS, llava, text_config, vision_config
 from whyformer import WhyformerError, continuation, explain, explain_batch
+from whyformer.inputs.image_prompt import image_prompt_of
 from whyformer.inputs.layouts import Patches, WordPieces
-from whyformer.inputs.pictured import pictured_prompt
 from whyformer.models.loading import LoadedModel
 
 QUESTION = "what colour is the star ?"
@@ -177,16 +177,16 @@ def test_a_processor_with_a_part_for_videos_is_loaded_without_it_where_torchvisi
 @pytest.mark.parametrize("size", [(60, 40), (90, 20), (20, 90), (32, 32), (70, 69), (40, 60)])
 def test_the_tiles_that_internvl_cuts_are_boxes_of_the_picture(size):
     model, black = model_of("InternVL"), Image.new("RGB", size, "black")
-    boxes = pictured_prompt(model, (black, QUESTION)).boxes[0]
+    boxes = image_prompt_of(model, (black, QUESTION)).boxes[0]
     assert boxes[-1] == (0, 0, 1, 1)
     for number, (left, top, right, bottom) in enumerate(boxes[:-1]):
         spot = black.copy()
         middle = round((left + right) / 2 * size[0]), round((top + bottom) / 2 * size[1])
         spot.paste("white", (middle[0] - 2, middle[1] - 2, middle[0] + 2, middle[1] + 2))
-        tiles = pictured_prompt(model, (spot, QUESTION)).pixels["pixel_values"]
+        tiles = image_prompt_of(model, (spot, QUESTION)).pixels["pixel_values"]
         assert len(tiles) == len(boxes)
         assert int(tiles[:-1].flatten(1).mean(dim=1).argmax()) == number
-    assert len(boxes) != 1 or len(pictured_prompt(model, (black, QUESTION)).pixels["pixel_values"]) == 1
+    assert len(boxes) != 1 or len(image_prompt_of(model, (black, QUESTION)).pixels["pixel_values"]) == 1
 
 
 @pytest.mark.parametrize("name", ["LLaVA", "Qwen3-VL", "InternVL", "Gemma 3", "LLaVA-OneVision"])

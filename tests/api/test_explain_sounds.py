@@ -14,9 +14,9 @@ import whyformer
 from conftest import saved
 from tiny_sounds import RATE, WAVE_FAMILIES, loaded_ast, loaded_ctc, loaded_wave, loaded_whisper, tone
 from whyformer import Explanation, LoadedModel, WhyformerError, attribute, explain, explain_batch
+from whyformer.inputs.audio_encoding import sum_over_frames
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
-from whyformer.inputs.hearing import in_frames
 from whyformer.inputs.layouts import Frames, Spectrogram
 
 
@@ -85,7 +85,7 @@ def test_frames_of_a_sound_get_the_scores_that_attribute_gives(family):
     assert by_attention.parts["audio"].layout.step == pytest.approx(0.04 if family == "sew" else 0.02)
     by_samples = explain(sound, loaded_model, label, "input_x_gradient")
     raw = attribute(loaded_model.model, inputs, lambda output: output.logits[:, 1], "input_x_gradient")
-    expected = in_frames(raw["samples"], loaded_model.model, len(by_attention.scores))[0]
+    expected = sum_over_frames(raw["samples"], loaded_model.model, len(by_attention.scores))[0]
     assert np.allclose(by_samples.scores, expected.numpy(), rtol=1e-5, atol=1e-9)
 
 

@@ -11,8 +11,8 @@ import torch
 
 from tiny_sounds import RATE, loaded_ast, loaded_wave, loaded_whisper, tone
 from whyformer import Sound, WhyformerError
+from whyformer.inputs.audio_encoding import mel_edges, sum_over_frames, wave_steps
 from whyformer.inputs.encode import encode
-from whyformer.inputs.hearing import in_frames, mel_edges, wave_steps
 from whyformer.inputs.layouts import Frames, Spectrogram
 from whyformer.inputs.sound import sound_of
 from whyformer.models.structure import wave_frames
@@ -123,7 +123,7 @@ def test_scores_of_samples_are_summed_by_the_frame_they_lie_in():
     scores = torch.zeros(1, RATE)
     scores[0, [0, 39, 40, 359]] = torch.tensor([1.0, 2.0, 4.0, 8.0])  # before the first frame, and in it
     scores[0, [360, 15999]] = torch.tensor([16.0, 32.0])  # in the second, and after the last
-    by_frame = in_frames(scores, loaded_wave().model, 49)
+    by_frame = sum_over_frames(scores, loaded_wave().model, 49)
     assert by_frame[0, 0] == 15
     assert by_frame[0, 1] == 16
     assert by_frame[0, 48] == 32

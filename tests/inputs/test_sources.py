@@ -11,10 +11,10 @@ from test_prompt import CHAT, GPT, texts
 from conftest import CHAT_TEMPLATE
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import prompt_of
-from whyformer.inputs.sentences import paragraph_places, sentence_places
+from whyformer.inputs.prompt_tokens import text_tokens
+from whyformer.inputs.sentences import paragraph_ranges, sentence_ranges
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
-from whyformer.inputs.tokens import text_tokens
 
 KINDS = ["token", "word", "sentence", "paragraph", "message"]
 
@@ -31,18 +31,18 @@ KINDS = ["token", "word", "sentence", "paragraph", "message"]
     ],
 )
 def test_sentences_end_where_their_script_ends_them(text, sentences):
-    assert [text[start:end] for start, end in sentence_places(text)] == sentences
+    assert [text[start:end] for start, end in sentence_ranges(text)] == sentences
 
 
 def test_paragraphs_stand_between_blank_lines():
     text = " One\nline.\n \n\n Two. \n\n"
-    assert [text[start:end] for start, end in paragraph_places(text)] == ["One\nline.", "Two."]
+    assert [text[start:end] for start, end in paragraph_ranges(text)] == ["One\nline.", "Two."]
 
 
 @given(texts)
 @settings(max_examples=150)
 def test_sentences_and_paragraphs_hold_all_but_white_space_in_its_order(text):
-    for places in (sentence_places(text), paragraph_places(text)):
+    for places in (sentence_ranges(text), paragraph_ranges(text)):
         assert "".join("".join(text[start:end] for start, end in places).split()) == "".join(text.split())
         assert all(first[1] <= second[0] for first, second in pairwise(places))
         assert all(text[start:end] == text[start:end].strip() != "" for start, end in places)

@@ -20,7 +20,7 @@ from tiny_videos import RATE, VIDEO_FAMILIES, clip, processor_of
 from whyformer import Explanation, UnsupportedModel, WhyformerError, attribute, explain, explain_batch
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
-from whyformer.inputs.modality import SeenBatch
+from whyformer.inputs.modality import ForwardBatch
 from whyformer.methods.registry import trace_methods
 from whyformer.modalities import video
 from whyformer.modalities.tubelets import Tubelets, by_step, figure, heated_frame
@@ -88,7 +88,7 @@ def test_every_tubelet_has_the_score_of_the_token_that_its_pixels_make(family):
         tokens = kept[0].shape[1]
         place = video.place(model, inputs, {"image": tokens})
         numbers = torch.arange(tokens, dtype=torch.float64)
-        laid = video.lay(encoded.parts["video"], 0, SeenBatch(model, inputs), place, numbers).scores
+        laid = video.lay(encoded.parts["video"], 0, ForwardBatch(model, inputs), place, numbers).scores
         frames = pixels.shape[1] // grid.steps
         cells = product(range(grid.steps), range(grid.rows), range(grid.columns))
         for number, (step, row, column) in enumerate(cells):

@@ -8,9 +8,9 @@ import pytest
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import prompt_of
+from whyformer.inputs.prompt_tokens import text_tokens
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
-from whyformer.inputs.tokens import text_tokens
 from whyformer.results.continuation import Continuation
 from whyformer.results.response import Response
 from whyformer.results.response_parts import ResponseToken, Sinks

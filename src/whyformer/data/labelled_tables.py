@@ -14,7 +14,7 @@ from whyformer.data.examples import Document, Examples, Photo
 from whyformer.data.readers import reader
 from whyformer.errors import WhyformerError, nearest
 from whyformer.inputs.read import image_of
-from whyformer.inputs.table_files import LABEL, Row, label_in_row, read_table, text_in_row
+from whyformer.inputs.table_files import LABEL, TableRow, label_in_row, read_table, text_in_row
 
 
 @reader("table")
@@ -123,7 +123,7 @@ def _dataset_row(
 
 
 def _document(
-    rows: Sequence[Row], names: Sequence[str], text: str, label: str | None, rationale: str | None, number: int
+    rows: Sequence[TableRow], names: Sequence[str], text: str, label: str | None, rationale: str | None, number: int
 ) -> Document:
     row, name = rows[number], names[number]
     words = text_in_row(row, text, name)

@@ -13,9 +13,9 @@ from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
-from whyformer.inputs.alignment import token_offsets
 from whyformer.inputs.layouts import WordPieces
 from whyformer.inputs.read import Text, text_of
+from whyformer.inputs.token_alignment import token_offsets
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import base_model, config_of, vocabulary_size
 
@@ -128,7 +128,7 @@ def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
     return min(limits, default=None)
 
 
-def spell(
+def decode_tokens(
     ids: list[int], tokenizer: Any, before: list[int] | None = None
 ) -> tuple[str, tuple[str, ...], tuple[tuple[int, int], ...]]:
     """The text of these tokens after those before them, each token, and the characters it stands for.
@@ -192,7 +192,7 @@ def check_ids(loaded_model: LoadedModel, rows: Iterable[Sequence[int]]) -> None:
         )
 
 
-def padded(chunks: list[dict[str, list[int]]], tokenizer: Any) -> Inputs:
+def pad_chunks(chunks: list[dict[str, list[int]]], tokenizer: Any) -> Inputs:
     """Texts padded on the right, where padding moves no class token."""
     if len({len(chunk["input_ids"]) for chunk in chunks}) == 1:
         return {name: torch.tensor([chunk[name] for chunk in chunks]) for name in chunks[0]}

@@ -39,7 +39,7 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
     return inputs
 
 
-def black(processor: Any) -> Tensor:
+def black_pixel(processor: Any) -> Tensor:
     """What a black picture is after the processor's normalisation, per channel."""
     mean, std = torch.tensor(processor.image_mean), torch.tensor(processor.image_std)
     return (-mean / std)[:, None, None] if processor.do_normalize else torch.zeros(len(mean), 1, 1)

@@ -24,14 +24,14 @@ Identity = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class FoundExample:
+class RestoredExample:
     """An example that was found again, and in what it is not the one that was kept."""
 
     example: Any
     differences: tuple[str, ...]
 
 
-def identity(example: Any) -> dict[str, Any]:
+def identity_of(example: Any) -> dict[str, Any]:
     """What the example is: its kind, its digest, and where it is or what it says."""
     match example:
         case bool() | int() | float() | None:
@@ -43,16 +43,16 @@ def identity(example: Any) -> dict[str, Any]:
         case Candidates(labels=labels, template=template):
             return {"kind": "candidates", "labels": list(labels), "template": template}
         case Mapping():
-            return {"kind": "object", "items": {str(name): identity(value) for name, value in example.items()}}
+            return {"kind": "object", "items": {str(name): identity_of(value) for name, value in example.items()}}
         case tuple() | list():
-            return {"kind": type(example).__name__, "items": [identity(value) for value in example]}
+            return {"kind": type(example).__name__, "items": [identity_of(value) for value in example]}
     for name, of in _BY_DIGEST.items():
         if isinstance(example, of.types):
             return {"kind": name, "sha256": of.digest(example)}
     raise WhyformerError(f"{with_article(type(example).__name__).capitalize()} cannot be kept in an audit file.")
 
 
-def find_again(kept: Any, given: Sequence[Any] = ()) -> FoundExample:
+def restore_example(kept: Any, given: Sequence[Any] = ()) -> RestoredExample:
     """The example that was kept; `given` stand for what is no text in it, in order."""
     stock = iter(given)
     differences: list[str] = []
@@ -60,7 +60,7 @@ def find_again(kept: Any, given: Sequence[Any] = ()) -> FoundExample:
     surplus = len(list(stock))
     if surplus:
         raise WhyformerError(f"{surplus} of {len(given)} inputs stand for nothing: texts are in the audit file itself.")
-    return FoundExample(example, tuple(differences))
+    return RestoredExample(example, tuple(differences))
 
 
 def _find(kept: Any, stock: Iterator[Any], differences: list[str]) -> Any:

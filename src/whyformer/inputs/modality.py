@@ -31,7 +31,7 @@ class PartPlace:
 
 
 @dataclass(frozen=True)
-class SeenBatch:
+class ForwardBatch:
     """A forward pass of a batch, as far as layouts depend on it; `queries` are the detections asked about."""
 
     model: nn.Module
@@ -40,7 +40,7 @@ class SeenBatch:
     queries: Sequence[int] | Tensor | None = None
 
 
-class LaidPart(NamedTuple):
+class ScoredLayout(NamedTuple):
     """A part of an explanation: its name, its layout, and a score for each token of the layout."""
 
     name: str
@@ -66,7 +66,7 @@ class Modality:
     name: str
     collate: Callable[[LoadedModel, Sequence[Any]], Inputs]
     place: Callable[[nn.Module, Inputs, Mapping[str, int]], PartPlace | None] | None = None
-    lay: Callable[[Any, int, SeenBatch, PartPlace, Tensor], LaidPart] | None = None
+    lay: Callable[[Any, int, ForwardBatch, PartPlace, Tensor], ScoredLayout] | None = None
     encode: Callable[..., Iterator[dict[str, Any]]] | None = None
     length: Callable[[Any], int] | None = None
     noise: Callable[[LoadedModel], Any] | None = None

@@ -8,11 +8,11 @@ from torch import nn
 from torch.nn import functional as F
 
 from whyformer.axes import Inputs, StreamScores
+from whyformer.inputs.grid_resampling import sum_levels
 from whyformer.inputs.modality import PartPlace, modalities
-from whyformer.inputs.views import on_finest
 from whyformer.models.structure import feature_levels, has_levels
 
-__all__ = ["PartPlace", "on_one_level", "part_places", "real_grid"]
+__all__ = ["PartPlace", "merge_levels", "part_places", "real_grid"]
 
 
 def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> Iterator[PartPlace]:
@@ -21,13 +21,13 @@ def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) ->
     return (place for place in places if place is not None)
 
 
-def on_one_level(model: nn.Module, inputs: Inputs, scores: StreamScores) -> StreamScores:
+def merge_levels(model: nn.Module, inputs: Inputs, scores: StreamScores) -> StreamScores:
     """The scores with those of feature maps of several sizes laid on the finest of them."""
     if "image" not in scores or "pixel_values" not in inputs or not has_levels(model):
         return scores
     height, width = inputs["pixel_values"].shape[-2:]
     grids = feature_levels(model, (height, width), scores["image"].shape[1])
-    return scores | {"image": on_finest(scores["image"], grids)}
+    return scores | {"image": sum_levels(scores["image"], grids)}
 
 
 def real_grid(inputs: Inputs, row: int, grid: tuple[int, int]) -> tuple[int, int]:

@@ -14,13 +14,13 @@ from jinja2 import TemplateError
 
 from whyformer.errors import WhyformerError, reason_of
 from whyformer.inputs.chat_template import render_chat
+from whyformer.inputs.prompt_tokens import Token, text_tokens
 from whyformer.inputs.read import text_of
-from whyformer.inputs.sentences import Place
-from whyformer.inputs.tokens import Token, text_tokens
+from whyformer.inputs.sentences import CharRange
 from whyformer.models.loading import LoadedModel
 
 LAYOUT = "{documents}\n\n{question}"
-BETWEEN = "\n\n"  # documents, and messages as a person reads them
+SEPARATOR = "\n\n"  # documents, and messages as a person reads them
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Document:
+class PromptDocument:
     """A document of a prompt: what it is called, and where it stands in the prompt's text, its name included."""
 
     name: str
@@ -42,7 +42,7 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Region:
+class PromptRegion:
     """A part of a prompt that no sentence reaches out of, and the document or the role that it belongs to."""
 
     name: str
@@ -67,7 +67,7 @@ class Prompt:
     tokens: tuple[Token, ...]
     rendered: str
     messages: tuple[Message, ...] = ()
-    documents: tuple[Document, ...] = ()
+    documents: tuple[PromptDocument, ...] = ()
 
     @property
     def ids(self) -> list[int]:
@@ -75,12 +75,14 @@ class Prompt:
         return [token.id for token in self.tokens]
 
     @property
-    def regions(self) -> tuple[Region, ...]:
+    def regions(self) -> tuple[PromptRegion, ...]:
         """The text cut at the ends of messages and documents, white space alone left out."""
-        parts: list[Message | Document] = [*self.messages, *self.documents]
+        parts: list[Message | PromptDocument] = [*self.messages, *self.documents]
         cuts = sorted({0, len(self.text), *(edge for part in parts for edge in (part.start, part.end))})
         return tuple(
-            Region(self.name_at(start), start, end) for start, end in pairwise(cuts) if self.text[start:end].strip()
+            PromptRegion(self.name_at(start), start, end)
+            for start, end in pairwise(cuts)
+            if self.text[start:end].strip()
         )
 
     def name_at(self, place: int) -> str:
@@ -114,20 +116,20 @@ def prompt_of(
     if context is None:
         check_has_no_layout(layout)
         return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text)
-    text, documents = lay_out(text, context, LAYOUT if layout is None else layout)
+    text, documents = format_prompt(text, context, LAYOUT if layout is None else layout)
     if getattr(tokenizer, "chat_template", None):
         whole = _chat_prompt(loaded_model, [{"role": "user", "content": text}])
         return replace(whole, documents=documents_within(whole.text, text, documents))
     return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text, documents=documents)
 
 
-def documents_within(kept: str, text: str, documents: Sequence[Document]) -> tuple[Document, ...]:
+def documents_within(kept: str, text: str, documents: Sequence[PromptDocument]) -> tuple[PromptDocument, ...]:
     """Where documents of a text stand in what a template kept of it: its white space is all that it takes."""
     taken, last = text.index(kept), len(kept)
-    return tuple(Document(one.name, max(0, one.start - taken), min(last, one.end - taken)) for one in documents)
+    return tuple(PromptDocument(one.name, max(0, one.start - taken), min(last, one.end - taken)) for one in documents)
 
 
-def without(prompt: Prompt, places: Iterable[Place]) -> str | list[dict[str, str]]:
+def remove_ranges(prompt: Prompt, places: Iterable[CharRange]) -> str | list[dict[str, str]]:
     """What `prompt_of` is to be given for the same prompt with these places of its text removed."""
     removed = sorted(places)
 
@@ -156,7 +158,7 @@ def check_has_no_layout(layout: str | None) -> None:
         raise WhyformerError("layout says where the documents of context=[…] go, and there are none.")
 
 
-def lay_out(question: str, context: Sequence[Any], layout: str) -> tuple[str, tuple[Document, ...]]:
+def format_prompt(question: str, context: Sequence[Any], layout: str) -> tuple[str, tuple[PromptDocument, ...]]:
     """The text of a question about documents, and where each of them stands in it."""
     if isinstance(context, (str, Path, Mapping)):
         raise WhyformerError(f"context={context!r:.40}: a list of documents. For one, give context=[{context!r:.40}].")
@@ -171,8 +173,8 @@ def lay_out(question: str, context: Sequence[Any], layout: str) -> tuple[str, tu
             text += question
         elif field == "documents":
             for number, (name, content) in enumerate(named):
-                text += BETWEEN if number else ""
-                documents.append(Document(name, len(text), len(text) + len(content)))
+                text += SEPARATOR if number else ""
+                documents.append(PromptDocument(name, len(text), len(text) + len(content)))
                 text += content
     return text, tuple(documents)
 
@@ -237,10 +239,10 @@ def _chat_prompt(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> P
         return render_messages(loaded_model, filled)
 
     roles, contents = ([message[key] for message in messages] for key in ("role", "content"))
-    return laid_on_contents(loaded_model, roles, contents, render, add_special_tokens=False)
+    return align_with_contents(loaded_model, roles, contents, render, add_special_tokens=False)
 
 
-def laid_on_contents(
+def align_with_contents(
     loaded_model: LoadedModel,
     roles: Sequence[str],
     contents: Sequence[str],
@@ -253,7 +255,7 @@ def laid_on_contents(
     places = _content_places(loaded_model, roles, contents, render)
     text, parts = "", []
     for role, (start, end) in zip(roles, places, strict=True):
-        text += BETWEEN if text else ""
+        text += SEPARATOR if text else ""
         parts.append(Message(role, len(text), len(text) + end - start))
         text += rendered[start:end]
     tokens = text_tokens(rendered, loaded_model.tokenizer, add_special_tokens=add_special_tokens)
@@ -275,7 +277,7 @@ def render_messages(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -
 
 def _content_places(
     loaded_model: LoadedModel, roles: Sequence[str], contents: Sequence[str], render: Callable[[Sequence[str]], str]
-) -> list[Place]:
+) -> list[CharRange]:
     """Where a template puts each content, which it may strip of white space.
 
     What it writes around them is seen where the contents are marks: content may look like the template's own words.
@@ -299,7 +301,7 @@ def _content_places(
     return places
 
 
-def _moved(token: Token, shifts: Sequence[tuple[Place, int]], text: str) -> Token:
+def _moved(token: Token, shifts: Sequence[tuple[CharRange, int]], text: str) -> Token:
     """A token of the rendered text on the text that people wrote; one of the template's own words is special."""
     before = 0
     for (start, end), shift in shifts:

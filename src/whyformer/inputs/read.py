@@ -152,7 +152,7 @@ def two_of(example: Any, what: str) -> tuple[Any, Any]:
     return example[0], example[1]
 
 
-def prompt_of(prompt: Any) -> tuple[float, ...]:
+def point_or_box(prompt: Any) -> tuple[float, ...]:
     """A point (x, y) or a box (left, top, right, bottom) of a picture, as shares of its width and height."""
     numbers = tuple(prompt) if isinstance(prompt, (tuple, list, np.ndarray)) else ()
     is_place = len(numbers) in (2, 4) and all(isinstance(one, (int, float, np.number)) for one in numbers)

@@ -9,17 +9,17 @@ from typing import Any, Literal, get_args
 
 from whyformer.errors import WhyformerError, nearest
 from whyformer.inputs.prompt import Prompt
-from whyformer.inputs.sentences import Place, paragraph_places, sentence_places
-from whyformer.inputs.tokens import tokens_on
-from whyformer.inputs.words import word_spans
+from whyformer.inputs.prompt_tokens import tokens_on
+from whyformer.inputs.sentences import CharRange, paragraph_ranges, sentence_ranges
+from whyformer.inputs.words import word_ranges
 
 SourceKind = Literal["token", "word", "sentence", "paragraph", "message", "document"]
-Sources = SourceKind | Sequence[Place] | None
+Sources = SourceKind | Sequence[CharRange] | None
 
-_SPLITTERS: dict[str, Callable[[str], list[Place]]] = {
-    "word": word_spans,
-    "sentence": sentence_places,
-    "paragraph": paragraph_places,
+_SPLITTERS: dict[str, Callable[[str], list[CharRange]]] = {
+    "word": word_ranges,
+    "sentence": sentence_ranges,
+    "paragraph": paragraph_ranges,
 }
 
 
@@ -67,7 +67,7 @@ def sources_of(prompt: Prompt, sources: Sources = None) -> tuple[Source, ...]:
     return tuple(source for source in _sources_at(prompt, sources, places, by_place) if source.tokens)
 
 
-def _places(prompt: Prompt, kind: SourceKind) -> list[Place]:
+def _places(prompt: Prompt, kind: SourceKind) -> list[CharRange]:
     if kind in _SPLITTERS:
         return [
             (region.start + start, region.start + end)
@@ -82,7 +82,7 @@ def _places(prompt: Prompt, kind: SourceKind) -> list[Place]:
 
 
 def _own_sources(prompt: Prompt, sources: Iterable[Any]) -> tuple[Source, ...]:
-    places = sorted(checked_place(place, prompt.text, "source", "prompt") for place in sources)
+    places = sorted(check_range(place, prompt.text, "source", "prompt") for place in sources)
     if not places:
         raise WhyformerError("sources=[] names no part of the prompt: give (start, end) of each, or a kind.")
     for first, second in pairwise(places):
@@ -96,7 +96,7 @@ def _own_sources(prompt: Prompt, sources: Iterable[Any]) -> tuple[Source, ...]:
     return own
 
 
-def checked_place(place: Any, text: str, noun: str, owner: str) -> Place:
+def check_range(place: Any, text: str, noun: str, owner: str) -> CharRange:
     """A caller's (start, end) as it must be."""
     is_pair = isinstance(place, (tuple, list)) and len(place) == 2 and all(type(end) is int for end in place)
     if not is_pair:
@@ -108,7 +108,7 @@ def checked_place(place: Any, text: str, noun: str, owner: str) -> Place:
 
 
 def _sources_at(
-    prompt: Prompt, kind: str, places: Sequence[Place], tokens: Sequence[tuple[int, ...]]
+    prompt: Prompt, kind: str, places: Sequence[CharRange], tokens: Sequence[tuple[int, ...]]
 ) -> tuple[Source, ...]:
     return tuple(
         Source(kind, prompt.name_at(start), start, end, prompt.text[start:end], numbers)

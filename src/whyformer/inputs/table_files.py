@@ -14,7 +14,7 @@ from whyformer.errors import WhyformerError, nearest
 from whyformer.extras import extra
 from whyformer.files import parse_json
 
-Row = Mapping[str, Any]
+TableRow = Mapping[str, Any]
 # Files that are tables wherever examples are named; a .json file is one only where a table is asked for.
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".parquet"})
 TEXT = "text"
@@ -33,7 +33,7 @@ class TableFile:
 
     path: Path
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     rows_over_lines: int = 0
 
     def column(self, name: str) -> str:
@@ -81,14 +81,14 @@ def table_texts(path: Path, column: str | None = None) -> list[str]:
     return [text_in_row(row, name, f"{path.name} row {number}") for number, row in enumerate(table.rows, start=1)]
 
 
-def text_in_row(row: Row, column: str, name: str) -> str:
+def text_in_row(row: TableRow, column: str, name: str) -> str:
     value = row.get(column)
     if not isinstance(value, str) or not value.strip():
         raise WhyformerError(f"{name} has no text.")
     return value
 
 
-def label_in_row(row: Row, column: str | None) -> str | None:
+def label_in_row(row: TableRow, column: str | None) -> str | None:
     value = None if column is None else row.get(column)
     return None if value is None or value == "" else str(value)
 

@@ -9,9 +9,9 @@ from collections.abc import Iterator
 import regex
 
 from whyformer.inputs.layouts import WordPieces
+from whyformer.inputs.sentences import CharRange
 
-Span = tuple[int, int]
-WordPlace = tuple[int, int, int]  # segment, start, end
+WordRange = tuple[int, int, int]  # segment, start, end
 
 # Scripts written without spaces: only within them are Unicode's word boundaries (UAX 29) used, so that in other
 # scripts a word keeps its punctuation and its hyphens.
@@ -23,9 +23,9 @@ _PUNCTUATION = regex.compile(r"\p{P}+")
 _OPENING = regex.compile(r"[\p{Ps}\p{Pi}]+")
 
 
-def word_spans(text: str) -> list[Span]:
+def word_ranges(text: str) -> list[CharRange]:
     """Where the words of a text are: between white space, and in scripts without spaces by Unicode's boundaries."""
-    spans: list[Span] = []
+    spans: list[CharRange] = []
     for match in re.finditer(r"\S+", text):
         if _HAS_UNSPACED.search(match.group()):
             spans += _units(text, *match.span())
@@ -34,14 +34,14 @@ def word_spans(text: str) -> list[Span]:
     return spans
 
 
-def tokens_by_word(layout: WordPieces) -> dict[WordPlace, list[int]]:
+def tokens_by_word(layout: WordPieces) -> dict[WordRange, list[int]]:
     """The tokens that share a character with each word, in the order of the text; words without a token are absent.
 
     A token that reaches over two words belongs to both.
     """
-    words = [_residues(layout, segment) or word_spans(text) for segment, text in enumerate(layout.texts)]
+    words = [_residues(layout, segment) or word_ranges(text) for segment, text in enumerate(layout.texts)]
     starts, ends = ([[span[side] for span in spans] for spans in words] for side in (0, 1))
-    tokens: dict[WordPlace, list[int]] = {}
+    tokens: dict[WordRange, list[int]] = {}
     for token, (segment, (first, last)) in enumerate(zip(layout.segments, layout.offsets, strict=True)):
         if first == last:
             continue
@@ -50,7 +50,7 @@ def tokens_by_word(layout: WordPieces) -> dict[WordPlace, list[int]]:
     return dict(sorted(tokens.items()))
 
 
-def _residues(layout: WordPieces, segment: int) -> list[Span]:
+def _residues(layout: WordPieces, segment: int) -> list[CharRange]:
     """The letters of a sequence that is written without a space and read letter by letter, as those of proteins are."""
     if not _SEQUENCE.fullmatch(layout.texts[segment]):
         return []
@@ -59,9 +59,9 @@ def _residues(layout: WordPieces, segment: int) -> list[Span]:
     return spans if all(len(letter) == 1 or letter.startswith(("<", "[")) for letter in letters) else []
 
 
-def _units(text: str, start: int, end: int) -> Iterator[Span]:
+def _units(text: str, start: int, end: int) -> Iterator[CharRange]:
     """The words between two spaces; punctuation goes with the word before it, an opening bracket with the one after."""
-    word: Span | None = None
+    word: CharRange | None = None
     for match in _UNIT.finditer(text, start, end):
         is_attached = _PUNCTUATION.fullmatch(match.group()) or (word and _OPENING.fullmatch(text, *word))
         if word is not None and is_attached and not (_OPENING.fullmatch(match.group())):

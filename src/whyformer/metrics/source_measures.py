@@ -10,7 +10,7 @@ import regex
 
 from whyformer.axes import SourceMasks, SourceScores, SourceTruth, SourceValues, SpanFigures, SubsetScores
 from whyformer.extras import extra
-from whyformer.inputs.words import word_spans
+from whyformer.inputs.words import word_ranges
 from whyformer.methods.source_ablation import random_subsets
 from whyformer.removal.units import Ablation
 
@@ -104,5 +104,5 @@ def lexical_overlap(sources: Sequence[str], query: str) -> SourceValues:
 
 
 def _words(text: str) -> list[str]:
-    words = (PUNCTUATION.sub("", text[start:end]).casefold() for start, end in word_spans(text))
+    words = (PUNCTUATION.sub("", text[start:end]).casefold() for start, end in word_ranges(text))
     return [word for word in words if word]

@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
+from whyformer.inputs.audio_encoding import AudioClip, audio_clip_of, audio_inputs, audio_layout
 from whyformer.inputs.chunks import decoder_beginning
-from whyformer.inputs.hearing import Hearing, hearing_of, sound_inputs, sound_layout
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.sound import Sound, is_sound
 from whyformer.modalities.written import token_ids, written_of
 from whyformer.models.input_tensors import SOUND_INPUTS
@@ -23,14 +23,14 @@ from whyformer.models.structure import device_of, dtype_of, sound_prefix
 def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
     """A sound and, for a model that writes, what it has written so far."""
     sound, so_far = (example, "") if is_sound(example) else example
-    hearing = hearing_of(sound, loaded_model, truncate=truncate)
+    clip = audio_clip_of(sound, loaded_model, truncate=truncate)
     if loaded_model.task.writes:
-        beginning = transcript_beginning(loaded_model, hearing.sound)
-        yield {"written": written_of(token_ids(so_far, loaded_model), loaded_model, beginning), "audio": hearing}
+        beginning = transcript_beginning(loaded_model, clip.sound)
+        yield {"written": written_of(token_ids(so_far, loaded_model), loaded_model, beginning), "audio": clip}
         return
     if so_far:
         raise WhyformerError(f"{loaded_model.name} hears and does not read: leave the text {so_far!r:.40} out.")
-    yield {"audio": hearing}
+    yield {"audio": clip}
 
 
 def transcript_beginning(loaded_model: LoadedModel, sound: Sound) -> list[int]:
@@ -50,9 +50,9 @@ def transcript_beginning(loaded_model: LoadedModel, sound: Sound) -> list[int]:
     return beginning if silent is None else [*beginning, silent]
 
 
-def collate(loaded_model: LoadedModel, hearings: Sequence[Hearing]) -> Inputs:
+def collate(loaded_model: LoadedModel, clips: Sequence[AudioClip]) -> Inputs:
     """Run the feature extractor on the sounds."""
-    return sound_inputs([hearing.sound for hearing in hearings], loaded_model)
+    return audio_inputs([clip.sound for clip in clips], loaded_model)
 
 
 def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartPlace | None:
@@ -64,15 +64,15 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("sound", stream, first, lengths[stream] - first)
 
 
-def lay(hearing: Hearing, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
+def lay(clip: AudioClip, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
     """Frames or cells of a spectrogram, without those that are padding."""
-    layout, positions = sound_layout(forward.model, forward.inputs, hearing, place.count)
-    return LaidPart("audio", layout, scores[place.first + positions])
+    layout, positions = audio_layout(forward.model, forward.inputs, clip, place.count)
+    return ScoredLayout("audio", layout, scores[place.first + positions])
 
 
-def length(hearing: Hearing) -> int:
+def length(clip: AudioClip) -> int:
     """Samples: some models hear the padding of a shorter sound."""
-    return len(hearing.sound.samples)
+    return len(clip.sound.samples)
 
 
 def noise(loaded_model: LoadedModel) -> Sound:

@@ -16,9 +16,9 @@ from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import whole_text
 from whyformer.inputs.layouts import Box, Patches, covered_box
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.parts import real_grid
-from whyformer.inputs.read import image_of, prompt_of, two_of
+from whyformer.inputs.read import image_of, point_or_box, two_of
 from whyformer.modalities.text import text_stream, word_count
 from whyformer.modalities.written import written_of
 from whyformer.models.families import FAMILIES
@@ -50,7 +50,7 @@ def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int
     task = loaded_model.task
     if task.cuts_out:
         picture, prompt = two_of(example, "a picture and a point or a box of it: ('street.jpg', (0.4, 0.6))")
-        yield {"image": replace(picture_of(picture, loaded_model), prompt=prompt_of(prompt))}
+        yield {"image": replace(picture_of(picture, loaded_model), prompt=point_or_box(prompt))}
     elif loaded_model.tokenizer is not None:
         picture, text = two_of(example, "a picture and a text: ('street.jpg', 'a red bus')")
         chunk = whole_text(text, loaded_model, truncate=truncate)
@@ -87,13 +87,13 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("picture", shared, lengths[shared] - rows * columns, rows * columns, (rows, columns))
 
 
-def lay(picture: Picture, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
+def lay(picture: Picture, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
     """The patches, without those that are padding."""
     layout = _patches(picture, row, forward, place)
-    return LaidPart("image", layout, scores[place.first : place.first + layout.size])
+    return ScoredLayout("image", layout, scores[place.first : place.first + layout.size])
 
 
-def _patches(picture: Picture, row: int, forward: SeenBatch, place: PartPlace) -> Patches:
+def _patches(picture: Picture, row: int, forward: ForwardBatch, place: PartPlace) -> Patches:
     inputs, grid = forward.inputs, place.grid
     assert grid is not None
     if place.stream == JOINT:
@@ -116,7 +116,7 @@ def _prompt_outline(picture: Picture, prompt: tuple[float, ...]) -> Box:
     return left * width - reach, top * height - reach, right * width + reach, bottom * height + reach
 
 
-def _outline(picture: Picture, row: int, forward: SeenBatch) -> Box | None:
+def _outline(picture: Picture, row: int, forward: ForwardBatch) -> Box | None:
     """The box of the detection that is asked about, in the picture's pixels; None where it has no area."""
     boxes = getattr(forward.output, "pred_boxes", None)
     if boxes is None or forward.queries is None:

@@ -16,7 +16,7 @@ from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import whole_text
 from whyformer.inputs.layouts import Boxes
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import Regions, regions_of, two_of
 from whyformer.modalities.text import text_stream, word_count
 from whyformer.models.family import JOINT
@@ -61,10 +61,10 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("regions", shared, first, lengths[shared] - first)
 
 
-def lay(regions: Regions, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
+def lay(regions: Regions, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
     """The regions' boxes, without those that fill up the batch."""
     boxes = Boxes(regions.image, tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in regions.boxes))
-    return LaidPart("image", boxes, scores[place.first : place.first + boxes.size])
+    return ScoredLayout("image", boxes, scores[place.first : place.first + boxes.size])
 
 
 def noise(loaded_model: LoadedModel) -> Regions:

@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
-from whyformer.inputs.chunks import Chunk, check_ids, chunks_of, length_limit, padded, whole_text
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
-from whyformer.inputs.pictured import has_picture
+from whyformer.inputs.chunks import Chunk, check_ids, chunks_of, length_limit, pad_chunks, whole_text
+from whyformer.inputs.image_prompt import has_picture
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import text_of, two_of
 from whyformer.modalities.written import token_ids, written_of
 from whyformer.models.families import FAMILIES
@@ -47,7 +47,9 @@ def collate(loaded_model: LoadedModel, chunks: Sequence[Chunk]) -> Inputs:
     encodings = [chunk.encoding for chunk in chunks]
     check_ids(loaded_model, [encoding["input_ids"] for encoding in encodings])
     length = _fixed_length(loaded_model.model)
-    own = padded(encodings, loaded_model.tokenizer) if length is None else _filled_up(encodings, loaded_model, length)
+    own = (
+        pad_chunks(encodings, loaded_model.tokenizer) if length is None else _filled_up(encodings, loaded_model, length)
+    )
     takes = inspect.signature(loaded_model.model.forward).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
     if "token_type_ids" not in takes and not takes_any:  # tokenizers of transformers 4 make them unasked
@@ -63,10 +65,10 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("text", stream, 0, words) if words and stream in lengths else None
 
 
-def lay(chunk: Chunk, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
+def lay(chunk: Chunk, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
     """The word pieces that have characters in the text."""
     name = "text" if place.stream == JOINT else place.stream
-    return LaidPart(name, chunk.layout, scores[torch.tensor(chunk.positions, dtype=torch.long)])
+    return ScoredLayout(name, chunk.layout, scores[torch.tensor(chunk.positions, dtype=torch.long)])
 
 
 def word_count(inputs: Inputs) -> int:

@@ -21,7 +21,7 @@ from whyformer.render.cells import shade, style
 from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.heat import CUT_OFF, GREY_LUMA, blend, upsample
 from whyformer.render.html import TEMPLATES
-from whyformer.render.layout_kinds import KINDS, LayoutKind
+from whyformer.render.layout_kinds import LAYOUT_KINDS, LayoutKind
 from whyformer.render.sound_picture import BLOCKS
 from whyformer.render.text_spans import number
 from whyformer.render.view import data_uri
@@ -293,7 +293,7 @@ def _places(layout: Tubelets) -> Iterator[dict[str, Any]]:
                 yield {"from_frame": first + 1, "to_frame": last + 1, "row": row, "column": column}
 
 
-KINDS[Tubelets] = LayoutKind(
+LAYOUT_KINDS[Tubelets] = LayoutKind(
     name="tubelets",
     fields=("image", "numbers", "rate", "steps", "rows", "columns", "box"),
     units=("patch", "token"),

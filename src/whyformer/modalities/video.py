@@ -15,7 +15,7 @@ from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.extras import extra
 from whyformer.inputs.layouts import Box, covered_box
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import check_file, image_of
 from whyformer.modalities import image
 from whyformer.modalities.tubelets import Tubelets
@@ -165,7 +165,7 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("video", "image", lengths["image"] - count, count)
 
 
-def lay(clip: Clip, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
+def lay(clip: Clip, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
     """A score for each tubelet, step by step; scores of pixels are summed in each."""
     grid, (_, pixels) = grid_of(forward.model, forward.inputs), main_input(forward.inputs)
     if place.stream == "pixels":
@@ -177,7 +177,7 @@ def lay(clip: Clip, row: int, forward: SeenBatch, place: PartPlace, scores: Tens
         own = scores[place.first :]
         if getattr(config_of(forward.model), "model_type", "") in PATCH_MAJOR:
             own = own.reshape(-1, grid.steps).T
-    return LaidPart("video", _layout(clip, grid), own.flatten())
+    return ScoredLayout("video", _layout(clip, grid), own.flatten())
 
 
 def _layout(clip: Clip, grid: TubeletGrid) -> Tubelets:

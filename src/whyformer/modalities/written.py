@@ -8,16 +8,16 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import Inputs
-from whyformer.inputs.chunks import Chunk, decoder_beginning, padded, spell
+from whyformer.inputs.chunks import Chunk, decode_tokens, decoder_beginning, pad_chunks
 from whyformer.inputs.layouts import WordPieces
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.models.loading import LoadedModel
 
 
 def written_of(ids: list[int], loaded_model: LoadedModel, beginning: Sequence[int] | None = None) -> Chunk:
     """Tokens that a decoder has written so far, after those it starts from."""
     begun = list(decoder_beginning(loaded_model) if beginning is None else beginning)
-    text, tokens, offsets = spell(ids, loaded_model.tokenizer)
+    text, tokens, offsets = decode_tokens(ids, loaded_model.tokenizer)
     layout = WordPieces((text,), tokens, (0,) * len(ids), offsets)
     whole = [*begun, *ids]
     positions = tuple(range(len(begun), len(whole)))
@@ -32,7 +32,7 @@ def token_ids(text: str, loaded_model: LoadedModel) -> list[int]:
 
 def collate(loaded_model: LoadedModel, chunks: Sequence[Chunk]) -> Inputs:
     """The decoder's own ids and mask."""
-    own = padded([chunk.encoding for chunk in chunks], loaded_model.tokenizer)
+    own = pad_chunks([chunk.encoding for chunk in chunks], loaded_model.tokenizer)
     return {f"decoder_{name}": own[name] for name in ("input_ids", "attention_mask")}
 
 
@@ -42,9 +42,9 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("written", "target", 0, lengths["target"]) if has_decoder else None
 
 
-def lay(chunk: Chunk, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
+def lay(chunk: Chunk, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
     """The tokens after those that the decoder starts from."""
-    return LaidPart(place.stream, chunk.layout, scores[torch.tensor(chunk.positions, dtype=torch.long)])
+    return ScoredLayout(place.stream, chunk.layout, scores[torch.tensor(chunk.positions, dtype=torch.long)])
 
 
 MODALITY = Modality("written", collate, place, lay)

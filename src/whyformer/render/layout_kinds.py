@@ -46,13 +46,13 @@ class LayoutKind:
     page: Callable[[Part, int], Markup]
 
 
-KINDS: dict[type, LayoutKind] = {}
+LAYOUT_KINDS: dict[type, LayoutKind] = {}
 
 
 def kind_of(layout: Layout) -> LayoutKind:
     """The row of a layout."""
-    if type(layout) not in KINDS:
+    if type(layout) not in LAYOUT_KINDS:
         raise WhyformerError(
-            f"No LayoutKind for {type(layout).__name__}: add it to whyformer.render.layout_kinds.KINDS."
+            f"No LayoutKind for {type(layout).__name__}: add it to whyformer.render.layout_kinds.LAYOUT_KINDS."
         )
-    return KINDS[type(layout)]
+    return LAYOUT_KINDS[type(layout)]

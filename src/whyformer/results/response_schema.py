@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.prompt import Document, Message, Prompt
+from whyformer.inputs.prompt import Message, Prompt, PromptDocument
+from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
-from whyformer.inputs.tokens import Token
 from whyformer.results.response import Response
 from whyformer.results.response_parts import PartScores, ResponseToken, Sinks
 from whyformer.results.schema import (
@@ -166,8 +166,8 @@ def _message(document: Any) -> Message:
     return Message(read_field(document, "role", read_text), **_place(document, "role"))
 
 
-def _document(document: Any) -> Document:
-    return Document(read_field(document, "name", read_text), **_place(document, "name"))
+def _document(document: Any) -> PromptDocument:
+    return PromptDocument(read_field(document, "name", read_text), **_place(document, "name"))
 
 
 def _span(document: Any, *others: str) -> Span:

@@ -12,7 +12,7 @@ from PIL import Image
 from whyformer.errors import WhyformerError
 from whyformer.inputs.layouts import Box, Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
 from whyformer.inputs.sound import Sound
-from whyformer.render.layout_kinds import KINDS, LayoutKind, kind_of
+from whyformer.render.layout_kinds import LAYOUT_KINDS, LayoutKind, kind_of
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
@@ -172,7 +172,7 @@ def _kind_named(name: str) -> LayoutKind:
     from whyformer.inputs.modality import modalities
 
     modalities()
-    kind = next((kind for kind in KINDS.values() if kind.name == name), None)
+    kind = next((kind for kind in LAYOUT_KINDS.values() if kind.name == name), None)
     if kind is None:
         raise WhyformerError(f"no layout is named {name!r}")
     return kind

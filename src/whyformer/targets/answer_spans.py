@@ -14,7 +14,7 @@ from whyformer.errors import WhyformerError, nearest
 from whyformer.inputs.chunks import Chunk
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.read import two_of
-from whyformer.inputs.words import word_spans
+from whyformer.inputs.words import word_ranges
 from whyformer.models.loading import LoadedModel
 from whyformer.targets.head_target import HeadTarget, Term, named, output_of, output_tensor, sides, sum_of
 from whyformer.targets.scores import Contrast, PlacedLabel
@@ -119,7 +119,7 @@ def _occurrences(words: Any, passage: str) -> list[tuple[int, int]]:
         places = [match.span() for match in re.finditer(re.escape(words.strip()), passage, flags)]
         if places:
             return places
-    starts, ends = zip(*word_spans(passage), strict=True)
+    starts, ends = zip(*word_ranges(passage), strict=True)
     count = len(words.split())
     phrases = [passage[a:b].rstrip(".,;:!?") for a, b in zip(starts, ends[count - 1 :], strict=False)]
     raise WhyformerError(f"{words!r:.60} is not in the passage. {nearest(words, list(dict.fromkeys(phrases)))}")

@@ -27,7 +27,7 @@ class ScoredGrid:
         return (bottom - top) / self.scores.shape[0], (right - left) / self.scores.shape[1]
 
 
-def on_one_grid(grids: Sequence[ScoredGrid]) -> ScoredGrid:
+def sum_grids(grids: Sequence[ScoredGrid]) -> ScoredGrid:
     """The sum of several grids on one that is as fine as the finest: a patch shares its score out by area."""
     if len(grids) == 1:
         return grids[0]
@@ -44,7 +44,7 @@ def on_one_grid(grids: Sequence[ScoredGrid]) -> ScoredGrid:
     return ScoredGrid(total.astype(grids[0].scores.dtype), (float(left), float(top), float(right), float(bottom)))
 
 
-def on_finest(scores: TokenScores, grids: Sequence[tuple[int, int]]) -> TokenScores:
+def sum_levels(scores: TokenScores, grids: Sequence[tuple[int, int]]) -> TokenScores:
     """The tokens of several grids that all cover one picture, summed on the finest of them by area."""
     finest, whole = max(grids), (0.0, 1.0)
     parts = scores.split([down * across for down, across in grids], dim=1)

@@ -21,30 +21,30 @@ from whyformer.inputs.chunks import Chunk
 from whyformer.inputs.layouts import WordPieces, covered_box
 from whyformer.inputs.prompt import (
     LAYOUT,
-    Document,
     Prompt,
+    PromptDocument,
+    align_with_contents,
     check_has_no_layout,
     check_is_question,
     documents_within,
-    laid_on_contents,
-    lay_out,
+    format_prompt,
 )
+from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.read import image_of, text_of, two_of
-from whyformer.inputs.tokens import Token
 from whyformer.models.bridges import image_token
 from whyformer.models.compat import picture_settings
 from whyformer.models.loading import LoadedModel
 from whyformer.models.pictures import WHOLE, BoxShares
 from whyformer.models.structure import config_of
 
-EXAMPLE = "a picture and a text: ('street.jpg', 'What colour is the bus?')"
-Part = Image.Image | str
+EXPECTED = "a picture and a text: ('street.jpg', 'What colour is the bus?')"
+MessagePart = Image.Image | str
 # Models whose processor puts the placeholders before a text that has none; others are given them.
-PUTS_ITS_OWN = ("paligemma", "blip-2", "instructblip")
+INSERTS_PLACEHOLDERS = ("paligemma", "blip-2", "instructblip")
 
 
 @dataclass(frozen=True, eq=False)
-class PicturedPrompt:
+class ImagePrompt:
     """A prompt with pictures.
 
     Attributes:
@@ -67,34 +67,34 @@ class _Turn:
     """A message of a conversation: who speaks, and pictures and texts in their order."""
 
     role: str
-    parts: tuple[Part, ...]
+    parts: tuple[MessagePart, ...]
 
 
-def pictured_prompt(
+def image_prompt_of(
     loaded_model: LoadedModel, example: Any, context: Sequence[Any] | None = None, layout: str | None = None
-) -> PicturedPrompt:
+) -> ImagePrompt:
     """The prompt of (picture, text), ([pictures], text), or chat messages with pictures in their contents.
 
     With `context` the text is a question about documents, laid out by `layout` as in `prompt_of`.
     """
-    documents: tuple[Document, ...] = ()
+    documents: tuple[PromptDocument, ...] = ()
     if context is None:
         check_has_no_layout(layout)
         turns = [_turn(message) for message in example] if is_conversation(example) else [_one_turn(example)]
     else:
         check_is_question(context if is_conversation(example) else None)
         *shown, question = _one_turn(example).parts
-        whole, documents = lay_out(str(question), context, LAYOUT if layout is None else layout)
+        whole, documents = format_prompt(str(question), context, LAYOUT if layout is None else layout)
         turns = [_Turn("user", (*shown, whole))]
     pictures = tuple(part for turn in turns for part in turn.parts if isinstance(part, Image.Image))
     texts = [part for turn in turns for part in turn.parts if isinstance(part, str)]
     roles = [turn.role for turn in turns for part in turn.parts if isinstance(part, str)]
     if not pictures:
-        raise WhyformerError(f"{loaded_model.name} is given {EXAMPLE}, and this prompt has no picture.")
+        raise WhyformerError(f"{loaded_model.name} is given {EXPECTED}, and this prompt has no picture.")
     if not any(text.strip() for text in texts):
         raise WhyformerError("The prompt has no words: give a text with its pictures.")
     template = _Template(loaded_model, turns, len(pictures), texts)
-    prompt = laid_on_contents(loaded_model, roles, texts, template.render, add_special_tokens=template.adds_special)
+    prompt = align_with_contents(loaded_model, roles, texts, template.render, add_special_tokens=template.adds_special)
     encoding = _processed(loaded_model, pictures, prompt.rendered, add_special_tokens=template.adds_special)
     ids = encoding.pop("input_ids")[0].tolist()
     takes = set(inspect.signature(loaded_model.model.forward).parameters) - {"labels"}  # which only training reads
@@ -107,7 +107,7 @@ def pictured_prompt(
     placed = documents_within(prompt.text, texts[0], documents) if documents else ()
     read = Prompt(prompt.text, tokens, prompt.rendered, messages, placed)
     boxes = tuple(_boxes(loaded_model, picture) for picture in pictures)
-    return PicturedPrompt(read, pictures, boxes, by_token, pixels)
+    return ImagePrompt(read, pictures, boxes, by_token, pixels)
 
 
 def _boxes(loaded_model: LoadedModel, picture: Image.Image) -> tuple[BoxShares, ...]:
@@ -149,22 +149,22 @@ def _cut_grid(loaded_model: LoadedModel, size: tuple[int, int]) -> tuple[int, in
     return count // columns, columns
 
 
-def prompt_chunk(pictured: PicturedPrompt) -> Chunk:
+def prompt_chunk(image_prompt: ImagePrompt) -> Chunk:
     """The words of a prompt with pictures, which are what is scored of its tokens."""
-    tokens = pictured.prompt.tokens
+    tokens = image_prompt.prompt.tokens
     positions = tuple(place for place, token in enumerate(tokens) if not token.is_special)
     words = [tokens[place] for place in positions]
     layout = WordPieces(
-        (pictured.prompt.text,),
+        (image_prompt.prompt.text,),
         tuple(token.text for token in words),
         (0,) * len(words),
         tuple((token.start, token.end) for token in words),
     )
-    encoding = {"input_ids": pictured.prompt.ids, "attention_mask": [1] * len(tokens)} | pictured.by_token
+    encoding = {"input_ids": image_prompt.prompt.ids, "attention_mask": [1] * len(tokens)} | image_prompt.by_token
     return Chunk(encoding, positions, tuple((0, place) for place in range(len(words))), layout)
 
 
-def picture_inputs(prompts: Sequence[PicturedPrompt]) -> Inputs:
+def image_inputs(prompts: Sequence[ImagePrompt]) -> Inputs:
     """The inputs of the pictures of several prompts, one after the other; fewer tiles are filled up with zeros."""
     inputs: Inputs = {}
     for name in prompts[0].pixels:
@@ -189,7 +189,7 @@ def has_picture(example: Any) -> bool:
 
 
 def _one_turn(example: Any) -> _Turn:
-    pictures, text = two_of(example, EXAMPLE)
+    pictures, text = two_of(example, EXPECTED)
     several = pictures if isinstance(pictures, (list, tuple)) else [pictures]
     return _Turn("user", (*map(image_of, several), _text(text)))
 
@@ -197,7 +197,7 @@ def _one_turn(example: Any) -> _Turn:
 def _text(text: Any) -> str:
     words = text_of(text)
     if not isinstance(words, str):
-        raise WhyformerError(f"This model is given {EXAMPLE}, and not a pair of texts.")
+        raise WhyformerError(f"This model is given {EXPECTED}, and not a pair of texts.")
     return words
 
 
@@ -213,7 +213,7 @@ def _turn(message: Any) -> _Turn:
     return _Turn(role, tuple(map(_part, parts)))
 
 
-def _part(part: Any) -> Part:
+def _part(part: Any) -> MessagePart:
     kind = part.get("type") if isinstance(part, Mapping) else None
     if kind == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
@@ -243,7 +243,7 @@ class _Template:
         if not has_template and len(turns) > 1:
             raise WhyformerError(f"The processor of {loaded_model.name} has no chat template for messages.")
         self._by_template = has_template and not written
-        needs_marks = not (written or has_template or config_of(loaded_model.model).model_type in PUTS_ITS_OWN)
+        needs_marks = not (written or has_template or config_of(loaded_model.model).model_type in INSERTS_PLACEHOLDERS)
         self._before = self._mark * pictures + "\n" if needs_marks else ""
         start = getattr(loaded_model.tokenizer, "bos_token", None)
         self.adds_special = not (start and self.render(texts).startswith(start))

@@ -24,7 +24,7 @@ LOWEST = 20.0  # hertz, from which on AST's extractor listens
 
 
 @dataclass(frozen=True, eq=False)
-class Hearing:
+class AudioClip:
     """A sound as the model hears it, and how many seconds lie between two columns of its spectrogram."""
 
     sound: Sound
@@ -38,7 +38,7 @@ class Hearing:
         return (note,) if self.is_truncated else ()
 
 
-def hearing_of(example: Any, loaded_model: LoadedModel, *, truncate: bool) -> Hearing:
+def audio_clip_of(example: Any, loaded_model: LoadedModel, *, truncate: bool) -> AudioClip:
     """A sound at the model's rate; one that is longer than it hears is refused, or cut off if asked."""
     extractor = loaded_model.feature_extractor
     rate = extractor.sampling_rate
@@ -56,7 +56,7 @@ def hearing_of(example: Any, loaded_model: LoadedModel, *, truncate: bool) -> He
                 "cut it, or say truncate=True to have its beginning explained."
             )
         sound = Sound(sound.samples[:most], rate)
-    return Hearing(sound, getattr(extractor, "hop_length", SPECTRUM_STEP * rate) / rate, is_long)
+    return AudioClip(sound, getattr(extractor, "hop_length", SPECTRUM_STEP * rate) / rate, is_long)
 
 
 def _limits(loaded_model: LoadedModel) -> tuple[int, int | None]:
@@ -71,23 +71,23 @@ def _limits(loaded_model: LoadedModel) -> tuple[int, int | None]:
     return wave_frames(loaded_model.model)[0], None
 
 
-def sound_inputs(sounds: Sequence[Sound], loaded_model: LoadedModel) -> Inputs:
+def audio_inputs(sounds: Sequence[Sound], loaded_model: LoadedModel) -> Inputs:
     """What the feature extractor makes of sounds, which are equally long where it does not fill them up itself."""
     samples = [sound.samples for sound in sounds]
     batch = loaded_model.feature_extractor(samples, sampling_rate=sounds[0].rate, return_tensors="pt")
     return {name: batch[name] for name in (*SOUND_INPUTS, "attention_mask") if name in batch}
 
 
-def sound_layout(model: nn.Module, inputs: Inputs, hearing: Hearing, count: int) -> tuple[SoundLayout, Tensor]:
+def audio_layout(model: nn.Module, inputs: Inputs, clip: AudioClip, count: int) -> tuple[SoundLayout, Tensor]:
     """When the tokens of a stream of so many are, and which of them, without those that are padding."""
     values = inputs.get("input_values")
     if not isinstance(values, Tensor):
-        step = hearing.hop * round(inputs["input_features"].shape[-1] / count)
-        return _frames(hearing.sound, count, -step / 2, step)  # each is heard on both sides of its moment
+        step = clip.hop * round(inputs["input_features"].shape[-1] / count)
+        return _frames(clip.sound, count, -step / 2, step)  # each is heard on both sides of its moment
     if values.dim() == 2:
-        first, step = wave_steps(model, values.shape[1], count, hearing.sound.rate)
-        return _frames(hearing.sound, count, first, step)
-    return _spectrogram(model, values, hearing, count)
+        first, step = wave_steps(model, values.shape[1], count, clip.sound.rate)
+        return _frames(clip.sound, count, first, step)
+    return _spectrogram(model, values, clip, count)
 
 
 def wave_steps(model: nn.Module, samples: int, count: int, rate: int) -> tuple[float, float]:
@@ -97,7 +97,7 @@ def wave_steps(model: nn.Module, samples: int, count: int, rate: int) -> tuple[f
     return (window - stride) / 2 / rate, stride * pooled / rate
 
 
-def in_frames(scores: Tensor, model: nn.Module, count: int) -> Tensor:
+def sum_over_frames(scores: Tensor, model: nn.Module, count: int) -> Tensor:
     """Scores of samples [example, sample] summed frame by frame."""
     first, step = wave_steps(model, scores.shape[1], count, rate=1)
     frames = ((torch.arange(scores.shape[1], device=scores.device) + 0.5 - first) / step).floor().long()
@@ -109,19 +109,19 @@ def _frames(sound: Sound, count: int, first: float, step: float) -> tuple[Frames
     return Frames(sound, real, first, step), torch.arange(real)
 
 
-def _spectrogram(model: nn.Module, values: Tensor, hearing: Hearing, count: int) -> tuple[Spectrogram, Tensor]:
+def _spectrogram(model: nn.Module, values: Tensor, clip: AudioClip, count: int) -> tuple[Spectrogram, Tensor]:
     """A cell for each patch, or where there are as many tokens as numbers for each of those; the lowest band first."""
     times, bins = values.shape[1:]
     config, is_raw = config_of(model), count == times * bins
     size, across, up = (1, 1, 1) if is_raw else (config.patch_size, config.time_stride, config.frequency_stride)
     rows, columns = (bins, times) if is_raw else spectrum_grid(model, times, bins)
-    middle = (size - 1) / 2 * hearing.hop + SPECTRUM_WINDOW / 2
-    step = across * hearing.hop
-    edges = mel_edges(bins, hearing.sound.rate / 2, np.arange(rows + 1) * up + (size - 1) / 2 - up / 2)
-    real = _columns_within(hearing.sound, columns, middle - step / 2, step)
+    middle = (size - 1) / 2 * clip.hop + SPECTRUM_WINDOW / 2
+    step = across * clip.hop
+    edges = mel_edges(bins, clip.sound.rate / 2, np.arange(rows + 1) * up + (size - 1) / 2 - up / 2)
+    real = _columns_within(clip.sound, columns, middle - step / 2, step)
     cells = torch.arange(rows * columns)
     grid = cells.reshape(columns, rows).T if is_raw else cells.reshape(rows, columns) + count - rows * columns
-    return Spectrogram(hearing.sound, real, middle - step / 2, step, edges), grid[:, :real].flatten()
+    return Spectrogram(clip.sound, real, middle - step / 2, step, edges), grid[:, :real].flatten()
 
 
 def _columns_within(sound: Sound, count: int, first: float, step: float) -> int:

@@ -11,15 +11,15 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import Inputs, TokenScores
+from whyformer.inputs.audio_encoding import AudioClip, audio_inputs
 from whyformer.inputs.chunks import check_ids
 from whyformer.inputs.collate import on_device
-from whyformer.inputs.hearing import Hearing, sound_inputs
-from whyformer.inputs.pictured import PicturedPrompt, picture_inputs
+from whyformer.inputs.image_prompt import ImagePrompt, image_inputs
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, device_of
 
 # Which kind of token what is written is, where that is not 0: PaliGemma reads its prompt both ways, and goes on.
-WRITTEN_KIND = {"paligemma": 1}
+RESPONSE_TOKEN_TYPE = {"paligemma": 1}
 
 
 @dataclass(frozen=True)
@@ -32,8 +32,8 @@ class Exchange:
     prompt: tuple[int, ...]
     response: tuple[int, ...]
     beginning: tuple[int, ...] | None = None
-    pictured: PicturedPrompt | None = None  # the prompt, where pictures stand among its words
-    hearing: Hearing | None = None  # the sound, where that is what is written about
+    image_prompt: ImagePrompt | None = None  # the prompt, where pictures stand among its words
+    audio: AudioClip | None = None  # the sound, where that is what is written about
 
     @property
     def first(self) -> int:
@@ -47,7 +47,7 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Row:
+class ResponseRow:
     """Some tokens of a response, whose score is explained by what stands before the last of them."""
 
     exchange: Exchange
@@ -74,7 +74,7 @@ class Row:
         return len(self.exchange.response) - 1 in self.tokens
 
 
-def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row], *, every_logit: bool = False) -> Inputs:
+def row_inputs(loaded_model: LoadedModel, rows: Sequence[ResponseRow], *, every_logit: bool = False) -> Inputs:
     """What the model is given for these rows: to each its exchange up to its last token, padded on the right.
 
     Where the model can, it computes only the logits of the responses: those of a long prompt would fill the memory.
@@ -89,27 +89,29 @@ def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row], *, every_logit: b
             "decoder_attention_mask": is_written,
         }
     inputs: Inputs = {"input_ids": written, "attention_mask": is_written}
-    pictured = [row.exchange.pictured for row in rows if row.exchange.pictured is not None]
-    if pictured:
-        inputs |= _inputs_of_pictures(loaded_model, rows, pictured)
+    image_prompt = [row.exchange.image_prompt for row in rows if row.exchange.image_prompt is not None]
+    if image_prompt:
+        inputs |= _inputs_of_pictures(loaded_model, rows, image_prompt)
     if not every_logit and "logits_to_keep" in inspect.signature(loaded_model.model.forward).parameters:
         inputs["logits_to_keep"] = written.shape[1] - min(row.exchange.first - 1 for row in rows)
     return inputs
 
 
-def _encoder_inputs(loaded_model: LoadedModel, rows: Sequence[Row]) -> Inputs:
+def _encoder_inputs(loaded_model: LoadedModel, rows: Sequence[ResponseRow]) -> Inputs:
     """What an encoder is given for these rows: their prompts, or the sounds that they are about."""
-    sounds = [row.exchange.hearing.sound for row in rows if row.exchange.hearing is not None]
+    sounds = [row.exchange.audio.sound for row in rows if row.exchange.audio is not None]
     if sounds:
-        return on_device(loaded_model, sound_inputs(sounds, loaded_model))
+        return on_device(loaded_model, audio_inputs(sounds, loaded_model))
     source, is_source = _padded([row.exchange.prompt for row in rows], device_of(loaded_model.model))
     return {"input_ids": source, "attention_mask": is_source}
 
 
-def _inputs_of_pictures(loaded_model: LoadedModel, rows: Sequence[Row], prompts: Sequence[PicturedPrompt]) -> Inputs:
+def _inputs_of_pictures(
+    loaded_model: LoadedModel, rows: Sequence[ResponseRow], prompts: Sequence[ImagePrompt]
+) -> Inputs:
     """What a model is given beside the tokens of rows whose prompts have pictures."""
-    device, inputs = device_of(loaded_model.model), on_device(loaded_model, picture_inputs(prompts))
-    own = WRITTEN_KIND.get(getattr(config_of(loaded_model.model), "model_type", ""), 0)
+    device, inputs = device_of(loaded_model.model), on_device(loaded_model, image_inputs(prompts))
+    own = RESPONSE_TOKEN_TYPE.get(getattr(config_of(loaded_model.model), "model_type", ""), 0)
     for name in prompts[0].by_token:
         if name != "attention_mask":
             values = [
@@ -131,7 +133,7 @@ def first_logit(inputs: Inputs) -> int:
     return 0 if keep is None else inputs["input_ids"].shape[1] - keep
 
 
-def row_weights(rows: Sequence[Row], length: int) -> TokenScores:
+def row_weights(rows: Sequence[ResponseRow], length: int) -> TokenScores:
     """Where the answer of each row is read: its tokens' predictions, all alike."""
     weights = torch.zeros(len(rows), length)
     for number, row in enumerate(rows):

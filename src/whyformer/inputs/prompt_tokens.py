@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.chunks import spell
-from whyformer.inputs.sentences import Place
+from whyformer.inputs.chunks import decode_tokens
+from whyformer.inputs.sentences import CharRange
 from whyformer.models import compat
 
 MOST_NAMED = 5  # unknown tokens that a note lists
@@ -30,7 +30,7 @@ class Token:
     is_special: bool = False
 
 
-class Placed(Protocol):
+class TokenLike(Protocol):
     """What lies on characters of a text: a token of a prompt, or of a response."""
 
     @property
@@ -46,7 +46,7 @@ def text_tokens(text: str, tokenizer: Any, *, add_special_tokens: bool) -> tuple
     if not getattr(tokenizer, "is_fast", False):
         raise WhyformerError(f"{type(tokenizer).__name__} has no character offsets: a fast tokenizer is needed.")
     encoding = tokenizer(text, add_special_tokens=add_special_tokens, verbose=False).encodings[0]
-    markers = special_ids(tokenizer)
+    markers = marker_ids(tokenizer)
     tokens, reached = [], 0
     rows = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True)
     for token, name, (start, end), is_added in rows:
@@ -70,8 +70,8 @@ def _white_space(text: str, place: int, characters: str) -> int:
 
 def id_tokens(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) -> tuple[str, tuple[Token, ...]]:
     """The text that these tokens spell after those before them, and the tokens laid on it."""
-    text, names, offsets = spell(list(ids), tokenizer, list(before))
-    markers = special_ids(tokenizer)
+    text, names, offsets = decode_tokens(list(ids), tokenizer, list(before))
+    markers = marker_ids(tokenizer)
     tokens = [
         Token(token, name if token in markers else text[start:end], start, end, token in markers)
         for token, name, (start, end) in zip(ids, names, offsets, strict=True)
@@ -79,7 +79,7 @@ def id_tokens(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) ->
     return text, tuple(tokens)
 
 
-def special_ids(tokenizer: Any) -> set[int]:
+def marker_ids(tokenizer: Any) -> set[int]:
     """The tokens that are no part of a text; one that stands for an unknown word is."""
     return compat.special_ids(tokenizer) - {tokenizer.unk_token_id}
 
@@ -99,7 +99,7 @@ def unknown_token_note(tokenizer: Any, tokens: Sequence[tuple[int, str]]) -> Ite
         )
 
 
-def tokens_on(places: Sequence[Place], tokens: Sequence[Placed], text: str) -> list[tuple[int, ...]]:
+def tokens_on(places: Sequence[CharRange], tokens: Sequence[TokenLike], text: str) -> list[tuple[int, ...]]:
     """For each place (in order, apart from each other) the tokens that lie on it; a token lies on one place at most.
 
     One that reaches over two lies on that of which it holds more characters, white space before a word not counted.
@@ -122,7 +122,7 @@ def tokens_on(places: Sequence[Place], tokens: Sequence[Placed], text: str) -> l
     return [tuple(numbers) for numbers in by_place]
 
 
-def _core(token: Placed, text: str) -> Place:
+def _core(token: TokenLike, text: str) -> CharRange:
     """The characters of a token without white space around them, where it has others."""
     part = text[token.start : token.end]
     if not part.strip():
