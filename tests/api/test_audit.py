@@ -214,7 +214,7 @@ def test_options_and_the_way_gradients_are_taken_are_kept(bert, tmp_path):
 
 def test_a_function_as_a_target_is_named_and_cannot_be_verified(bert, tmp_path):
     whyformer.explain(FILM, bert, target=whyformer.logit(1)).save(tmp_path / "film.audit.json")
-    with pytest.raises(WhyformerError, match=r"cannot be verified: its target was a function of your own \(logit"):
+    with pytest.raises(WhyformerError, match=r"cannot be verified: its target was a custom function \(logit"):
         whyformer.verify(tmp_path / "film.audit.json")
 
 
@@ -262,7 +262,7 @@ def test_what_is_kept_by_digest_is_told_from_others(example):
 
 
 def test_inputs_that_stand_for_nothing_are_refused(audit):
-    with pytest.raises(WhyformerError, match="1 of 1 inputs stand for nothing: texts are in the audit file itself"):
+    with pytest.raises(WhyformerError, match="1 of 1 inputs are not needed: texts are in the audit file itself"):
         whyformer.verify(audit, inputs=["cat.png"])
 
 
@@ -276,7 +276,7 @@ def test_inputs_that_stand_for_nothing_are_refused(audit):
         (("model", "place"), "nowhere at all", "No model 'nowhere at all'"),
         (("computation", "dtype"), "float3", "dtype='float3'"),
         (("computation", "seed"), "none", "its seed is 'none', not an integer"),
-        (("input",), {"kind": "smell"}, "its input is {'kind': 'smell'}, which is no kind of example"),
+        (("input",), {"kind": "smell"}, "its input is {'kind': 'smell'}, which is not a valid example"),
         (("question", "target"), {"kind": "os"}, "its target is {'kind': 'os'}, which is not a kind of target"),
         (("question", "target"), {"kind": "Pixel"}, "cannot be verified: TypeError"),
         (("question", "truncate"), 1, "its truncate is 1, not true or false"),

@@ -229,9 +229,9 @@ def test_a_prompt_with_its_own_placeholders_is_read_as_it_is():
 @pytest.mark.parametrize(
     ("example", "words"),
     [
-        (QUESTION, r"This model is given a picture and a text: \('street.jpg', .*\), not 'what colour"),
+        (QUESTION, r"This model takes a picture and a text: \('street.jpg', .*\), not 'what colour"),
         (([picture()], "<image> <image> which ?"), r"The text has 2 placeholders \(<image>\) for 1 picture: write one"),
-        (([], QUESTION), "LLaVA is given a picture and a text: .*, and this prompt has no picture"),
+        (([], QUESTION), "LLaVA takes a picture and a text: .*, and this prompt has no picture"),
         (([{"role": "user", "content": [{"type": "video"}]}]), r"A message has \{'type': 'image', 'image': …\}"),
         (([{"role": "user"}]), r"A message is \{'role': …, 'content': …\}"),
     ],

@@ -167,7 +167,7 @@ def test_a_character_is_explained_where_it_is_likeliest_or_at_a_moment(ctc):
 
 
 def test_a_moment_beside_the_sound_or_of_another_model_is_refused(ctc):
-    with pytest.raises(WhyformerError, match=r"No moment 3 s: this sound is heard from 0 to 0.983 s"):
+    with pytest.raises(WhyformerError, match=r"No moment 3 s: the frames of this sound cover 0 to 0.983 s"):
         explain(tone(1.0), ctc, whyformer.moment(3.0))
     with pytest.raises(WhyformerError, match="A moment is a target for models that spell a sound"):
         explain(tone(1.0), wave(), whyformer.moment(0.5))

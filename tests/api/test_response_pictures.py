@@ -196,7 +196,7 @@ def test_each_sentence_of_a_description_lies_on_the_object_it_describes():
     [
         ({"method": "leave_one_out"}, "Methods that ask again take sources out of a text, and this prompt has more"),
         ({"layout": "{documents}{question}"}, "layout says where the documents of context"),
-        ({"prompt": "which one ?"}, r"This model is given a picture and a text: \('street.jpg'"),
+        ({"prompt": "which one ?"}, r"This model takes a picture and a text: \('street.jpg'"),
         (
             {"prompt": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "context": ["a"]},
             "context goes with a question, not with messages",

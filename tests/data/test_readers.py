@@ -70,12 +70,12 @@ def test_a_table_without_labels_has_none_and_a_misspelt_column_is_named(tmp_path
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.jsonl", b'{"text": "x"}\n{"text"', r"Line 2 of .*a.jsonl' is no JSON"),
-        ("a.jsonl", b"[1]", r"Line 1 of .*a.jsonl' is no row"),
-        ("a.json", b'{"text": "x"}', r"a.json' holds no list of rows"),
-        ("a.parquet", b"nothing", r"a.parquet' is no Parquet"),
+        ("a.jsonl", b'{"text": "x"}\n{"text"', r"Line 2 of .*a.jsonl' is not JSON"),
+        ("a.jsonl", b"[1]", r"Line 1 of .*a.jsonl' is not a row"),
+        ("a.json", b'{"text": "x"}', r"a.json' is not a list of rows"),
+        ("a.parquet", b"nothing", r"a.parquet' is not Parquet"),
         ("a.csv", b"text\n\xff\xfe", r"a.csv' cannot be read"),
-        ("a.xlsx", b"", r"a.xlsx': no table is read from '.xlsx'. Known: .csv, .tsv, .jsonl, .json, .parquet."),
+        ("a.xlsx", b"", r"a.xlsx': '.xlsx' is not a table format. Known: .csv, .tsv, .jsonl, .json, .parquet."),
     ],
 )
 def test_a_file_that_is_no_table_is_said_so(tmp_path, name, content, said):

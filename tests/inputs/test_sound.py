@@ -88,7 +88,7 @@ def test_another_rate_is_brought_to_the_models_own():
 def test_what_is_no_sound_is_refused(tmp_path, without):
     (tmp_path / "notes.wav").write_text("no sound")
     cases = {
-        "At what rate is this sound\\? Give \\(array, rate\\), such as \\(array, 16000\\)": np.zeros(10),
+        "The sampling rate of the array is missing: give \\(array, rate\\), such as \\(array, 16000\\)": np.zeros(10),
         "A sound is a file, \\(array, rate\\) or a whyformer.Sound, not an int": 3,
         "No file 'nowhere.wav'": "nowhere.wav",
         "notes.wav' is not a sound that can be read": tmp_path / "notes.wav",
@@ -103,7 +103,7 @@ def test_what_is_no_sound_is_refused(tmp_path, without):
     without("soundfile", "scipy")
     with pytest.raises(WhyformerError, match=r"not a plain .wav file .* brings soundfile"):
         sound_of(tmp_path / "notes.wav", RATE)
-    with pytest.raises(WhyformerError, match="The sound has 8000 samples a second, the model hears 16000"):
+    with pytest.raises(WhyformerError, match="The sound has 8000 samples a second, the model needs 16000"):
         sound_of((np.zeros(100), 8000), RATE)
 
 
@@ -145,9 +145,9 @@ def test_bands_of_a_spectrogram_lie_evenly_in_mel():
     ("layout", "reason"),
     [
         (lambda: Frames(tone(1.0), 0, 0.0, 0.02), "not 0 of 0.02 s"),
-        (lambda: Frames(tone(1.0), 3, 0.0, 0.0), "which lasts some time, not 3 of 0.0 s"),
-        (lambda: Spectrogram(tone(1.0), 2, 0.0, 0.1, (100.0,)), "rising edges in hertz"),
-        (lambda: Spectrogram(tone(1.0), 2, 0.0, 0.1, (100.0, 50.0)), "rising edges in hertz"),
+        (lambda: Frames(tone(1.0), 3, 0.0, 0.0), "of a positive duration, not 3 of 0.0 s"),
+        (lambda: Spectrogram(tone(1.0), 2, 0.0, 0.1, (100.0,)), "ascending edges in hertz"),
+        (lambda: Spectrogram(tone(1.0), 2, 0.0, 0.1, (100.0, 50.0)), "ascending edges in hertz"),
     ],
 )
 def test_frames_that_cannot_be_are_refused(layout, reason):
@@ -156,15 +156,15 @@ def test_frames_that_cannot_be_are_refused(layout, reason):
 
 
 def test_a_sound_that_is_too_long_or_too_short_is_refused_and_cut_off_if_asked():
-    with pytest.raises(WhyformerError, match=r"The sound lasts 2.5 s, and whisper hears 2 s at once: cut it, or say"):
+    with pytest.raises(WhyformerError, match=r"The sound lasts 2.5 s, and whisper takes 2 s at once: cut it, or pass"):
         encode(loaded_whisper(), [tone(2.5)])
     (encoded,) = encode(loaded_whisper(), [tone(2.5)], truncate=True)
     assert encoded.parts["audio"].is_truncated
     assert encoded.parts["audio"].sound.seconds == 2.0
     # AST's extractor takes 120 columns of 10 ms, and the last one hears 25 ms: 1.215 s.
-    with pytest.raises(WhyformerError, match=r"ast hears 1.22 s at once"):
+    with pytest.raises(WhyformerError, match=r"ast takes 1.22 s at once"):
         encode(loaded_ast(), [tone(1.3)])
-    with pytest.raises(WhyformerError, match=r"The sound lasts 0.02 s, and wav2vec2 hears no less than 0.025 s"):
+    with pytest.raises(WhyformerError, match=r"The sound lasts 0.02 s, and wav2vec2 needs at least 0.025 s"):
         encode(loaded_wave(), [tone(0.02)])
-    with pytest.raises(WhyformerError, match="wav2vec2 hears and does not read: leave the text 'so far' out"):
+    with pytest.raises(WhyformerError, match="wav2vec2 takes no text beside a sound: leave 'so far' out"):
         encode(loaded_wave(), [(tone(1.0), "so far")])

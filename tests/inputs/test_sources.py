@@ -113,8 +113,8 @@ def test_places_of_the_callers_own_are_sources():
         ([(0, 5), (3, 8)], r"The sources \(0, 5\) and \(3, 8\) overlap: a character belongs to one source\."),
         ([(0, 99)], r"The source \(0, 99\) is not in the prompt, which has 11 characters\."),
         (["cold"], r"A source is \(start, end\) in characters of the prompt, not 'cold'\."),
-        ([], r"sources=\[\] names no part of the prompt"),
-        ([(0, 1), (1, 2)], r"The source \(1, 2\), 't', holds no token of its own: widen it\."),
+        ([], r"sources=\[\] selects no part of the prompt"),
+        ([(0, 1), (1, 2)], r"The source \(1, 2\), 't', contains no token of its own: widen it\."),
     ],
 )
 def test_sources_that_cannot_be_used_are_one_line(sources, reason):
@@ -144,11 +144,11 @@ def test_without_units_a_span_is_a_sentence_or_where_there_is_one_the_whole():
 @pytest.mark.parametrize(
     ("units", "reason"),
     [
-        ("in 1696", r"'in 1696' is not in the response\. The nearest there: 'in 1969\.'\."),
-        (["it was in june"], r"'it was in june' is not in the response\. The nearest there: 'It was in July,'\."),
+        ("in 1696", r"'in 1696' is not in the response\. The closest match is 'in 1969\.'\."),
+        (["it was in june"], r"'it was in june' is not in the response\. The closest match is 'It was in July,'\."),
         ([(40, 99)], r"The span \(40, 99\) is not in the response, which has 43 characters\."),
         ([3], r"A span is \(start, end\) in characters of the response, not 3\."),
-        ([], r"units=\[\] names no part of the response"),
+        ([], r"units=\[\] selects no part of the response"),
     ],
 )
 def test_spans_that_cannot_be_used_are_one_line(units, reason):

@@ -88,7 +88,7 @@ def test_every_tubelet_has_the_score_of_the_token_that_its_pixels_make(family):
         tokens = kept[0].shape[1]
         place = video.place(model, inputs, {"image": tokens})
         numbers = torch.arange(tokens, dtype=torch.float64)
-        laid = video.lay(encoded.parts["video"], 0, ForwardBatch(model, inputs), place, numbers).scores
+        laid = video.lay_out(encoded.parts["video"], 0, ForwardBatch(model, inputs), place, numbers).scores
         frames = pixels.shape[1] // grid.steps
         cells = product(range(grid.steps), range(grid.rows), range(grid.columns))
         for number, (step, row, column) in enumerate(cells):
@@ -157,7 +157,7 @@ def test_a_file_is_read_like_its_frames(tmp_path, as_list):
         (np.zeros((48, 64, 3), np.uint8), r"array \[frame, height, width, 3\], not one of shape \(48, 64, 3\)"),
         ([], "not an empty list"),
         (7, "not an int"),
-        ([Image.new("RGB", (8, 8)), Image.new("RGB", (8, 9))] * 2, "of one size, and these are not"),
+        ([Image.new("RGB", (8, 8)), Image.new("RGB", (8, 9))] * 2, "must have the same size"),
         ("none.mp4", "No file 'none.mp4'"),
     ],
 )

@@ -97,8 +97,8 @@ def _parts(encoded: EncodedExample, row: int, trace: Trace, scores: StreamScores
     forward = ForwardBatch(question.model, question.inputs, trace.output, trace.target.place)
     for modality_name, modality in modalities().items():
         place = modality.place(question.model, question.inputs, lengths) if modality.place else None
-        if place is not None and modality.lay is not None and modality_name in encoded.parts:
-            part = modality.lay(encoded.parts[modality_name], row, forward, place, scores[place.stream][row].cpu())
+        if place is not None and modality.lay_out is not None and modality_name in encoded.parts:
+            part = modality.lay_out(encoded.parts[modality_name], row, forward, place, scores[place.stream][row].cpu())
             yield part.name, Part(part.layout, part.scores.numpy())
 
 

@@ -1,4 +1,4 @@
-"""Which positions of which stream belong to which part of an example: the picture, its regions, the sound, the text."""
+"""Locate the parts of an example in its streams: the picture, its regions, the sound, the text."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ __all__ = ["PartPlace", "merge_levels", "part_places", "real_grid"]
 
 
 def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> Iterator[PartPlace]:
-    """The parts that inputs have, where streams have so many tokens. Pixels, if they are a stream, are the picture."""
+    """Locate the parts of the inputs, given the length of each stream. Pixels, if a stream, are the picture."""
     places = (modality.place(model, inputs, lengths) for modality in modalities().values() if modality.place)
     return (place for place in places if place is not None)
 
 
 def merge_levels(model: nn.Module, inputs: Inputs, scores: StreamScores) -> StreamScores:
-    """The scores with those of feature maps of several sizes laid on the finest of them."""
+    """Sum the scores of feature maps of several sizes on the finest of them."""
     if "image" not in scores or "pixel_values" not in inputs or not has_levels(model):
         return scores
     height, width = inputs["pixel_values"].shape[-2:]
@@ -31,7 +31,7 @@ def merge_levels(model: nn.Module, inputs: Inputs, scores: StreamScores) -> Stre
 
 
 def real_grid(inputs: Inputs, row: int, grid: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of the patches that are no padding, in a stream that holds these alone (ViLT)."""
+    """Rows and columns of the patches that are not padding, in a stream of only those (ViLT)."""
     if "pixel_mask" not in inputs:
         return grid
     mask = F.interpolate(inputs["pixel_mask"][row][None, None].float(), size=grid)[0, 0]

@@ -1,4 +1,4 @@
-"""The sentences and paragraphs of a text, by Unicode-aware rules that need no download."""
+"""Split a text into sentences and paragraphs, by Unicode-aware rules that need no download."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from sentencex import segment  # type: ignore[import-untyped]
 
 CharRange = tuple[int, int]
 
-# Rules for abbreviations; what ends a sentence is known of all scripts whatever the language.
+# Selects the rules for abbreviations; sentence ends are recognised in all scripts.
 LANGUAGE = "en"
 _BLANK_LINE = re.compile(r"\n[^\S\n]*\n\s*")
 
 
 def sentence_ranges(text: str) -> list[CharRange]:
-    """Where the sentences of a text are, without the white space around them."""
+    """Character ranges of the sentences, without surrounding white space."""
     return list(_stripped(text, _lengths_as_places(map(len, segment(LANGUAGE, text)))))
 
 
 def paragraph_ranges(text: str) -> list[CharRange]:
-    """Where the paragraphs of a text are: what stands between blank lines."""
+    """Character ranges of the paragraphs, which blank lines separate."""
     breaks = [match.span() for match in _BLANK_LINE.finditer(text)]
     starts, ends = [0, *(end for _, end in breaks)], [*(start for start, _ in breaks), len(text)]
     return list(_stripped(text, zip(starts, ends, strict=True)))
@@ -34,7 +34,7 @@ def _lengths_as_places(lengths: Iterable[int]) -> Iterator[CharRange]:
 
 
 def _stripped(text: str, places: Iterable[CharRange]) -> Iterator[CharRange]:
-    """The places without white space at their ends; those of white space alone are left out."""
+    """Strip white space from the ends of ranges, and drop blank ones."""
     for start, end in places:
         part = text[start:end]
         if part.strip():

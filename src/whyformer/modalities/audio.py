@@ -1,4 +1,4 @@
-"""Sounds, heard alone or transcribed."""
+"""Sounds, for classification or transcription."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from whyformer.models.structure import device_of, dtype_of, sound_prefix
 
 
 def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
-    """A sound and, for a model that writes, what it has written so far."""
+    """Encode a sound and, for generative models, the transcript so far."""
     sound, so_far = (example, "") if is_sound(example) else example
     clip = audio_clip_of(sound, loaded_model, truncate=truncate)
     if loaded_model.task.writes:
@@ -29,12 +29,12 @@ def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int
         yield {"written": written_of(token_ids(so_far, loaded_model), loaded_model, beginning), "audio": clip}
         return
     if so_far:
-        raise WhyformerError(f"{loaded_model.name} hears and does not read: leave the text {so_far!r:.40} out.")
+        raise WhyformerError(f"{loaded_model.name} takes no text beside a sound: leave {so_far!r:.40} out.")
     yield {"audio": clip}
 
 
 def transcript_beginning(loaded_model: LoadedModel, sound: Sound) -> list[int]:
-    """The tokens a transcript begins with: its start and, for Whisper, the language heard, the task, no timestamps."""
+    """The tokens before a transcript: a start token and, for Whisper, the language, the task, and no timestamps."""
     model, extractor = cast(Any, loaded_model.model), loaded_model.feature_extractor
     settings, beginning = model.generation_config, decoder_beginning(loaded_model)
     if getattr(settings, "lang_to_id", None):
@@ -56,7 +56,7 @@ def collate(loaded_model: LoadedModel, clips: Sequence[AudioClip]) -> Inputs:
 
 
 def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartPlace | None:
-    """The tokens after those that lead the sound."""
+    """Locate the sound's tokens, after its leading ones."""
     stream = next((stream for stream in ("spectrogram", "frames", "audio") if stream in lengths), None)
     if stream is None or not any(name in inputs for name in SOUND_INPUTS):
         return None
@@ -64,21 +64,21 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("sound", stream, first, lengths[stream] - first)
 
 
-def lay(clip: AudioClip, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
-    """Frames or cells of a spectrogram, without those that are padding."""
+def lay_out(clip: AudioClip, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
+    """Lay scores out on frames or cells of a spectrogram, without padding."""
     layout, positions = audio_layout(forward.model, forward.inputs, clip, place.count)
     return ScoredLayout("audio", layout, scores[place.first + positions])
 
 
 def length(clip: AudioClip) -> int:
-    """Samples: some models hear the padding of a shorter sound."""
+    """Number of samples: some models do not mask padding."""
     return len(clip.sound.samples)
 
 
 def noise(loaded_model: LoadedModel) -> Sound:
-    """Half a second of it."""
+    """Half a second of noise."""
     rate = loaded_model.feature_extractor.sampling_rate
     return Sound(np.random.default_rng(0).standard_normal(rate // 2, dtype=np.float32) * 0.1, rate)
 
 
-MODALITY = Modality("audio", collate, place, lay, encode, length, noise)
+MODALITY = Modality("audio", collate, place, lay_out, encode, length, noise)
