@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -21,9 +21,9 @@ from whyformer.models.loading import LoadedModel
 
 @dataclass(frozen=True)
 class PartPlace:
-    """Where a part of an example is: its stream, first token and length there, and a picture's grid."""
+    """Where a part of an example is: its kind, stream, first token and length there, and a picture's grid."""
 
-    kind: Literal["text", "written", "picture", "regions", "sound", "video"]
+    kind: str
     stream: str
     first: int
     count: int

@@ -60,6 +60,6 @@ def input_stream(name: str, values: Tensor, tokens: str) -> str:
     """Stream name of scores of the input itself: pixels, parts of a sound, or `tokens` if it is already the stream."""
     if name == "input_values":
         return (_SAMPLES if values.dim() == 2 else _SPECTROGRAM).stream
-    if values.dim() in (4, 5):  # images or videos
+    if values.dim() in (4, 5):  # [example, channel, row, column], or with frames before the channels
         return "pixels"
     return INPUT_TENSORS[name].stream if name in INPUT_TENSORS and INPUT_TENSORS[name].channels == 1 else tokens
