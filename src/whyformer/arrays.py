@@ -50,7 +50,7 @@ def _checked_shapes(archive: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
         # numpy allocates what the header claims before reading: a false header could take all memory.
         if not dtype.hasobject and math.prod(shape) * dtype.itemsize != stored:
             raise WhyformerError(
-                f"its array {member.filename!r} has {stored:,} bytes, which does not match {dtype} {shape}"
+                f"its array {member.filename!r} has {stored:,} bytes, which does not fit {dtype} {shape}"
             )
         shapes[member.filename.removesuffix(".npy")] = shape
     return shapes

@@ -53,8 +53,8 @@ def broken_picture(path, what):
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ("corrupt", "cannot be read, save it anew"),
-        ("truncated", "cannot be read, save it anew"),
+        ("corrupt", "cannot be read, save it again"),
+        ("truncated", "cannot be read, save it again"),
         ("no picture", "not an image that can be read"),
         ("zero-byte", "is empty"),
     ],

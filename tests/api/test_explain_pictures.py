@@ -232,7 +232,7 @@ def test_a_prompt_with_its_own_placeholders_is_read_as_it_is():
         (QUESTION, r"This model takes a picture and a text: \('street.jpg', .*\), not 'what colour"),
         (([picture()], "<image> <image> which ?"), r"The text has 2 placeholders \(<image>\) for 1 picture: write one"),
         (([], QUESTION), "LLaVA takes a picture and a text: .*, and this prompt has no picture"),
-        (([{"role": "user", "content": [{"type": "video"}]}]), r"A message has \{'type': 'image', 'image': …\}"),
+        (([{"role": "user", "content": [{"type": "video"}]}]), r"A message contains \{'type': 'image', 'image': …\}"),
         (([{"role": "user"}]), r"A message is \{'role': …, 'content': …\}"),
     ],
 )
@@ -243,7 +243,7 @@ def test_what_a_prompt_with_pictures_must_be_is_said_in_a_line(example, words):
 
 
 def test_a_model_that_sees_no_pictures_says_so():
-    with pytest.raises(WhyformerError, match=r"mini-gpt sees no pictures: give it a text\."):
+    with pytest.raises(WhyformerError, match=r"mini-gpt takes no pictures: give a text\."):
         explain((picture(), QUESTION), model="mini-gpt")
 
 

@@ -135,7 +135,7 @@ def test_a_prompt_is_rebuilt_without_some_of_its_places():
         (
             [{"role": "robot", "content": "hi"}],
             {},
-            r"The chat template of chat does not take these messages \(roles: robot\): Unknown role: robot",
+            r"The chat template of chat does not accept these messages \(roles: robot\): Unknown role: robot",
         ),
         ([{"role": "user", "content": "a"}], {"context": ["b"]}, "context goes with a question, not with messages"),
         ("a", {"context": []}, r"context=\[\] has no document: give at least one, or leave it out\."),

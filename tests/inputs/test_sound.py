@@ -101,7 +101,7 @@ def test_what_is_no_sound_is_refused(tmp_path, without):
         with pytest.raises(WhyformerError, match=reason):
             sound_of(example, RATE)
     without("soundfile", "scipy")
-    with pytest.raises(WhyformerError, match=r"not a plain .wav file .* brings soundfile"):
+    with pytest.raises(WhyformerError, match=r"not a plain .wav file .* installs soundfile"):
         sound_of(tmp_path / "notes.wav", RATE)
     with pytest.raises(WhyformerError, match="The sound has 8000 samples a second, the model needs 16000"):
         sound_of((np.zeros(100), 8000), RATE)

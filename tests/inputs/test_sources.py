@@ -108,8 +108,8 @@ def test_places_of_the_callers_own_are_sources():
     ("sources", "reason"),
     [
         ("sentense", r"sources='sentense'\. Did you mean 'sentence'\?"),
-        ("document", r"sources='document': the prompt has no documents, give documents by context=\[…\]"),
-        ("message", "sources='message': the prompt has no messages, give messages as prompt"),
+        ("document", r"sources='document': the prompt has no documents; give documents by context=\[…\]"),
+        ("message", "sources='message': the prompt has no messages; give messages as prompt"),
         ([(0, 5), (3, 8)], r"The sources \(0, 5\) and \(3, 8\) overlap: a character belongs to one source\."),
         ([(0, 99)], r"The source \(0, 99\) is not in the prompt, which has 11 characters\."),
         (["cold"], r"A source is \(start, end\) in characters of the prompt, not 'cold'\."),

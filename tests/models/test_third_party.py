@@ -266,7 +266,7 @@ def test_what_open_clip_cannot_give_is_said(open_clip, monkeypatch):
         WhyformerError, match=r"no checkpoint '' of 'ViT-U': open_clip:ViT-U\?random has random weights"
     ):
         whyformer.load("open_clip:ViT-U")
-    with pytest.raises(WhyformerError, match="'old' of 'ViT-T' is a pickle: take another of its checkpoints: first"):
+    with pytest.raises(WhyformerError, match="'old' of 'ViT-T' is a pickle: choose another of its checkpoints: first"):
         whyformer.load("open_clip:ViT-T/old")
     open_clip.settings = open_clip.settings | {"resize_mode": "longest"}
     with pytest.raises(WhyformerError, match="pads its pictures to a frame"):
@@ -274,7 +274,7 @@ def test_what_open_clip_cannot_give_is_said(open_clip, monkeypatch):
     open_clip.settings = open_clip.settings | {"resize_mode": "squash"}
     assert covered_box(whyformer.load("open_clip:ViT-T").image_processor, (100, 50)) == (0.0, 0.0, 100.0, 50.0)
     monkeypatch.setattr(open_clip.tokenizer, "_pieces", lambda text: [1, 2])
-    with pytest.raises(WhyformerError, match="does more than its vocabulary says"):
+    with pytest.raises(WhyformerError, match="does more than look up its vocabulary"):
         whyformer.load("open_clip:ViT-T")
     monkeypatch.setitem(sys.modules, "open_clip", None)
     with pytest.raises(WhyformerError, match=r"This needs open_clip: in the checkout, pip install -e '.\[open_clip\]'"):

@@ -46,9 +46,7 @@ class Patches:
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.columns < 1:
-            raise WhyformerError(
-                f"A grid of patches needs at least one row and column, not {self.rows}×{self.columns}."
-            )
+            raise WhyformerError(f"A grid of patches needs a row and a column, not {self.rows}×{self.columns}.")
         _check_box(self.box, "box")
         if self.outline is not None:
             _check_box(self.outline, "outline")

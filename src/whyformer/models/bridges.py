@@ -85,8 +85,8 @@ class Bridge:
     ) -> MapTokens | None:
         """Return the tokens that the maps of a tower or a Q-Former mix; None if map b belongs to example b.
 
-        A tower has a map per picture or tile, or part of a packed sequence after `run` of its tokens. A Q-Former has one
-        per picture, over `query_size` tokens.
+        A tower has a map per picture or tile, or part of a packed sequence after `run` of its tokens. A Q-Former has
+        one per picture, over `query_size` tokens.
         """
         queries, keys = (
             self._tokens(maps, size, stream, run, query_size) for size, stream in zip(sizes, streams, strict=True)

@@ -14,7 +14,7 @@ from whyformer.errors import WhyformerError
 Dtype = torch.dtype | Literal["auto", "float32", "bfloat16", "float16", "float64"]
 DeviceMap = str | Mapping[str, int | str | torch.device]
 
-DTYPES = ("float32", "bfloat16", "float16", "float64")
+DTYPE_NAMES = ("float32", "bfloat16", "float16", "float64")
 SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")  # accelerate's strategies
 
 
@@ -66,9 +66,11 @@ def _check_dtype(dtype: Any, *, is_on_cpu: bool) -> torch.dtype | Literal["auto"
         return torch.float32 if is_on_cpu else "auto"
     if dtype == "auto":
         return "auto"
-    value = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype in DTYPES else dtype
+    value = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype in DTYPE_NAMES else dtype
     if not isinstance(value, torch.dtype) or not value.is_floating_point:
-        raise WhyformerError(f"dtype={dtype!r:.60}. Choose from: auto, {', '.join(DTYPES)}, or a torch dtype of these.")
+        raise WhyformerError(
+            f"dtype={dtype!r:.60}. Choose from: auto, {', '.join(DTYPE_NAMES)}, or a torch dtype of these."
+        )
     return value
 
 
