@@ -128,7 +128,7 @@ def test_by_tam_a_written_token_is_explained_as_the_next_one_after_those_before_
 
 
 def test_tam_of_several_tokens_at_once_is_refused_in_a_line():
-    with pytest.raises(WhyformerError, match="tam is about one token: give it as target"):
+    with pytest.raises(WhyformerError, match="tam explains one token: give it as target"):
         explain_response((picture(), QUESTION), " a star", model_of("LLaVA"), "tam", units="response")
 
 
