@@ -306,7 +306,7 @@ def test_no_json_no_file_and_a_plain_explanation_are_refused_in_a_line(tmp_path,
         whyformer.verify(tmp_path / "plain.json")
     with pytest.raises(WhyformerError, match=r"it is an audit file: whyformer.verify reads it"):
         whyformer.Explanation.load(audit)
-    with pytest.raises(WhyformerError, match="not what was read from a file: explain again"):
+    with pytest.raises(WhyformerError, match="not one loaded from a file: explain again"):
         whyformer.Explanation.load(tmp_path / "plain.json").save(tmp_path / "plain.audit.json")
 
 

@@ -183,10 +183,10 @@ def test_a_continuation_is_read_back_as_it_was_saved(written, model, suffix, tmp
     path = tmp_path / f"written.{suffix}"
     written[model].save(path)
     assert Continuation.load(path) == written[model]
-    with pytest.raises(WhyformerError, match=r"holds a Continuation: read it by Continuation\.load"):
+    with pytest.raises(WhyformerError, match=r"contains a Continuation: load it by Continuation\.load"):
         Explanation.load(path)
     written[model].explanations[0].save(path)
-    with pytest.raises(WhyformerError, match=r"holds an Explanation: read it by Explanation\.load"):
+    with pytest.raises(WhyformerError, match=r"contains an Explanation: load it by Explanation\.load"):
         Continuation.load(path)
 
 

@@ -106,7 +106,7 @@ def test_a_folder_of_classes_labels_its_pictures(tmp_path):
     assert examples[1].image.size == (60, 40)
     save_noise(tmp_path / "loose.png")
     with pytest.raises(
-        WhyformerError, match=r"loose.png' lies in no folder of a class: put it in one, as cat/loose.png"
+        WhyformerError, match=r"loose.png' is not in a class folder: move it to one, such as cat/loose.png"
     ):
         image_folder(tmp_path)
 
@@ -171,7 +171,9 @@ def test_a_data_set_of_hugging_face_is_read_by_its_columns():
     with pytest.raises(WhyformerError, match=r"The data set has no column 'txt'. Did you mean 'text'"):
         hugging_face(rows, text="txt")
     rows.column_names = {"train": [], "test": []}
-    with pytest.raises(WhyformerError, match=r"has the splits train, test: give one of them, as dataset\['test'\]"):
+    with pytest.raises(
+        WhyformerError, match=r"has the splits train, test: give one of them, such as dataset\['test'\]"
+    ):
         hugging_face(rows)
 
 

@@ -46,10 +46,10 @@ def lrp(
     """Relevance propagated to the input: the pixels, or the embeddings of word pieces and regions (TA Eq. 4).
 
     `rules` "dtd" is TA's own, "lrp" the papers' code, "attn_lrp" and "cp_lrp" later rules for attention. `strict`
-    raises on operations without a rule; otherwise these use the gradient, and the explanation says so. `precision` "fast"
-    computes in the model's dtype, TF32 included; attn_lrp and cp_lrp then cost no more than a gradient. In float32,
-    z_plus, dtd and lrp are computed twice, the second time with the input perturbed by its rounding error: the change
-    of the scores is their `instability`, and the explanation warns if it is too large.
+    raises on operations without a rule; otherwise these use the gradient, and the explanation says so. `precision`
+    "fast" computes in the model's dtype, TF32 included; attn_lrp and cp_lrp then cost no more than a gradient. In
+    float32, z_plus, dtd and lrp are computed twice, the second time with the input perturbed by its rounding error: the
+    change of the scores is their `instability`, and the explanation warns if it is too large.
 
     `positions` "keep" with `rules` "attn_lrp" is PA-LRP (Bakish et al., NeurIPS 2025): the relevance of a position
     embedding is added to the token at that position. For embeddings that are added to those of words it is the ε-rule's
