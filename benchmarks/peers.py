@@ -38,8 +38,8 @@ import whyformer
 from whyformer.api.replies import Reply, reply_of
 from whyformer.api.source_methods import response_ablation
 from whyformer.facts import example
-from whyformer.inputs.opening import opening_of
 from whyformer.inputs.prompt import Prompt, render_messages
+from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import Source, sources_of
 from whyformer.inputs.spans import spans_of
 from whyformer.methods.source_ablation import random_subsets
@@ -142,7 +142,7 @@ def facts_questions(loaded_model: LoadedModel, number: int) -> list[Question]:
     answered = (story for story in stories if story.questions[0].causes)
     questions = []
     for story in islice(answered, number):
-        opening = opening_of(loaded_model, story.messages)
+        opening = encode_prompt(loaded_model, story.messages)
         reply = reply_of(loaded_model, opening, story.answer)
         sources = sources_of(opening.prompt, [(sentence.start, sentence.end) for sentence in story.sentences])
         questions.append(Question(loaded_model, story.messages, reply, sources, story.questions[0].causes))
@@ -153,7 +153,7 @@ def review_questions(loaded_model: LoadedModel, number: int) -> list[Question]:
     """Reviews and what the model goes on with; the beginning of its own sentence is no source."""
     questions = []
     for text in REVIEWS[:number]:
-        opening = opening_of(loaded_model, text)
+        opening = encode_prompt(loaded_model, text)
         reply = reply_of(loaded_model, opening, None, tokens=RESPONSE_TOKENS)
         sources = sources_of(opening.prompt, "sentence")[:-1]
         questions.append(Question(loaded_model, text, reply, sources))

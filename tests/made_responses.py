@@ -8,10 +8,10 @@ import numpy as np
 from PIL import Image
 
 from whyformer.inputs.layouts import Patches
-from whyformer.inputs.prompt import Document, Prompt
+from whyformer.inputs.prompt import Prompt, PromptDocument
+from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
-from whyformer.inputs.tokens import Token
 from whyformer.removal.units import Ablation, Units
 from whyformer.results.response import Response
 from whyformer.results.response_parts import PartScores, ResponseToken, Sinks, part_sources
@@ -36,7 +36,7 @@ def words(text: str, start: int = 0) -> list[tuple[str, int, int]]:
 def made_prompt(documents: dict[str, str] = DOCUMENTS, question: str = QUESTION) -> Prompt:
     text, places = "", []
     for name, content in documents.items():
-        places.append(Document(name, len(text), len(text) + len(f"{name}: {content}")))
+        places.append(PromptDocument(name, len(text), len(text) + len(f"{name}: {content}")))
         text += f"{name}: {content}\n\n"
     text += question
     tokens = tuple(Token(7, *word) for word in words(text))

@@ -21,7 +21,7 @@ SHARED_NAMES = {
     *("COLOURS", "Example", "KINDS", "SPLITS", "THINGS", "example"),
     "TYPE_CHECKING",  # a stand-in for typing's own where importing typing takes too long
     "run_shards",  # every engine has one
-    *("MODALITY", "collate", "encode", "lay", "noise", "place"),  # the interface of a modality
+    *("MODALITY", "collate", "encode", "lay_out", "noise", "place"),  # the interface of a modality
     "without",  # a document or a prompt without some sentences
     # One of the two stands in a folder that is being rebuilt.
     *("Document", "Function", "HALF", "Operation", "Part", "Place", "Question", "Region", "Row", "Run", "Span", "TILE"),

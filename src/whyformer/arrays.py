@@ -1,4 +1,4 @@
-"""Files of arrays (.npz), whose sizes are checked before anything is read."""
+"""Array files (.npz), whose sizes are checked before anything is read."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from numpy.lib import format as npy
 
 from whyformer.errors import WhyformerError
 
-# In all, unpacked: the largest picture that is opened (89 million pixels) and its scores fit.
+# Unpacked, in total: enough for the largest image that is opened (89 million pixels) and its scores.
 MOST_BYTES = 2**29
 _HEADERS = {(1, 0): npy.read_array_header_1_0, (2, 0): npy.read_array_header_2_0}
 
 
 @contextmanager
 def open_npz(source: Path | BinaryIO) -> Iterator[Mapping[str, np.ndarray]]:
-    """The arrays of an .npz file by name; one that unpacks to too much, or lies about a size, is refused unread."""
+    """Open an .npz file as arrays by name; raise, unread, if it unpacks to too much or misstates a size."""
     with zipfile.ZipFile(source) as archive:
         _checked_shapes(archive)
     if not isinstance(source, Path):
@@ -31,7 +31,7 @@ def open_npz(source: Path | BinaryIO) -> Iterator[Mapping[str, np.ndarray]]:
 
 
 def npz_shapes(source: Path | BinaryIO) -> dict[str, tuple[int, ...]]:
-    """The shapes of the arrays of an .npz file by name, from headers that were checked as for `open_npz`."""
+    """The shapes of the arrays in an .npz file by name, from headers checked as in `open_npz`."""
     with zipfile.ZipFile(source) as archive:
         return _checked_shapes(archive)
 
@@ -47,9 +47,11 @@ def _checked_shapes(archive: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
         with archive.open(member) as file:
             shape, dtype = _read_header(file)
             stored = member.file_size - file.tell()
-        # numpy makes room for what the header says before it reads: a false one would take all memory.
+        # numpy allocates what the header claims before reading: a false header could take all memory.
         if not dtype.hasobject and math.prod(shape) * dtype.itemsize != stored:
-            raise WhyformerError(f"its array {member.filename!r} has {stored:,} bytes, not those of {dtype} {shape}")
+            raise WhyformerError(
+                f"its array {member.filename!r} has {stored:,} bytes, which does not fit {dtype} {shape}"
+            )
         shapes[member.filename.removesuffix(".npy")] = shape
     return shapes
 
@@ -57,7 +59,7 @@ def _checked_shapes(archive: zipfile.ZipFile) -> dict[str, tuple[int, ...]]:
 def _read_header(file: Any) -> tuple[tuple[int, ...], np.dtype[Any]]:
     version = npy.read_magic(file)
     if version not in _HEADERS:
-        raise WhyformerError(f"its arrays are in version {version} of numpy's format, which is not read")
+        raise WhyformerError(f"its arrays use version {version} of numpy's format, which is not supported")
     shape, _, dtype = _HEADERS[version](file)
     return shape, dtype
 

@@ -1,4 +1,4 @@
-"""The axes every tensor of the package is spoken of by: the only place shapes are defined."""
+"""Tensor types by axis name: the only place where shapes are defined."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ RowScores = Float[Tensor, "batch height"]
 PixelMask = Bool[Tensor, "batch height width"]
 PixelTruth = Int[Tensor, "batch height width"]
 
-# A protocol asks again about every example at several steps: more and more of it gone, or one group at a time.
+# A protocol reruns every example at several steps, removing more and more of it, or one group at a time.
 Removal = Bool[Tensor, "step batch place"]
 PixelRemoval = Bool[Tensor, "step batch height width"]
 RegionBoxes = Float[Tensor, "region 4"]  # left, top, right, bottom
@@ -76,19 +76,19 @@ Inputs = dict[str, Any]
 
 
 def by_head(x: Tensor, batch: int) -> AttentionMap:
-    """A map with its own head axis, where the model had folded it into the batch; windows behind it count as maps."""
+    """Split the head axis off a map whose heads were folded into the batch; further windows count as maps."""
     if x.dim() == 5:
         return x.transpose(1, 2).flatten(0, 1)
     return x if x.dim() == 4 else x.reshape(batch, -1, *x.shape[-2:])
 
 
 def at_least_float32(x: Tensor) -> Tensor:
-    """The tensor in float32, or as it is where it is finer: sums of half precision lose too much."""
+    """Cast to float32 unless the dtype is already wider: sums in half precision lose too much."""
     return x.to(torch.promote_types(x.dtype, torch.float32))
 
 
 def head_mean(x: AttentionMap) -> MixingMatrix:
-    """The mean of a map over its heads, in float32 at least.
+    """Average a map over its heads, in float32 or wider.
 
     Args:
         x: A tensor [example, head, query, key].

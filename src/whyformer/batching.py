@@ -1,4 +1,4 @@
-"""Work done in batches: as many items at once as fit, fewer where memory runs out, and then block by block."""
+"""Run work in batches: as many items at once as fit, fewer after an out-of-memory error, then block by block."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from whyformer.progress import track
 _Item = TypeVar("_Item")
 _Result = TypeVar("_Result")
 
-# What PyTorch says where it has no class for it, on a CPU above all.
+# PyTorch's messages where it has no exception class for this, mainly on a CPU.
 OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "cannot allocate memory")
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out: PyTorch has a class for it on accelerators, and only words on the CPU."""
+    """Whether memory ran out: PyTorch raises its own class on accelerators, but only a message on the CPU."""
     if not isinstance(error, RuntimeError):
         return isinstance(error, MemoryError)
     return isinstance(error, torch.OutOfMemoryError) or any(words in str(error).lower() for words in OUT_OF_MEMORY)
@@ -35,7 +35,7 @@ def check_batch_size(batch_size: int | None) -> int | None:
 
 @dataclass
 class MemoryLimit:
-    """How many items fit at once. It shrinks during a run: what did not fit is not tried again."""
+    """How many items fit at once. It shrinks during a run: a size that failed is not tried again."""
 
     size: int
     can_go_by_blocks: bool = False
@@ -59,7 +59,7 @@ class MemoryLimit:
                 raise _nothing_fits(task, "") from None
             else:
                 continue
-            self._lower(len(batch), task)  # outside, where no traceback holds what the attempt has made
+            self._lower(len(batch), task)  # outside the handler, whose traceback would keep the attempt's tensors alive
         return results
 
     def map_slices(self, count: int, function: Callable[[slice], _Result], *, unit: int = 1) -> list[_Result]:
@@ -100,7 +100,7 @@ def _nothing_fits(task: str, way: str) -> WhyformerError:
 
 
 def consecutive(count: int, size: int) -> list[list[int]]:
-    """Items in batches as they stand, by their numbers."""
+    """Split item numbers into consecutive batches."""
     return [list(range(start, min(start + size, count))) for start in range(0, count, size)]
 
 

@@ -7,10 +7,10 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, get_args
 
-LIKENESS = 0.6  # of two spellings, as difflib counts it, from which one may be a slip for the other
-SHORTEST_PART = 3  # letters of a name that are enough to mean it: `cam` for `grad_cam`
+LIKENESS = 0.6  # difflib's ratio of two spellings from which one may be a typo of the other
+SHORTEST_PART = 3  # letters of a name that are enough to suggest it: `cam` for `grad_cam`
 MOST_NAMES = 40  # that a message lists
-# Errors of values; those of torch and of memory pass as they are, for whoever tries again with less.
+# Value errors. Torch and memory errors pass through, so that callers can retry with less.
 MISFITS = (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError)
 
 
@@ -38,7 +38,7 @@ class UnsupportedModel(WhyformerError):
 
 
 def check_choice(name: str, value: str, choices: Any) -> None:
-    """Refuse a value that is not among the Literal's."""
+    """Validate that a value is one of a Literal's."""
     if value not in get_args(choices):
         raise WhyformerError(f"{name}={value!r}. Choose from: {', '.join(get_args(choices))}.")
 
@@ -50,12 +50,12 @@ def check_count(name: str, value: object) -> None:
 
 
 def with_article(noun: str) -> str:
-    """A Tensor, an Image."""
+    """Prefix a noun with its article: a Tensor, an Image."""
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 def nearest(word: str, known: Sequence[str]) -> str:
-    """A sentence with the names that a misspelt one may stand for, or else with all of them."""
+    """Suggest the names that a misspelt one may stand for, or list all of them."""
     names = _near(word, known)
     if names:
         return f"Did you mean {' or '.join(repr(name) for name in names)}?"
@@ -63,14 +63,14 @@ def nearest(word: str, known: Sequence[str]) -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """Message of an error, or its type if it has none."""
+    """The message of an error, or its type if it has none."""
     message = " ".join(str(error).split())
     return message or f"{type(error).__name__}, without a message"
 
 
 @contextmanager
 def misfits_in_one_line(who: str) -> Iterator[None]:
-    """Report in one line errors from a model or processor whose settings do not fit the input."""
+    """Report errors from a model or processor whose settings do not fit the input in one line."""
     try:
         yield
     except WhyformerError:
@@ -81,7 +81,7 @@ def misfits_in_one_line(who: str) -> Iterator[None]:
 
 
 def _near(word: str, known: Sequence[str]) -> list[str]:
-    """Up to three names, those that are spelt alike first, then those that the word is a part of."""
+    """Up to three names: similarly spelt ones first, then those that contain the word."""
     by_spelling: dict[str, str] = {}
     for name in known:
         by_spelling.setdefault(name.casefold(), name)

@@ -1,4 +1,4 @@
-"""Libraries that only a part of the package needs."""
+"""Optional dependencies."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from whyformer.errors import WhyformerError
 
 
 def extra(module: str, group: str = "eval") -> Any:
-    """A module of an extra, or how to get it."""
+    """Import a module of an extra, or raise an error that says how to install it."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:

@@ -1,4 +1,4 @@
-"""Files that are either there with all their bytes or not at all, also after a power cut; JSON; and digests."""
+"""Atomic file writes that survive a power cut, strict JSON, and file digests."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-MOST_LEVELS = 100  # of lists and objects in each other; what is nested deeper is not read
-# What files of pictures are called.
+MOST_LEVELS = 100  # of nested lists and objects; deeper nesting is rejected
+# Suffixes of image files.
 IMAGE_SUFFIXES = frozenset({".avif", ".bmp", ".gif", ".jpeg", ".jpg", ".png", ".tif", ".tiff", ".webp"})
-# What files of sounds are called; soundfile reads them all.
+# Suffixes of sound files, all of which soundfile reads.
 SOUND_SUFFIXES = frozenset({".aif", ".aiff", ".flac", ".mp3", ".ogg", ".opus", ".wav"})
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A file to write beside `path`; it is flushed to the disk and takes the place of `path` when the block ends."""
-    # Opened plainly rather than by tempfile, whose files only their owner may read.
+    """Yield a temporary file beside `path`; when the block ends it is flushed to disk and replaces `path`."""
+    # Not tempfile: its files are readable by their owner only.
     unfinished = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
     try:
         yield unfinished
@@ -34,19 +34,19 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write a whole file; folders on the way to it are made."""
+    """Write a file atomically, creating its parent folders."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with whole_file(path) as unfinished:
         unfinished.write_bytes(content)
 
 
 def is_unfinished(path: Path) -> bool:
-    """Whether it is the rest of a `whole_file` whose process was killed."""
+    """Whether the file was left behind by a `whole_file` whose process was killed."""
     return path.name.startswith(".") and path.name.endswith(".tmp")
 
 
 def parse_json(text: str | bytes) -> Any:
-    """The value of a JSON text. A ValueError also where it is nested too deeply, or an object has a key twice."""
+    """Parse JSON; raise a ValueError also if it is nested too deeply or an object repeats a key."""
     try:
         value = json.loads(text, object_pairs_hook=_distinct_keys)
     except RecursionError as error:
@@ -56,7 +56,7 @@ def parse_json(text: str | bytes) -> Any:
 
 
 def check_levels(value: Any) -> None:
-    """A ValueError where lists and objects are nested so deeply that reading them could exhaust the stack."""
+    """Raise a ValueError if lists and objects are nested so deeply that reading them could exhaust the stack."""
     level = [value]
     for _ in range(MOST_LEVELS + 1):
         inner = (one.values() if isinstance(one, dict) else one for one in level if isinstance(one, (dict, list)))
@@ -67,7 +67,7 @@ def check_levels(value: Any) -> None:
 
 
 def _distinct_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    # Of two values under one key Python keeps the last, and whoever reads the file may see the first.
+    # Python keeps the last of two values under one key, while a reader of the file may notice only the first.
     values: dict[str, Any] = {}
     for name, value in pairs:
         if name in values:
@@ -83,7 +83,7 @@ def file_stamp(path: Path) -> tuple[int, ...]:
 
 
 def file_digest(path: Path) -> str:
-    """The SHA-256 of a file, read piece by piece; one that has not changed since is not read again."""
+    """The SHA-256 of a file, cached until the file changes."""
     return _file_digest(path.resolve(), file_stamp(path))
 
 
@@ -94,7 +94,7 @@ def _file_digest(path: Path, stamp: tuple[int, ...]) -> str:
 
 
 def _flush(path: Path) -> None:
-    """Have the system write what it holds back of a file, or of a folder's list of files."""
+    """Flush a file, or a folder's list of files, to disk."""
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)

@@ -1,4 +1,4 @@
-"""Progress bars where somebody looks: a terminal has rich ones, a notebook a plain one that needs no widgets."""
+"""Progress bars: rich ones in a terminal, a plain one without widgets in a notebook."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ _Item = TypeVar("_Item")
 
 
 def track(items: Sequence[_Item], description: str, *, progress: bool) -> Iterable[_Item]:
-    """The items, with a bar that moves on as they are taken, if one is wanted."""
+    """Iterate over the items, with a progress bar if `progress` is set."""
     if not progress:
         return items
-    if in_notebook():  # where rich would ask for widgets instead of showing a bar
+    if in_notebook():  # where rich would require widgets
         bar: Iterable[_Item] = tqdm(items, desc=description, leave=False)
         return bar
     return rich_track(items, description, console=Console(stderr=True), transient=True)
 
 
 def in_notebook() -> bool:
-    """Whether a Jupyter kernel runs this."""
+    """Whether this runs in a Jupyter kernel."""
     shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
     return type(shell).__name__ == "ZMQInteractiveShell"

@@ -19,7 +19,7 @@ from commands import invoke, refusal, run
 from conftest import FILM
 from whyformer.errors import WhyformerError
 from whyformer.files import file_digest
-from whyformer.inputs.identity import find_again, identity
+from whyformer.inputs.identity import identity_of, restore_example
 from whyformer.methods.registry import trace_methods
 from whyformer.models.digests import module_digest
 from whyformer.models.loading import load, quiet
@@ -214,7 +214,7 @@ def test_options_and_the_way_gradients_are_taken_are_kept(bert, tmp_path):
 
 def test_a_function_as_a_target_is_named_and_cannot_be_verified(bert, tmp_path):
     whyformer.explain(FILM, bert, target=whyformer.logit(1)).save(tmp_path / "film.audit.json")
-    with pytest.raises(WhyformerError, match=r"cannot be verified: its target was a function of your own \(logit"):
+    with pytest.raises(WhyformerError, match=r"cannot be verified: its target was a custom function \(logit"):
         whyformer.verify(tmp_path / "film.audit.json")
 
 
@@ -240,7 +240,7 @@ def test_examples_of_several_parts_come_back(tmp_path):
     (tmp_path / "a.txt").write_text("read me")
     candidates = whyformer.Candidates(("sport", "art"), "About {}.")
     example = (tmp_path / "a.txt", [{"role": "user", "content": "hi"}, 3, None], candidates)
-    found = find_again(json.loads(json.dumps(identity(example))))
+    found = restore_example(json.loads(json.dumps(identity_of(example))))
     assert found.example == example
     assert found.differences == ()
 
@@ -255,14 +255,14 @@ def test_examples_of_several_parts_come_back(tmp_path):
     ids=lambda example: type(example).__name__,
 )
 def test_what_is_kept_by_digest_is_told_from_others(example):
-    kept = json.loads(json.dumps(identity(example)))
-    assert find_again(kept, [example]).differences == ()
+    kept = json.loads(json.dumps(identity_of(example)))
+    assert restore_example(kept, [example]).differences == ()
     kept["sha256"] = "0" * 64
-    assert len(find_again(kept, [example]).differences) == 1
+    assert len(restore_example(kept, [example]).differences) == 1
 
 
 def test_inputs_that_stand_for_nothing_are_refused(audit):
-    with pytest.raises(WhyformerError, match="1 of 1 inputs stand for nothing: texts are in the audit file itself"):
+    with pytest.raises(WhyformerError, match="1 of 1 inputs are not needed: texts are in the audit file itself"):
         whyformer.verify(audit, inputs=["cat.png"])
 
 
@@ -276,7 +276,7 @@ def test_inputs_that_stand_for_nothing_are_refused(audit):
         (("model", "place"), "nowhere at all", "No model 'nowhere at all'"),
         (("computation", "dtype"), "float3", "dtype='float3'"),
         (("computation", "seed"), "none", "its seed is 'none', not an integer"),
-        (("input",), {"kind": "smell"}, "its input is {'kind': 'smell'}, which is no kind of example"),
+        (("input",), {"kind": "smell"}, "its input is {'kind': 'smell'}, which is not a valid example"),
         (("question", "target"), {"kind": "os"}, "its target is {'kind': 'os'}, which is not a kind of target"),
         (("question", "target"), {"kind": "Pixel"}, "cannot be verified: TypeError"),
         (("question", "truncate"), 1, "its truncate is 1, not true or false"),
@@ -306,7 +306,7 @@ def test_no_json_no_file_and_a_plain_explanation_are_refused_in_a_line(tmp_path,
         whyformer.verify(tmp_path / "plain.json")
     with pytest.raises(WhyformerError, match=r"it is an audit file: whyformer.verify reads it"):
         whyformer.Explanation.load(audit)
-    with pytest.raises(WhyformerError, match="not what was read from a file: explain again"):
+    with pytest.raises(WhyformerError, match="not one loaded from a file: explain again"):
         whyformer.Explanation.load(tmp_path / "plain.json").save(tmp_path / "plain.audit.json")
 
 

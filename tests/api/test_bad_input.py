@@ -53,8 +53,8 @@ def broken_picture(path, what):
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ("corrupt", "cannot be read, save it anew"),
-        ("truncated", "cannot be read, save it anew"),
+        ("corrupt", "cannot be read, save it again"),
+        ("truncated", "cannot be read, save it again"),
         ("no picture", "not an image that can be read"),
         ("zero-byte", "is empty"),
     ],
@@ -102,9 +102,9 @@ def test_a_picture_is_not_read_as_text(tmp_path, bert, photo):
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
-        ("a.wav", "is a sound, and a text is read here: choose a model that hears."),
-        ("a.png", "is a picture, and a text is read here: choose a model that sees, or give (picture, text) where"),
-        ("a.txt", "is a file: give it as a Path to have its text read."),
+        ("a.wav", "is a sound file, and this model takes a text: choose a model for audio."),
+        ("a.png", "is an image file, and this model takes a text: choose a model for images, or give (picture,"),
+        ("a.txt", "is a file: pass a Path to read its text."),
     ],
 )
 def test_a_file_in_the_place_of_a_text_is_called_what_it_is(tmp_path, name, reason):

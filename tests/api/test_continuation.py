@@ -21,7 +21,7 @@ from tiny_models import LANGUAGE, TRANSLATOR, built
 from whyformer import Continuation, Explanation, continuation, explain, load
 from whyformer.cli import app
 from whyformer.errors import WhyformerError
-from whyformer.inputs.chunks import Vocabulary, spell
+from whyformer.inputs.chunks import Vocabulary, decode_tokens
 from whyformer.models.loading import LoadedModel
 
 SPACED = ["<s>", "</s>", "<unk>", "▁the", "▁film", "▁was", "▁great", "▁bad", "ly", "ish", "▁a", "."]
@@ -107,7 +107,7 @@ def test_words_keep_the_space_they_begin_with_where_the_tokenizer_hides_it():
     assert [Vocabulary(plain)[index] for index in (3, 8, 11)] == [" the", "ly", "."]
     prompt = plain("the film", add_special_tokens=False)["input_ids"]
     written = [SPACED.index(piece) for piece in ("▁was", "▁bad", "ly", ".")]
-    text, _, offsets = spell(written, plain, prompt[-1:])
+    text, _, offsets = decode_tokens(written, plain, prompt[-1:])
     assert text == " was badly."
     assert [text[start:end] for start, end in offsets] == [" was", " bad", "ly", "."]
     found = continuation("the film", llama(), "rollout", tokens=4)
@@ -141,7 +141,7 @@ def test_tokens_that_are_bytes_of_one_character_all_stand_for_it():
     tokenizer = load("mini-gpt", device="cpu").tokenizer
     given = "a😀é日本 b"
     encoded = tokenizer(given, add_special_tokens=False, return_offsets_mapping=True)
-    text, _, offsets = spell(encoded["input_ids"], tokenizer)
+    text, _, offsets = decode_tokens(encoded["input_ids"], tokenizer)
     assert text == given
     # The tokenizer leaves the space out of a word that begins with one; what is written keeps it.
     stripped = [(a + len(text[a:b]) - len(text[a:b].lstrip()), b) for a, b in offsets]
@@ -183,10 +183,10 @@ def test_a_continuation_is_read_back_as_it_was_saved(written, model, suffix, tmp
     path = tmp_path / f"written.{suffix}"
     written[model].save(path)
     assert Continuation.load(path) == written[model]
-    with pytest.raises(WhyformerError, match=r"holds a Continuation: read it by Continuation\.load"):
+    with pytest.raises(WhyformerError, match=r"contains a Continuation: load it by Continuation\.load"):
         Explanation.load(path)
     written[model].explanations[0].save(path)
-    with pytest.raises(WhyformerError, match=r"holds an Explanation: read it by Explanation\.load"):
+    with pytest.raises(WhyformerError, match=r"contains an Explanation: load it by Explanation\.load"):
         Continuation.load(path)
 
 

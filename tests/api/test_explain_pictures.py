@@ -26,8 +26,8 @@ from tiny_processors import (
 )
 from tiny_vlms import TINY_VLMS, llava, text_config, vision_config
 from whyformer import WhyformerError, continuation, explain, explain_batch
+from whyformer.inputs.image_prompt import image_prompt_of
 from whyformer.inputs.layouts import Patches, WordPieces
-from whyformer.inputs.pictured import pictured_prompt
 from whyformer.models.loading import LoadedModel
 
 QUESTION = "what colour is the star ?"
@@ -177,16 +177,16 @@ def test_a_processor_with_a_part_for_videos_is_loaded_without_it_where_torchvisi
 @pytest.mark.parametrize("size", [(60, 40), (90, 20), (20, 90), (32, 32), (70, 69), (40, 60)])
 def test_the_tiles_that_internvl_cuts_are_boxes_of_the_picture(size):
     model, black = model_of("InternVL"), Image.new("RGB", size, "black")
-    boxes = pictured_prompt(model, (black, QUESTION)).boxes[0]
+    boxes = image_prompt_of(model, (black, QUESTION)).boxes[0]
     assert boxes[-1] == (0, 0, 1, 1)
     for number, (left, top, right, bottom) in enumerate(boxes[:-1]):
         spot = black.copy()
         middle = round((left + right) / 2 * size[0]), round((top + bottom) / 2 * size[1])
         spot.paste("white", (middle[0] - 2, middle[1] - 2, middle[0] + 2, middle[1] + 2))
-        tiles = pictured_prompt(model, (spot, QUESTION)).pixels["pixel_values"]
+        tiles = image_prompt_of(model, (spot, QUESTION)).pixels["pixel_values"]
         assert len(tiles) == len(boxes)
         assert int(tiles[:-1].flatten(1).mean(dim=1).argmax()) == number
-    assert len(boxes) != 1 or len(pictured_prompt(model, (black, QUESTION)).pixels["pixel_values"]) == 1
+    assert len(boxes) != 1 or len(image_prompt_of(model, (black, QUESTION)).pixels["pixel_values"]) == 1
 
 
 @pytest.mark.parametrize("name", ["LLaVA", "Qwen3-VL", "InternVL", "Gemma 3", "LLaVA-OneVision"])
@@ -229,10 +229,10 @@ def test_a_prompt_with_its_own_placeholders_is_read_as_it_is():
 @pytest.mark.parametrize(
     ("example", "words"),
     [
-        (QUESTION, r"This model is given a picture and a text: \('street.jpg', .*\), not 'what colour"),
+        (QUESTION, r"This model takes a picture and a text: \('street.jpg', .*\), not 'what colour"),
         (([picture()], "<image> <image> which ?"), r"The text has 2 placeholders \(<image>\) for 1 picture: write one"),
-        (([], QUESTION), "LLaVA is given a picture and a text: .*, and this prompt has no picture"),
-        (([{"role": "user", "content": [{"type": "video"}]}]), r"A message has \{'type': 'image', 'image': …\}"),
+        (([], QUESTION), "LLaVA takes a picture and a text: .*, and this prompt has no picture"),
+        (([{"role": "user", "content": [{"type": "video"}]}]), r"A message contains \{'type': 'image', 'image': …\}"),
         (([{"role": "user"}]), r"A message is \{'role': …, 'content': …\}"),
     ],
 )
@@ -243,7 +243,7 @@ def test_what_a_prompt_with_pictures_must_be_is_said_in_a_line(example, words):
 
 
 def test_a_model_that_sees_no_pictures_says_so():
-    with pytest.raises(WhyformerError, match=r"mini-gpt sees no pictures: give it a text\."):
+    with pytest.raises(WhyformerError, match=r"mini-gpt takes no pictures: give a text\."):
         explain((picture(), QUESTION), model="mini-gpt")
 
 

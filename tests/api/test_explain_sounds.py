@@ -14,9 +14,9 @@ import whyformer
 from conftest import saved
 from tiny_sounds import RATE, WAVE_FAMILIES, loaded_ast, loaded_ctc, loaded_wave, loaded_whisper, tone
 from whyformer import Explanation, LoadedModel, WhyformerError, attribute, explain, explain_batch
+from whyformer.inputs.audio_encoding import sum_over_frames
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
-from whyformer.inputs.hearing import in_frames
 from whyformer.inputs.layouts import Frames, Spectrogram
 
 
@@ -85,7 +85,7 @@ def test_frames_of_a_sound_get_the_scores_that_attribute_gives(family):
     assert by_attention.parts["audio"].layout.step == pytest.approx(0.04 if family == "sew" else 0.02)
     by_samples = explain(sound, loaded_model, label, "input_x_gradient")
     raw = attribute(loaded_model.model, inputs, lambda output: output.logits[:, 1], "input_x_gradient")
-    expected = in_frames(raw["samples"], loaded_model.model, len(by_attention.scores))[0]
+    expected = sum_over_frames(raw["samples"], loaded_model.model, len(by_attention.scores))[0]
     assert np.allclose(by_samples.scores, expected.numpy(), rtol=1e-5, atol=1e-9)
 
 
@@ -167,7 +167,7 @@ def test_a_character_is_explained_where_it_is_likeliest_or_at_a_moment(ctc):
 
 
 def test_a_moment_beside_the_sound_or_of_another_model_is_refused(ctc):
-    with pytest.raises(WhyformerError, match=r"No moment 3 s: this sound is heard from 0 to 0.983 s"):
+    with pytest.raises(WhyformerError, match=r"No moment 3 s: the frames of this sound cover 0 to 0.983 s"):
         explain(tone(1.0), ctc, whyformer.moment(3.0))
     with pytest.raises(WhyformerError, match="A moment is a target for models that spell a sound"):
         explain(tone(1.0), wave(), whyformer.moment(0.5))
@@ -252,7 +252,7 @@ def test_a_response_to_a_sound_is_read_back_and_drawn(suffix, tmp_path):
 
 def test_what_a_sound_cannot_be_asked_is_said():
     for settings, reason in (
-        ({"context": ["a"]}, "context goes with a question, and whisper hears a sound: leave it out"),
+        ({"context": ["a"]}, "the prompt of whisper is a sound: leave it out"),
         ({"seed": 3}, "seed=3: about a sound whisper writes the likeliest words, leave it out"),
         ({"method": "leave_one_out", "response": [6]}, "this prompt has more than words in it"),
     ):

@@ -222,8 +222,8 @@ def test_each_word_of_an_answer_of_blip_is_explained(answerer, wide):
     names = answerer.tokenizer.convert_ids_to_tokens(ids[0, 1:].tolist())
     assert [one.target for one in written.explanations] == names[: len(written.explanations)]
     assert "target" in written.explanations[-1].parts
-    reason = "blip-vqa answers beside its picture, not in one text with it: explain_response does not take it, "
-    with pytest.raises(WhyformerError, match=f"{reason}continuation does"):
+    reason = "blip-vqa keeps its picture apart from its text, which explain_response does not support: use "
+    with pytest.raises(WhyformerError, match=f"{reason}continuation"):
         whyformer.explain_response((wide, QUESTION), None, answerer)
 
 
@@ -299,16 +299,16 @@ def test_owls_in_a_batch_look_for_texts_of_their_own(wide, high):
 def test_what_an_owl_cannot_be_asked_is_said(wide):
     model = owl()
     cases = {
-        r"judges each text by itself: ask about one of them": whyformer.contrast("film", "great"),
+        r"scores each text separately: give one text": whyformer.contrast("film", "great"),
         r"No text 'dog' among those": "dog",
         r"No object query 99: this model has 16, 0 to 15": whyformer.detection(99),
     }
     for reason, target in cases.items():
         with pytest.raises(WhyformerError, match=reason):
             explain((wide, ["film", "great"]), model, target)
-    with pytest.raises(WhyformerError, match="There is no text that says what to find"):
+    with pytest.raises(WhyformerError, match="There is no text to detect"):
         explain((wide, []), model)
     several = model_inputs(model, encode(model, [(wide, "film"), (wide, "great")]))
     several["pixel_values"] = several["pixel_values"][:1]
-    with pytest.raises(WhyformerError, match="1 images and 2 texts: give a text for each image"):
+    with pytest.raises(WhyformerError, match="1 images and 2 texts: give pairs, one text per image"):
         attribute(model.model, several)

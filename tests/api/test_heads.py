@@ -179,7 +179,7 @@ def test_a_text_without_entities_has_none_to_explain_and_one_that_comes_nearest(
     assert explain_targets("it came out", model) == []
     explanation = explain("it came out", model, method="rollout")
     assert re.fullmatch(r"(it|came|out) → [BI]-(LOC|DATE)", explanation.target)
-    assert explanation.notes == ("No word is tagged otherwise than O: this is the likeliest other tag.",)
+    assert explanation.notes == ("All words are tagged O: this is the most likely other tag.",)
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -241,7 +241,7 @@ def test_an_answer_that_occurs_twice_is_the_likelier_or_the_one_that_is_named(he
     likelier = max(both, key=lambda one: one.probability)
     assert explanation.probability == likelier.probability
     place = text.index("paris", 20 * both.index(likelier))
-    assert explanation.notes == (f"'paris' occurs 2 times: the likeliest is explained, at character {place}.",)
+    assert explanation.notes == (f"'paris' occurs 2 times: the most likely one is explained, at character {place}.",)
     assert both[0].scores.tolist() != both[1].scores.tolist()
 
 
@@ -278,7 +278,7 @@ def test_the_likeliest_word_at_each_mask_is_that_of_the_pipeline(head):
     assert [one.probability for one in explanations] == pytest.approx([best["score"] for best in expected], abs=1e-6)
     first = explain(text, model, method="rollout")
     assert first.target == names[0]
-    assert first.notes == ("The text has 2 masks: this is about mask 0, the first.",)
+    assert first.notes == ("The text has 2 masks: mask 0, the first, is explained.",)
     against = explain(text, model, at(1, contrast("film", "bad")), "rollout")
     assert against.target == "[MASK] 1 → 'film' rather than 'bad'"
 
@@ -428,7 +428,7 @@ def assert_similarity_by_hand(model, method, kind="mean"):
 @pytest.mark.parametrize("name", ["bert embedding", "distilbert embedding"])
 def test_the_similarity_of_two_texts_is_the_cosine_of_their_mean_states(head, name, method):
     explanation = assert_similarity_by_hand(head(name), method)
-    assert "Embeddings are pooled by mean, for want of a 1_Pooling/config.json." in explanation.notes
+    assert "Embeddings are pooled by mean, by default, without a 1_Pooling/config.json." in explanation.notes
     assert not any("chunks" in note for note in explanation.notes)
     assert explanation.probability is None
 
@@ -453,14 +453,16 @@ def test_the_folder_of_sentence_transformers_says_how_states_are_pooled(head, co
     ]
     (folder / "modules.json").write_text(json.dumps(modules))
     explanation = assert_similarity_by_hand(load(folder, device="cpu"), "generic_attention", kind)
-    assert f"Embeddings are pooled by {kind}, as its 1_Pooling/config.json says." in explanation.notes
+    assert f"Embeddings are pooled by {kind}, as stated in its 1_Pooling/config.json." in explanation.notes
 
 
 def test_layers_after_the_pooling_and_unknown_poolings_are_refused(head, copy_of):
     folder = copy_of(head("bert embedding").model.name_or_path)
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps({"pooling_mode": "median"}))
-    with pytest.raises(WhyformerError, match=r"spoilt pools by median \(1_Pooling/config.json\), which is not known"):
+    with pytest.raises(
+        WhyformerError, match=r"spoilt pools by median \(1_Pooling/config.json\), which is not supported"
+    ):
         explain(PAIR, load(folder, device="cpu"))
     (folder / "modules.json").write_text(json.dumps([{"type": "sentence_transformers.models.Dense"}]))
     with pytest.raises(WhyformerError, match=r"spoilt has a Dense layer after its states \(modules.json\)"):
@@ -524,7 +526,7 @@ def test_a_long_text_is_explained_where_it_has_what_is_asked_about(head):
     explanation = explain(LONG, model, at(52, "B-LOC"), "rollout")
     (note,) = explanation.notes
     assert re.fullmatch(
-        r"The text is longer than the model's limit: explained is chunk \d of \d, which has what is asked about.", note
+        r"The text is longer than the model's limit: chunk \d of \d, which contains the target, is explained.", note
     )
     part = explanation.parts["text"]
     words = [word.text for word in part.words()]
@@ -548,28 +550,28 @@ REFUSALS = [
     ("bert tags", TEXT, at("paris", "B-LOCK"), "No label named 'B-LOCK'. Did you mean 'B-LOC' or 'I-LOC'?"),
     ("bert tags", TEXT, at(40), "No word 40: the text has 11, 0 to 10."),
     ("bert tags", TEXT, "PER", "No label named 'PER'. Known: O, B-LOC, I-LOC, B-DATE, I-DATE."),
-    ("bert tags", TEXT, at("paris", contrast("O", "O")), "Why 'O' rather than itself? A contrast is of two different"),
+    ("bert tags", TEXT, at("paris", contrast("O", "O")), "contrast('O', …) names the same thing twice"),
     ("bert tags", TEXT, detection(1), "A detection is a target for detectors: give a label, or 'predicted'."),
     ("bert span", (QUESTION, PASSAGE), "in 1996", "'in 1996' is not in the passage. Did you mean 'in 1969'?"),
     ("bert span", (QUESTION, PASSAGE), 3, "A target is words of the passage, 'predicted' or a contrast, not 3."),
-    ("bert span", PASSAGE, "predicted", "This model is given a question and a passage: ('When did it land?', "),
+    ("bert span", PASSAGE, "predicted", "This model takes a question and a passage: ('When did it land?', "),
     (
         "bert span",
         (QUESTION, PASSAGE),
         at(3, "1969"),
-        "'1969' does not begin at character 3 of the passage, but at 39.",
+        "'1969' does not start at character 3 of the passage, but at 39.",
     ),
     (
         "bert masks",
         "the film",
         "predicted",
-        "The text has no [MASK]: write it where bert-masks is to put a word, such as 'A great [MASK].'.",
+        "The text has no [MASK]: write it where bert-masks should put a word, such as 'A great [MASK].'.",
     ),
-    ("esm masks", "MKT", "predicted", "The text has no <mask>: write it where esm-masks is to put a word"),
-    ("bert masks", MASKED, "greatly", "'greatly' is not one token of bert-masks but several ('great', '##ly'): ask"),
-    ("bert masks", MASKED, "house", "'house' is not in the vocabulary of bert-masks: ask about another word."),
-    ("bert masks", MASKED, at(1, "film"), "No mask 1: the text has 1, from 0 on."),
-    ("bert choice", "the film", "predicted", "This model is given a prompt and a list of choices: ('The sky is', "),
+    ("esm masks", "MKT", "predicted", "The text has no <mask>: write it where esm-masks should put a word"),
+    ("bert masks", MASKED, "greatly", "'greatly' is not one token of bert-masks but several ('great', '##ly'): choose"),
+    ("bert masks", MASKED, "house", "'house' is not in the vocabulary of bert-masks: choose another word."),
+    ("bert masks", MASKED, at(1, "film"), "No mask 1: the text has 1, counted from 0."),
+    ("bert choice", "the film", "predicted", "This model takes a prompt and a list of choices: ('The sky is', "),
     ("bert choice", ("the film", "was"), "predicted", "bert-choice chooses among texts: give (prompt, [choices]), not"),
     (
         "bert choice",
@@ -577,16 +579,16 @@ REFUSALS = [
         "not mad",
         "No choice 'not mad' among those the model chooses from. Did you mean 'not bad'?",
     ),
-    ("bert topics", "a film", ["sport", "food"], "2 targets for one example: give one, or ask explain_targets about"),
-    ("bert tags", TEXT, [at("paris"), at("new")], "2 targets for one example: give one, or ask explain_targets about"),
+    ("bert topics", "a film", ["sport", "food"], "2 targets for one example: give one, or use explain_targets for"),
+    ("bert tags", TEXT, [at("paris"), at("new")], "2 targets for one example: give one, or use explain_targets for"),
     ("bert choice", CHOICES, 2, "No choice with index 2: the model chooses from 2, from 0 on."),
     ("bert choice", CHOICES, contrast(0, 1), "A target is a choice or its index, or 'predicted', not Contrast("),
-    ("bert choice", CHOICES, at(0), "bert-choice answers at one place: give one of the choices or its index."),
+    ("bert choice", CHOICES, at(0), "bert-choice has a single answer: give one of the choices or its index."),
     ("bert inference", TOPICS, "mad", "No candidate 'mad' among those the model chooses from. Did you mean 'bad'?"),
     ("bert inference", ("it was new", []), "predicted", "Candidates are a list of at least one label, not ()."),
-    ("bert topics", "a film", at("film"), "bert-topics answers at one place: give a label's name or index"),
-    ("bert next", "it is new", "predicted", "This model is given two texts, of which the second may follow the first"),
-    ("bert embedding", "it is new", "predicted", "This model is given two texts: ('a question', 'a passage'), not"),
+    ("bert topics", "a film", at("film"), "bert-topics has a single answer: give a label's name or index"),
+    ("bert next", "it is new", "predicted", "This model takes two texts, of which the second may follow the first"),
+    ("bert embedding", "it is new", "predicted", "This model takes two texts: ('a question', 'a passage'), not"),
     ("bert embedding", PAIR, "near", "Two texts have a similarity and no label 'near': leave the target out."),
     ("esm masks", "MKT<mask>" * 30, "predicted", "The text has 122 tokens, and the model takes 40: shorten it"),
 ]
@@ -609,7 +611,7 @@ def test_candidates_need_a_model_of_inference_and_a_template_a_place(bert):
 
 
 def test_examples_with_candidates_and_without_them_are_not_mixed(head):
-    with pytest.raises(WhyformerError, match="with candidate labels and without them cannot be explained together"):
+    with pytest.raises(WhyformerError, match="with and without candidate labels cannot be explained in one batch"):
         explain_batch([TOPICS, ("it was new", "it was bad")], head("bert inference"))
 
 

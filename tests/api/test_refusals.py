@@ -11,7 +11,7 @@ from whyformer import UnsupportedModel, WhyformerError, attribute, box_side, exp
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (similarity(), r"similarity\(\) is for models of pictures and texts \(CLIP\): this one gives no embeddings"),
+        (similarity(), r"similarity\(\) is for dual encoders \(CLIP\): this model returns no embeddings"),
         (box_side(0, "x"), r"box_side\(\) is for detectors: this model's output has no boxes"),
     ],
     ids=["similarity", "box_side"],

@@ -128,7 +128,7 @@ def test_by_tam_a_written_token_is_explained_as_the_next_one_after_those_before_
 
 
 def test_tam_of_several_tokens_at_once_is_refused_in_a_line():
-    with pytest.raises(WhyformerError, match="tam is about one token: give it as target"):
+    with pytest.raises(WhyformerError, match="tam explains one token: give it as target"):
         explain_response((picture(), QUESTION), " a star", model_of("LLaVA"), "tam", units="response")
 
 
@@ -196,7 +196,7 @@ def test_each_sentence_of_a_description_lies_on_the_object_it_describes():
     [
         ({"method": "leave_one_out"}, "Methods that ask again take sources out of a text, and this prompt has more"),
         ({"layout": "{documents}{question}"}, "layout says where the documents of context"),
-        ({"prompt": "which one ?"}, r"This model is given a picture and a text: \('street.jpg'"),
+        ({"prompt": "which one ?"}, r"This model takes a picture and a text: \('street.jpg'"),
         (
             {"prompt": [{"role": "user", "content": [{"type": "text", "text": "hi"}]}], "context": ["a"]},
             "context goes with a question, not with messages",

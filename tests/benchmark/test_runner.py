@@ -742,7 +742,7 @@ def test_a_run_beside_its_data_is_gone_on_with(suite, pets, tmp_path):
 @pytest.mark.parametrize("count", [10**11, 0, 10**11 * 1.0])
 def test_more_scenes_than_memory_holds_are_refused(tmp_path, count):
     document = {"model": "mini-lxmert", "data": {"reader": "scenes", "count": count}, "methods": ["rollout"]}
-    said = "count is .*: (at most 100,000 scenes|ask for one)|scenes: count=100000000000.0 is not of type int"
+    said = "count is .*: (at most 100,000 scenes|give at least one)|scenes: count=100000000000.0 is not of type int"
     with pytest.raises(WhyformerError, match=said):
         run_suite(make_suite({**document, "protocols": ["localisation"]}), tmp_path / "out", quiet=True)
 

@@ -12,7 +12,7 @@ from whyformer.benchmark.protocols import PROTOCOLS
 from whyformer.benchmark.tables import read_records
 from whyformer.data import facts
 from whyformer.errors import WhyformerError
-from whyformer.inputs.opening import opening_of
+from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
 from whyformer.metrics.source_measures import lexical_overlap, recency, source_average_precision, source_recall
@@ -79,9 +79,9 @@ def test_nothing_drops_further_than_what_leave_one_out_ranks_first(values):
 
 def test_drops_are_differences_of_log_probabilities(values, gpt):
     for number, story in enumerate(STORIES):
-        opening = opening_of(gpt, story.prompt)
-        reply = reply_of(gpt, opening, f" {story.answer}")
-        parts = sources_of(opening.prompt, [(sentence.start, sentence.end) for sentence in story.sentences])
+        encoded = encode_prompt(gpt, story.prompt)
+        reply = reply_of(gpt, encoded, f" {story.answer}")
+        parts = sources_of(encoded.prompt, [(sentence.start, sentence.end) for sentence in story.sentences])
         asked = response_ablation(gpt, reply, spans_of(reply.text, reply.tokens, "response"), parts)
         masks = np.ones((2, len(parts)), dtype=bool)
         masks[1, -3:] = False

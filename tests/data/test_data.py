@@ -248,7 +248,7 @@ def test_eraser_marks_words_of_the_document(movies):
         (5, "'../../secret' is not a file inside"),
         (6, "has no classification and no evidences"),
         (7, r"gone.txt' cannot be read"),
-        (8, "'test.jsonl line 8' is not laid out as it should be"),
+        (8, "'test.jsonl line 8' does not have the expected structure"),
     ],
 )
 def test_a_bad_annotation_is_named(movies, line, message):

@@ -70,12 +70,12 @@ def test_a_table_without_labels_has_none_and_a_misspelt_column_is_named(tmp_path
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("a.jsonl", b'{"text": "x"}\n{"text"', r"Line 2 of .*a.jsonl' is no JSON"),
-        ("a.jsonl", b"[1]", r"Line 1 of .*a.jsonl' is no row"),
-        ("a.json", b'{"text": "x"}', r"a.json' holds no list of rows"),
-        ("a.parquet", b"nothing", r"a.parquet' is no Parquet"),
+        ("a.jsonl", b'{"text": "x"}\n{"text"', r"Line 2 of .*a.jsonl' is not JSON"),
+        ("a.jsonl", b"[1]", r"Line 1 of .*a.jsonl' is not a row"),
+        ("a.json", b'{"text": "x"}', r"a.json' is not a list of rows"),
+        ("a.parquet", b"nothing", r"a.parquet' is not Parquet"),
         ("a.csv", b"text\n\xff\xfe", r"a.csv' cannot be read"),
-        ("a.xlsx", b"", r"a.xlsx': no table is read from '.xlsx'. Known: .csv, .tsv, .jsonl, .json, .parquet."),
+        ("a.xlsx", b"", r"a.xlsx': '.xlsx' is not a table format. Known: .csv, .tsv, .jsonl, .json, .parquet."),
     ],
 )
 def test_a_file_that_is_no_table_is_said_so(tmp_path, name, content, said):
@@ -106,7 +106,7 @@ def test_a_folder_of_classes_labels_its_pictures(tmp_path):
     assert examples[1].image.size == (60, 40)
     save_noise(tmp_path / "loose.png")
     with pytest.raises(
-        WhyformerError, match=r"loose.png' lies in no folder of a class: put it in one, as cat/loose.png"
+        WhyformerError, match=r"loose.png' is not in a class folder: move it to one, such as cat/loose.png"
     ):
         image_folder(tmp_path)
 
@@ -171,7 +171,9 @@ def test_a_data_set_of_hugging_face_is_read_by_its_columns():
     with pytest.raises(WhyformerError, match=r"The data set has no column 'txt'. Did you mean 'text'"):
         hugging_face(rows, text="txt")
     rows.column_names = {"train": [], "test": []}
-    with pytest.raises(WhyformerError, match=r"has the splits train, test: give one of them, as dataset\['test'\]"):
+    with pytest.raises(
+        WhyformerError, match=r"has the splits train, test: give one of them, such as dataset\['test'\]"
+    ):
         hugging_face(rows)
 
 

@@ -218,12 +218,12 @@ def test_things_inside_each_other_are_nowhere():
         ({"sentences": (9, 5)}, "sentences=9 to 5: a document has 3 to 60."),
         (
             {"questions": 30, "sentences": 30},
-            "30 sentences are too few for 30 questions: ask fewer, or take more sentences.",
+            "30 sentences are too few for 30 questions: use fewer, or more sentences.",
         ),
-        ({"questions": 0}, "questions=0: ask at least one."),
+        ({"questions": 0}, "questions=0: at least one."),
         (
             {"sentences": 4, "hops": 3, "kind": "update"},
-            "4 sentences are too few for what is asked: it may take 5.",
+            "4 sentences are too few for these options: up to 5 may be needed.",
         ),
     ],
 )
@@ -238,10 +238,10 @@ def test_a_question_that_cannot_be_is_a_clear_error():
     with pytest.raises(WhyformerError, match=r"No question of the kind 'when'. Known: where, who, colour, job."):
         question(story.sentences, "when", "key")
     with pytest.raises(
-        WhyformerError, match="'Anna' cannot be the subject of a question 'who': that takes a thing or contai"
+        WhyformerError, match="'Anna' cannot be the subject of a question 'who', which takes a thing or contai"
     ):
         question(story.sentences, "who", "Anna")
-    with pytest.raises(WhyformerError, match=r"There is no sentence 3: the document has 3, from 0."):
+    with pytest.raises(WhyformerError, match=r"No sentence 3: the document has 3, counted from 0."):
         without(story, [3])
 
 

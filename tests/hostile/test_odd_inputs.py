@@ -52,7 +52,7 @@ def test_truncation_on_the_left_explains_the_end_and_says_so(bert):
 def test_unknown_tokens_are_noted(bert):
     explanation = explain("the 好看 film ☃", bert, method="rollout")
     assert explanation.notes == (
-        "The tokenizer does not know 3 of 5 tokens (好, 看, ☃) and reads [UNK] for each: "
+        "The tokenizer does not know 3 of 5 tokens (好, 看, ☃) and replaces each with [UNK]: "
         "the model cannot tell them apart.",
     )
     assert explain("the film was great", bert, method="rollout").notes == ()

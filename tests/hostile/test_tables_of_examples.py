@@ -153,14 +153,14 @@ def test_a_line_of_json_ends_at_a_line_feed_alone(tmp_path):
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
 def test_json_that_is_nested_too_deeply_is_refused_in_one_line(tmp_path, name):
-    with pytest.raises(WhyformerError, match=r"is no JSON: it is nested too deeply\.$"):
+    with pytest.raises(WhyformerError, match=r"is not JSON: it is nested too deeply\.$"):
         table(write(tmp_path / name, "[" * 100_000))
 
 
 @pytest.mark.parametrize("content", [b"PAR1", b"PAR1" + bytes(100) + b"PAR1"])
 def test_a_damaged_parquet_file_is_refused_in_one_line(tmp_path, content):
     (tmp_path / "a.parquet").write_bytes(content)
-    with pytest.raises(WhyformerError, match=r"a.parquet' is no Parquet: ") as caught:
+    with pytest.raises(WhyformerError, match=r"a.parquet' is not Parquet: ") as caught:
         table(tmp_path / "a.parquet")
     assert "\n" not in str(caught.value)
 
@@ -312,5 +312,5 @@ def test_a_table_is_evaluated_by_its_path(bert, tmp_path):
 
 def test_a_column_that_a_line_of_json_has_twice_is_refused(tmp_path):
     (tmp_path / "films.jsonl").write_text('{"text": "A dull film.", "text": "A wonderful film."}\n')
-    with pytest.raises(WhyformerError, match=r"Line 1 of '.*' is no JSON: the key 'text' occurs twice\.$"):
+    with pytest.raises(WhyformerError, match=r"Line 1 of '.*' is not JSON: the key 'text' occurs twice\.$"):
         explain_batch(tmp_path / "films.jsonl", model="mini-bert")

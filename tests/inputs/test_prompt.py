@@ -10,8 +10,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
 from conftest import CHAT_TEMPLATE, tokenizer
 from whyformer.errors import WhyformerError
-from whyformer.inputs.prompt import Document, lay_out, prompt_of, without
-from whyformer.inputs.tokens import id_tokens, text_tokens
+from whyformer.inputs.prompt import PromptDocument, format_prompt, prompt_of, remove_ranges
+from whyformer.inputs.prompt_tokens import id_tokens, text_tokens
 from whyformer.models.loading import LoadedModel, load
 
 GPT = load("mini-gpt", device="cpu")  # byte-level BPE: a character may take several tokens
@@ -100,8 +100,8 @@ def test_documents_stand_in_the_prompt_with_their_names_where_the_layout_puts_th
     assert prompt.text == "Paris is big.\n\nwiki: Oslo. Cold.\n\nn: x\n\nWhere is it?"
     shown = [(one.name, prompt.text[one.start : one.end]) for one in prompt.documents]
     assert shown == [("document 1", "Paris is big."), ("wiki", "wiki: Oslo. Cold."), ("n", "n: x")]
-    text, documents = lay_out("Why?", [("a", "b")], "Q: {question}\n{{}} {documents}!")
-    assert (text, documents) == ("Q: Why?\n{} a: b!", (Document("a", 11, 15),))
+    text, documents = format_prompt("Why?", [("a", "b")], "Q: {question}\n{{}} {documents}!")
+    assert (text, documents) == ("Q: Why?\n{} a: b!", (PromptDocument("a", 11, 15),))
     asked = prompt_of(CHAT, "Where?", context=[("wiki", "Oslo.")], layout=" {documents}\n{question} ")
     assert [one.role for one in asked.messages] == ["user"]
     assert [asked.text[one.start : one.end] for one in asked.documents] == ["wiki: Oslo."]
@@ -115,13 +115,13 @@ def test_regions_end_where_documents_and_messages_do():
 
 def test_a_prompt_is_rebuilt_without_some_of_its_places():
     prompt = prompt_of(GPT, "One. Two. Three.")
-    assert without(prompt, [(5, 10), (0, 5)]) == "Three."
-    assert without(prompt, []) == prompt.text
+    assert remove_ranges(prompt, [(5, 10), (0, 5)]) == "Three."
+    assert remove_ranges(prompt, []) == prompt.text
     spoken = prompt_of(CHAT, [{"role": "system", "content": "One. Two."}, {"role": "user", "content": "Three."}])
     place = spoken.text.index("Two.")
-    rest = without(spoken, [(place, place + 4)])
+    rest = remove_ranges(spoken, [(place, place + 4)])
     assert rest == [{"role": "system", "content": "One. "}, {"role": "user", "content": "Three."}]
-    assert prompt_of(CHAT, without(spoken, [])) == spoken
+    assert prompt_of(CHAT, remove_ranges(spoken, [])) == spoken
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_a_prompt_is_rebuilt_without_some_of_its_places():
         (
             [{"role": "robot", "content": "hi"}],
             {},
-            r"The chat template of chat does not take these messages \(roles: robot\): Unknown role: robot",
+            r"The chat template of chat does not accept these messages \(roles: robot\): Unknown role: robot",
         ),
         ([{"role": "user", "content": "a"}], {"context": ["b"]}, "context goes with a question, not with messages"),
         ("a", {"context": []}, r"context=\[\] has no document: give at least one, or leave it out\."),

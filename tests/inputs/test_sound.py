@@ -11,8 +11,8 @@ import torch
 
 from tiny_sounds import RATE, loaded_ast, loaded_wave, loaded_whisper, tone
 from whyformer import Sound, WhyformerError
+from whyformer.inputs.audio_encoding import mel_edges, sum_over_frames, wave_steps
 from whyformer.inputs.encode import encode
-from whyformer.inputs.hearing import in_frames, mel_edges, wave_steps
 from whyformer.inputs.layouts import Frames, Spectrogram
 from whyformer.inputs.sound import sound_of
 from whyformer.models.structure import wave_frames
@@ -88,7 +88,7 @@ def test_another_rate_is_brought_to_the_models_own():
 def test_what_is_no_sound_is_refused(tmp_path, without):
     (tmp_path / "notes.wav").write_text("no sound")
     cases = {
-        "At what rate is this sound\\? Give \\(array, rate\\), such as \\(array, 16000\\)": np.zeros(10),
+        "The sampling rate of the array is missing: give \\(array, rate\\), such as \\(array, 16000\\)": np.zeros(10),
         "A sound is a file, \\(array, rate\\) or a whyformer.Sound, not an int": 3,
         "No file 'nowhere.wav'": "nowhere.wav",
         "notes.wav' is not a sound that can be read": tmp_path / "notes.wav",
@@ -101,9 +101,9 @@ def test_what_is_no_sound_is_refused(tmp_path, without):
         with pytest.raises(WhyformerError, match=reason):
             sound_of(example, RATE)
     without("soundfile", "scipy")
-    with pytest.raises(WhyformerError, match=r"not a plain .wav file .* brings soundfile"):
+    with pytest.raises(WhyformerError, match=r"not a plain .wav file .* installs soundfile"):
         sound_of(tmp_path / "notes.wav", RATE)
-    with pytest.raises(WhyformerError, match="The sound has 8000 samples a second, the model hears 16000"):
+    with pytest.raises(WhyformerError, match="The sound has 8000 samples a second, the model needs 16000"):
         sound_of((np.zeros(100), 8000), RATE)
 
 
@@ -123,7 +123,7 @@ def test_scores_of_samples_are_summed_by_the_frame_they_lie_in():
     scores = torch.zeros(1, RATE)
     scores[0, [0, 39, 40, 359]] = torch.tensor([1.0, 2.0, 4.0, 8.0])  # before the first frame, and in it
     scores[0, [360, 15999]] = torch.tensor([16.0, 32.0])  # in the second, and after the last
-    by_frame = in_frames(scores, loaded_wave().model, 49)
+    by_frame = sum_over_frames(scores, loaded_wave().model, 49)
     assert by_frame[0, 0] == 15
     assert by_frame[0, 1] == 16
     assert by_frame[0, 48] == 32
@@ -145,9 +145,9 @@ def test_bands_of_a_spectrogram_lie_evenly_in_mel():
     ("layout", "reason"),
     [
         (lambda: Frames(tone(1.0), 0, 0.0, 0.02), "not 0 of 0.02 s"),
-        (lambda: Frames(tone(1.0), 3, 0.0, 0.0), "which lasts some time, not 3 of 0.0 s"),
-        (lambda: Spectrogram(tone(1.0), 2, 0.0, 0.1, (100.0,)), "rising edges in hertz"),
-        (lambda: Spectrogram(tone(1.0), 2, 0.0, 0.1, (100.0, 50.0)), "rising edges in hertz"),
+        (lambda: Frames(tone(1.0), 3, 0.0, 0.0), "of a positive duration, not 3 of 0.0 s"),
+        (lambda: Spectrogram(tone(1.0), 2, 0.0, 0.1, (100.0,)), "ascending edges in hertz"),
+        (lambda: Spectrogram(tone(1.0), 2, 0.0, 0.1, (100.0, 50.0)), "ascending edges in hertz"),
     ],
 )
 def test_frames_that_cannot_be_are_refused(layout, reason):
@@ -156,15 +156,15 @@ def test_frames_that_cannot_be_are_refused(layout, reason):
 
 
 def test_a_sound_that_is_too_long_or_too_short_is_refused_and_cut_off_if_asked():
-    with pytest.raises(WhyformerError, match=r"The sound lasts 2.5 s, and whisper hears 2 s at once: cut it, or say"):
+    with pytest.raises(WhyformerError, match=r"The sound lasts 2.5 s, and whisper takes 2 s at once: cut it, or pass"):
         encode(loaded_whisper(), [tone(2.5)])
     (encoded,) = encode(loaded_whisper(), [tone(2.5)], truncate=True)
     assert encoded.parts["audio"].is_truncated
     assert encoded.parts["audio"].sound.seconds == 2.0
     # AST's extractor takes 120 columns of 10 ms, and the last one hears 25 ms: 1.215 s.
-    with pytest.raises(WhyformerError, match=r"ast hears 1.22 s at once"):
+    with pytest.raises(WhyformerError, match=r"ast takes 1.22 s at once"):
         encode(loaded_ast(), [tone(1.3)])
-    with pytest.raises(WhyformerError, match=r"The sound lasts 0.02 s, and wav2vec2 hears no less than 0.025 s"):
+    with pytest.raises(WhyformerError, match=r"The sound lasts 0.02 s, and wav2vec2 needs at least 0.025 s"):
         encode(loaded_wave(), [tone(0.02)])
-    with pytest.raises(WhyformerError, match="wav2vec2 hears and does not read: leave the text 'so far' out"):
+    with pytest.raises(WhyformerError, match="wav2vec2 takes no text beside a sound: leave 'so far' out"):
         encode(loaded_wave(), [(tone(1.0), "so far")])

@@ -11,10 +11,10 @@ from test_prompt import CHAT, GPT, texts
 from conftest import CHAT_TEMPLATE
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import prompt_of
-from whyformer.inputs.sentences import paragraph_places, sentence_places
+from whyformer.inputs.prompt_tokens import text_tokens
+from whyformer.inputs.sentences import paragraph_ranges, sentence_ranges
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
-from whyformer.inputs.tokens import text_tokens
 
 KINDS = ["token", "word", "sentence", "paragraph", "message"]
 
@@ -31,18 +31,18 @@ KINDS = ["token", "word", "sentence", "paragraph", "message"]
     ],
 )
 def test_sentences_end_where_their_script_ends_them(text, sentences):
-    assert [text[start:end] for start, end in sentence_places(text)] == sentences
+    assert [text[start:end] for start, end in sentence_ranges(text)] == sentences
 
 
 def test_paragraphs_stand_between_blank_lines():
     text = " One\nline.\n \n\n Two. \n\n"
-    assert [text[start:end] for start, end in paragraph_places(text)] == ["One\nline.", "Two."]
+    assert [text[start:end] for start, end in paragraph_ranges(text)] == ["One\nline.", "Two."]
 
 
 @given(texts)
 @settings(max_examples=150)
 def test_sentences_and_paragraphs_hold_all_but_white_space_in_its_order(text):
-    for places in (sentence_places(text), paragraph_places(text)):
+    for places in (sentence_ranges(text), paragraph_ranges(text)):
         assert "".join("".join(text[start:end] for start, end in places).split()) == "".join(text.split())
         assert all(first[1] <= second[0] for first, second in pairwise(places))
         assert all(text[start:end] == text[start:end].strip() != "" for start, end in places)
@@ -108,13 +108,13 @@ def test_places_of_the_callers_own_are_sources():
     ("sources", "reason"),
     [
         ("sentense", r"sources='sentense'\. Did you mean 'sentence'\?"),
-        ("document", r"sources='document': the prompt has no documents, give documents by context=\[…\]"),
-        ("message", "sources='message': the prompt has no messages, give messages as prompt"),
+        ("document", r"sources='document': the prompt has no documents; give documents by context=\[…\]"),
+        ("message", "sources='message': the prompt has no messages; give messages as prompt"),
         ([(0, 5), (3, 8)], r"The sources \(0, 5\) and \(3, 8\) overlap: a character belongs to one source\."),
         ([(0, 99)], r"The source \(0, 99\) is not in the prompt, which has 11 characters\."),
         (["cold"], r"A source is \(start, end\) in characters of the prompt, not 'cold'\."),
-        ([], r"sources=\[\] names no part of the prompt"),
-        ([(0, 1), (1, 2)], r"The source \(1, 2\), 't', holds no token of its own: widen it\."),
+        ([], r"sources=\[\] selects no part of the prompt"),
+        ([(0, 1), (1, 2)], r"The source \(1, 2\), 't', contains no token of its own: widen it\."),
     ],
 )
 def test_sources_that_cannot_be_used_are_one_line(sources, reason):
@@ -144,11 +144,11 @@ def test_without_units_a_span_is_a_sentence_or_where_there_is_one_the_whole():
 @pytest.mark.parametrize(
     ("units", "reason"),
     [
-        ("in 1696", r"'in 1696' is not in the response\. The nearest there: 'in 1969\.'\."),
-        (["it was in june"], r"'it was in june' is not in the response\. The nearest there: 'It was in July,'\."),
+        ("in 1696", r"'in 1696' is not in the response\. The closest match is 'in 1969\.'\."),
+        (["it was in june"], r"'it was in june' is not in the response\. The closest match is 'It was in July,'\."),
         ([(40, 99)], r"The span \(40, 99\) is not in the response, which has 43 characters\."),
         ([3], r"A span is \(start, end\) in characters of the response, not 3\."),
-        ([], r"units=\[\] names no part of the response"),
+        ([], r"units=\[\] selects no part of the response"),
     ],
 )
 def test_spans_that_cannot_be_used_are_one_line(units, reason):

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from whyformer.inputs.layouts import WordPieces
-from whyformer.inputs.words import tokens_by_word, word_spans
+from whyformer.inputs.words import tokens_by_word, word_ranges
 
 
 def words(text):
-    return [text[start:end] for start, end in word_spans(text)]
+    return [text[start:end] for start, end in word_ranges(text)]
 
 
 @pytest.mark.parametrize(
@@ -46,9 +46,9 @@ def test_scripts_with_spaces_are_cut_at_spaces_alone(text):
 
 @given(st.text(st.sampled_from("a.(《》，电影カー ไทย\n😀")))
 def test_words_cover_every_character_but_the_spaces(text):
-    covered = {index for start, end in word_spans(text) for index in range(start, end)}
+    covered = {index for start, end in word_ranges(text) for index in range(start, end)}
     assert covered == {index for index, character in enumerate(text) if not character.isspace()}
-    assert word_spans(text) == sorted(word_spans(text))
+    assert word_ranges(text) == sorted(word_ranges(text))
 
 
 def test_a_token_belongs_to_every_word_it_shares_a_character_with():

@@ -130,7 +130,9 @@ def test_options_are_checked_by_name_and_kind():
 
 def test_a_method_of_sources_has_a_score_for_each_row_and_source():
     wrong = Method("wrong", lambda ablation: np.zeros(3), Reads(subsets=True), kinds=("response",))
-    with pytest.raises(WhyformerError, match=r"wrong gave scores of shape \(3,\): one per row and source, \(2, 5\)\."):
+    with pytest.raises(
+        WhyformerError, match=r"wrong returned scores of shape \(3,\): one per row and source, \(2, 5\)\."
+    ):
         wrong.of_sources(additive(np.ones((2, 5))))
 
 
@@ -142,7 +144,5 @@ def test_without_scikit_learn_it_is_said_how_to_get_it(monkeypatch):
 
 @pytest.mark.parametrize("method", NAMES)
 def test_where_there_is_no_response_the_way_to_it_is_named(method):
-    with pytest.raises(
-        WhyformerError, match=rf"{method} asks a model what it would respond .*: use explain_response\."
-    ):
+    with pytest.raises(WhyformerError, match=rf"{method} explains responses only: use explain_response\."):
         attribute(None, {}, 1, method)

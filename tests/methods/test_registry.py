@@ -73,12 +73,12 @@ def test_a_reading_that_does_not_exist_is_refused():
     [
         (
             {"txt": torch.ones(3, 9)},
-            r"own gave scores of 'txt', which is not a stream of this model. Did you mean 'text'",
+            r"own returned scores of 'txt', which is not a stream of this model. Did you mean 'text'",
         ),
-        ({"text": torch.ones(3, 8)}, r"own gave scores of shape \(3, 8\) for the stream 'text'.*\(3, 9\)"),
-        ({"text": torch.ones(9)}, r"own gave scores of shape \(9,\)"),
+        ({"text": torch.ones(3, 8)}, r"own returned scores of shape \(3, 8\) for the stream 'text'.*\(3, 9\)"),
+        ({"text": torch.ones(9)}, r"own returned scores of shape \(9,\)"),
         (None, "own gave nothing: return scores by stream, {trace.readout.stream: scores}."),
-        (torch.ones(3, 9), "own gave a Tensor: return scores by stream"),
+        (torch.ones(3, 9), "own returned a Tensor: return scores by stream"),
     ],
 )
 def test_scores_of_no_stream_or_of_another_shape_are_refused(scores, message):
@@ -100,7 +100,7 @@ def test_a_method_returns_what_it_measured():
 
 @pytest.mark.parametrize("name", [5, None.__class__, ["rollout"]])
 def test_a_method_is_given_by_its_name(name):
-    with pytest.raises(WhyformerError, match=r"A method is given by its name, not as .* Known: attention_gradient"):
+    with pytest.raises(WhyformerError, match=r"A method is given by name, not as .* Known: attention_gradient"):
         attribute(FAMILIES["bert"](), text_inputs(), 1, name)
 
 

@@ -21,10 +21,10 @@ from tiny_videos import RATE, VIDEO_FAMILIES, clip, processor_of
 from whyformer import Explanation, UnsupportedModel, WhyformerError, attribute, explain, explain_batch
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import encode
-from whyformer.inputs.modality import SeenBatch
+from whyformer.inputs.modality import ForwardBatch
 from whyformer.methods.registry import trace_methods
 from whyformer.modalities import video
-from whyformer.modalities.tubelets import Tubelets, by_step, figure, heated_frame
+from whyformer.modalities.tubelets import Tubelets, by_step, figure, heated_frame, page
 from whyformer.models.loading import LoadedModel
 from whyformer.render.terminal import coloured_explanation, plain_explanation
 from whyformer.results.part import Part
@@ -36,6 +36,14 @@ EMBEDDINGS = {
     "vivit": "vivit.embeddings",
     "timesformer": "timesformer.embeddings",
     "vjepa2": "vjepa2.encoder.embeddings",
+}
+SOURCE = Path(video.__file__).parents[1]
+# Beside the modality itself: its name in the list of modalities, rows of families, tasks and file names, the two
+# architectures that rearrange tokens, the choice of V-JEPA 2's processor, and the template of the player.
+KNOWS_VIDEO = {
+    *("modalities/__init__.py", "modalities/video.py", "modalities/tubelets.py"),
+    *("models/families.py", "models/task.py", "models/checkpoint.py", "models/videos.py", "models/processors.py"),
+    "render/templates/video.html.j2",
 }
 families = pytest.mark.parametrize("family", VIDEO_FAMILIES)
 
@@ -58,6 +66,12 @@ def write_video(path: Path, frames: np.ndarray) -> None:
         for frame in frames:
             file.mux(stream.encode(av.VideoFrame.from_ndarray(frame, format="rgb24")))
         file.mux(stream.encode())
+
+
+def test_nothing_else_in_the_package_knows_of_videos():
+    sources = [path for suffix in ("py", "j2", "js") for path in SOURCE.rglob(f"*.{suffix}")]
+    knows = {path for path in sources if re.search("video|tubelet", path.read_text("utf-8"), re.IGNORECASE)}
+    assert {str(path.relative_to(SOURCE)) for path in knows} == KNOWS_VIDEO
 
 
 @pytest.mark.parametrize(
@@ -91,7 +105,7 @@ def test_every_tubelet_has_the_score_of_the_token_that_its_pixels_make(family):
         tokens = kept[0].shape[1]
         place = video.place(model, inputs, {"image": tokens})
         numbers = torch.arange(tokens, dtype=torch.float64)
-        laid = video.lay(encoded.parts["video"], 0, SeenBatch(model, inputs), place, numbers).scores
+        laid = video.lay_out(encoded.parts["video"], 0, ForwardBatch(model, inputs), place, numbers).scores
         frames = pixels.shape[1] // grid.steps
         cells = product(range(grid.steps), range(grid.rows), range(grid.columns))
         for number, (step, row, column) in enumerate(cells):
@@ -128,12 +142,12 @@ def test_a_query_that_pools_reads_all_blocks_before_it():
 
 
 def test_the_frames_shown_are_the_middle_ones_of_equal_spans():
-    assert video.sampled(10, 4) == (1, 3, 6, 8)
-    assert video.sampled(4, 4) == (0, 1, 2, 3)
-    assert video.sampled(2, 4) == (0, 0, 1, 1)
+    assert video.frame_numbers(10, 4) == (1, 3, 6, 8)
+    assert video.frame_numbers(4, 4) == (0, 1, 2, 3)
+    assert video.frame_numbers(2, 4) == (0, 0, 1, 1)
     shown = explanation()
     assert shown.parts["video"].layout.numbers == (1, 3, 6, 8)
-    assert "The model was shown 4 frames of 10, evenly spaced." in shown.notes
+    assert "The model takes 4 evenly spaced frames of 10." in shown.notes
     assert explain(clip(4), loaded("videomae"), 1, "rollout").notes == ()
 
 
@@ -160,7 +174,7 @@ def test_a_file_is_read_like_its_frames(tmp_path, as_list):
         (np.zeros((48, 64, 3), np.uint8), r"array \[frame, height, width, 3\], not one of shape \(48, 64, 3\)"),
         ([], "not an empty list"),
         (7, "not an int"),
-        ([Image.new("RGB", (8, 8)), Image.new("RGB", (8, 9))] * 2, "of one size, and these are not"),
+        ([Image.new("RGB", (8, 8)), Image.new("RGB", (8, 9))] * 2, "must have the same size"),
         ("none.mp4", "No file 'none.mp4'"),
     ],
 )
@@ -177,7 +191,7 @@ def test_a_file_that_is_no_video_is_refused(tmp_path):
 
 
 def test_parts_of_a_video_are_not_removed():
-    with pytest.raises(UnsupportedModel, match="only pictures lose parts"):
+    with pytest.raises(UnsupportedModel, match="parts are removed from single pictures only"):
         explain(clip(), loaded("videomae"), 1, "kernel_shap")
 
 
@@ -197,15 +211,24 @@ def test_a_table_has_frames_rows_and_columns():
 def test_the_page_is_a_player_without_scripts_or_requests(tmp_path):
     path = tmp_path / "disc.html"
     explanation().save(path)
-    page = path.read_text()
-    assert "<script" not in page
-    assert not re.search(r"(src|href)=\"(?!data:)", page)
-    assert page.count('type="radio"') == 2
-    heights = [float(height) for height in re.findall(r'style="height: ([\d.]+)%"', page)]
+    html = path.read_text()
+    assert "<script" not in html
+    assert not re.search(r"(src|href)=\"(?!data:)", html)
+    assert html.count('type="radio"') == 2
+    heights = [float(height) for height in re.findall(r'style="height: ([\d.]+)%"', html)]
     sums = np.abs(by_step(explanation().parts["video"]))
     np.testing.assert_allclose(heights, 100 * sums / sums.max(), atol=0.06)
-    is_checked = [" checked" in radio for radio in re.findall(r'<input type="radio"[^>]*>', page)]
+    is_checked = [" checked" in radio for radio in re.findall(r'<input type="radio"[^>]*>', html)]
     assert is_checked == [height == max(heights) for height in heights]
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_bars_hang_from_the_middle_where_a_step_is_against_the_answer(sign):
+    layout, scores = explanation().parts["video"].layout, np.ones(32, np.float32)
+    scores[16:] = sign
+    player = page(Part(layout, scores), 320)
+    assert ('class="curve signed"' in player) is (sign < 0)
+    assert player.count('<i class="against"') == (sign < 0)
 
 
 def test_the_heat_lies_on_the_tubelet_that_has_the_score():

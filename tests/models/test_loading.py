@@ -189,7 +189,7 @@ def test_code_that_comes_with_a_known_model_is_not_run(which, request, copy_of):
 def test_a_model_that_needs_its_own_code_is_refused(vit, copy_of):
     folder = copy_of(vit)
     plant_code(folder, {"model_type": "planted"})
-    with pytest.raises(WhyformerError, match="needs code of its own, which is never run here: load it yourself"):
+    with pytest.raises(WhyformerError, match="requires its own code, which is never run here: load it yourself"):
         load(folder)
     assert not (folder / "executed").exists()
 
@@ -250,7 +250,9 @@ def test_a_misspelt_model_is_met_with_the_nearest_name(vit, tmp_path, monkeypatc
 
 @pytest.mark.parametrize("name", ["", "a b/c", "a..b", "--x", "no/such/model", "x" * 300, "nul\0"])
 def test_a_name_that_can_be_no_model_is_refused(name):
-    with pytest.raises(WhyformerError, match=r"^No model '.*': no such folder, and no Hugging Face id \(owner/name\)"):
+    with pytest.raises(
+        WhyformerError, match=r"^No model '.*': no such folder, and not a Hugging Face id \(owner/name\)"
+    ):
         load(name)
 
 

@@ -103,7 +103,7 @@ def test_a_model_of_timm_without_a_repository_is_refused(timm, monkeypatch):
     bare = TinyViT()
     bare.pretrained_cfg = {}
     timm.create_model = lambda name, pretrained: bare
-    with pytest.raises(WhyformerError, match="timm names no weights for 'vit_tiny'"):
+    with pytest.raises(WhyformerError, match="timm has no weights for 'vit_tiny'"):
         whyformer.load("timm:vit_tiny")
 
 
@@ -266,15 +266,15 @@ def test_what_open_clip_cannot_give_is_said(open_clip, monkeypatch):
         WhyformerError, match=r"no checkpoint '' of 'ViT-U': open_clip:ViT-U\?random has random weights"
     ):
         whyformer.load("open_clip:ViT-U")
-    with pytest.raises(WhyformerError, match="'old' of 'ViT-T' is a pickle: take another of its checkpoints: first"):
+    with pytest.raises(WhyformerError, match="'old' of 'ViT-T' is a pickle: choose another of its checkpoints: first"):
         whyformer.load("open_clip:ViT-T/old")
     open_clip.settings = open_clip.settings | {"resize_mode": "longest"}
-    with pytest.raises(WhyformerError, match="puts a frame around its pictures"):
+    with pytest.raises(WhyformerError, match="pads its pictures to a frame"):
         whyformer.load("open_clip:ViT-T")
     open_clip.settings = open_clip.settings | {"resize_mode": "squash"}
     assert covered_box(whyformer.load("open_clip:ViT-T").image_processor, (100, 50)) == (0.0, 0.0, 100.0, 50.0)
     monkeypatch.setattr(open_clip.tokenizer, "_pieces", lambda text: [1, 2])
-    with pytest.raises(WhyformerError, match="does more than its vocabulary says"):
+    with pytest.raises(WhyformerError, match="does more than look up its vocabulary"):
         whyformer.load("open_clip:ViT-T")
     monkeypatch.setitem(sys.modules, "open_clip", None)
     with pytest.raises(WhyformerError, match=r"This needs open_clip: in the checkout, pip install -e '.\[open_clip\]'"):

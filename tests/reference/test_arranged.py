@@ -94,7 +94,7 @@ def test_the_pixels_of_a_video_have_a_score_each_in_every_frame():
 def test_frames_that_are_looked_at_one_by_one_are_refused():
     model = timesformer()
     model.config.attention_type = "space_only"
-    with pytest.raises(UnsupportedModel, match=r"looks at each frame by itself \(attention_type='space_only'\)"):
+    with pytest.raises(UnsupportedModel, match=r"processes each frame separately \(attention_type='space_only'\)"):
         attribute(model, {"pixel_values": noise(1, 4, 3, 32, 32)}, 1, "rollout")
 
 

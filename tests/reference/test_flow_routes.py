@@ -286,7 +286,7 @@ def test_a_model_whose_values_do_not_go_straight_to_the_stream_is_refused():
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"hops": -1}, r"flow_routes: hops=-1\. It is 0 or more\."),
+        ({"hops": -1}, r"flow_routes: hops=-1\. It must be 0 or more\."),
         ({"hops": 2}, r"flow_routes: hops=2 needs span=…, a mask of the 9 positions to hop through\."),
         ({"hops": 1, "span": torch.ones(4)}, r"flow_routes: span has 4 positions, the stream 9 tokens\."),
     ],

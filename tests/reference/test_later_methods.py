@@ -267,7 +267,5 @@ def test_a_consensus_of_words_may_have_integrated_gradients_and_one_of_patches_m
     vit, pictures = double("vit")
     with pytest.raises(WhyformerError, match="consensus: lrp has scores of the pixels, and rollout of the image"):
         attribute(vit, pictures, 2, "consensus", methods="rollout+lrp")
-    with pytest.raises(
-        WhyformerError, match=r"consensus: occlusion cannot be one of its methods\. Choose from: .*raw_att"
-    ):
+    with pytest.raises(WhyformerError, match=r"consensus: occlusion cannot be combined\. Choose from: .*raw_att"):
         attribute(vit, pictures, 2, "consensus", methods="rollout+occlusion")

@@ -149,9 +149,9 @@ def test_an_instance_that_is_not_there_is_said():
     with pytest.raises(WhyformerError, match="No object query 9: this model has 5, 0 to 4"):
         attribute(model, INPUTS, detection(9), "rollout")
     nothing = SimpleNamespace(masks_queries_logits=-torch.ones(1, 5, 4, 4), class_queries_logits=torch.ones(1, 5, 5))
-    with pytest.raises(WhyformerError, match="Query 2 takes no pixel of this picture: ask about another one"):
+    with pytest.raises(WhyformerError, match="Query 2 has no pixel of this picture: choose another one"):
         resolve_area(detection(2), nothing, {})
-    with pytest.raises(WhyformerError, match="segments without queries: ask about a label, a pixel or a region"):
+    with pytest.raises(WhyformerError, match="segments without queries: give a label, a pixel or a region"):
         resolve_area(detection(2), SimpleNamespace(logits=torch.ones(1, 5, 4, 4)), {})
 
 
@@ -238,7 +238,7 @@ def test_what_cannot_be_asked_of_a_mask_is_said():
         WhyformerError, match=r"given a picture and a point or a box of it: \('street.jpg', \(0.4, 0.6\)\)"
     ):
         explain(PICTURE, sam(), processor=SQUARE)
-    with pytest.raises(WhyformerError, match="A mask has no labels: ask about a pixel or a box of it"):
+    with pytest.raises(WhyformerError, match="A mask has no labels: give a pixel or a box"):
         explain((PICTURE, (0.5, 0.5)), sam(), "cat", processor=SQUARE)
     both = [(PICTURE, (0.5, 0.5)), (PICTURE, (0.1, 0.1, 0.9, 0.9))]
     with pytest.raises(WhyformerError, match="Points and boxes cannot be explained together"):

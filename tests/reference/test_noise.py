@@ -217,18 +217,22 @@ def test_the_default_takes_noise_and_what_takes_its_place_does(bert):
 @pytest.mark.parametrize(
     ("method", "options", "message"),
     [
-        ("rollout", {"noise": 0.1}, "rollout reads no gradient: noise=0.1 has nothing to do there."),
-        ("lrp", {"noise": 0.1}, "lrp reads no gradient: noise=0.1 has nothing to do there."),
-        ("occlusion", {"noise_samples": 2}, "occlusion reads no gradient: noise_samples=2 has nothing to do there."),
-        ("grad_cam", {"noise": 0}, "grad_cam: noise=0. It is a share of the input's range above 0, such as 0.1."),
+        ("rollout", {"noise": 0.1}, "rollout reads no gradient: noise=0.1 has no effect."),
+        ("lrp", {"noise": 0.1}, "lrp reads no gradient: noise=0.1 has no effect."),
+        ("occlusion", {"noise_samples": 2}, "occlusion reads no gradient: noise_samples=2 has no effect."),
+        ("grad_cam", {"noise": 0}, "grad_cam: noise=0. It must be a positive share of the input's range, such as 0.1."),
         ("grad_cam", {"noise": -0.1}, "grad_cam: noise=-0.1. It is a share"),
         ("grad_cam", {"noise": float("nan")}, "grad_cam: noise=nan. It is a share"),
         ("grad_cam", {"noise": float("inf")}, "grad_cam: noise=inf. It is a share"),
         ("grad_cam", {"noise": "much"}, "grad_cam: noise='much'. It is a share"),
         ("grad_cam", {"noise": True}, "grad_cam: noise=True. It is a share"),
-        ("grad_cam", {"noise": 0.1, "noise_samples": 0}, "grad_cam: noise_samples=0. It is a number of draws, 1 or"),
-        ("grad_cam", {"noise": 0.1, "noise_samples": 2.0}, "grad_cam: noise_samples=2.0. It is a number of draws"),
-        ("grad_cam", {"noise_samples": 4}, "grad_cam: noise_samples=4 draws nothing without noise, such as noise=0.1."),
+        (
+            "grad_cam",
+            {"noise": 0.1, "noise_samples": 0},
+            "grad_cam: noise_samples=0. It must be a number of draws, 1 or",
+        ),
+        ("grad_cam", {"noise": 0.1, "noise_samples": 2.0}, "grad_cam: noise_samples=2.0. It must be a number of draws"),
+        ("grad_cam", {"noise_samples": 4}, "grad_cam: noise_samples=4 has no effect without noise, such as noise=0.1."),
     ],
 )
 def test_noise_that_cannot_be_is_refused(method, options, message):

@@ -62,7 +62,7 @@ def test_the_filter_keeps_what_is_alike_and_drops_what_stands_alone():
 
 def test_a_model_without_pictures_is_told_what_tam_reads():
     words = {"input_ids": torch.tensor([[1, 12, 13]]), "attention_mask": torch.ones(1, 3, dtype=torch.long)}
-    with pytest.raises(UnsupportedModel, match="at each place of a picture among its words, and there is none here"):
+    with pytest.raises(UnsupportedModel, match="at the tokens of a picture, and this prompt has none"):
         attribute(TINY_VLMS["LLaVA"].build(), words, 3, "tam")
     vlm = TINY_VLMS["LLaVA"]
     with pytest.raises(UnsupportedModel, match="at every position of the decoder: leave logits_to_keep out"):

@@ -48,7 +48,7 @@ def test_characters_that_no_font_has_are_named_in_one_line_of_advice(machine):
     assert fonts.missing_characters(f"a {HAN}是") == HAN
     with_advice, without = figure.explanation_figure(written(f"a {HAN}")), figure.explanation_figure(written("a b"))
     assert figure._font_advice(written(HAN)) == [
-        "No font of this machine has some of these characters, drawn as boxes: saved as .html they can be read."
+        "No font of this machine has some of these characters, drawn as boxes: save as .html to read them."
     ]
     assert figure._font_advice(written("film")) == []
     assert with_advice.height > without.height

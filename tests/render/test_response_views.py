@@ -19,8 +19,8 @@ from test_render import NASTY, STRANGE, Page, Terminal
 
 from made_responses import HEAT, SCORES, made_pictured, made_prompt, made_response
 from whyformer.inputs.prompt import Message, Prompt
+from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.spans import Span
-from whyformer.inputs.tokens import Token
 from whyformer.render.colour import RAMPS, rgb
 from whyformer.render.heat import display_layout, heat_layer, heat_picture
 from whyformer.render.response_figure import response_figure

@@ -8,9 +8,9 @@ import pytest
 
 from whyformer.errors import WhyformerError
 from whyformer.inputs.prompt import prompt_of
+from whyformer.inputs.prompt_tokens import text_tokens
 from whyformer.inputs.sources import sources_of
 from whyformer.inputs.spans import spans_of
-from whyformer.inputs.tokens import text_tokens
 from whyformer.results.continuation import Continuation
 from whyformer.results.response import Response
 from whyformer.results.response_parts import ResponseToken, Sinks
@@ -113,7 +113,7 @@ def test_a_response_is_read_back_as_it_was_saved(response, suffix, tmp_path):
     for one in (response, replace(response, token_scores=None, earlier=None, sinks=(), seed=None)):
         one.save(path)
         assert Response.load(path) == one
-    with pytest.raises(WhyformerError, match=r"holds a Response: read it by Response\.load"):
+    with pytest.raises(WhyformerError, match=r"contains a Response: load it by Response\.load"):
         Continuation.load(path)
 
 

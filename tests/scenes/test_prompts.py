@@ -235,5 +235,5 @@ def test_one_seed_gives_the_same_dialogues_and_another_gives_others(scenes):
 def test_unknown_kinds_and_those_that_no_scene_has_are_refused(scenes):
     with pytest.raises(WhyformerError, match=r"^No kind of prompt named 'colours'\. Known: colour, shape,"):
         dialogues(scenes, generator(), kinds=["colours"])
-    with pytest.raises(WhyformerError, match=r"A scene cannot be asked about by colour\. Add one of: count, there, sc"):
+    with pytest.raises(WhyformerError, match=r"colour: not applicable to every scene\. Add one of: count, there, sc"):
         dialogues(clear_things(scenes, scenes.is_object), generator(), kinds=["colour"])

@@ -304,14 +304,14 @@ def test_only_questions_with_one_answer_are_answerable(scenes):
 @pytest.mark.parametrize(
     ("count", "message"),
     [
-        (0, "count is 0: ask for one scene at least."),
-        (-3, "count is -3: ask for one scene at least."),
-        (1e11, "count is 100000000000.0: ask for a whole number of scenes, such as 100."),
-        ("5", "count is '5': ask for a whole number of scenes, such as 100."),
+        (0, "count is 0: give at least one scene."),
+        (-3, "count is -3: give at least one scene."),
+        (1e11, "count is 100000000000.0: give a whole number of scenes, such as 100."),
+        ("5", "count is '5': give a whole number of scenes, such as 100."),
         (
             10**11,
-            "count is 100,000,000,000: at most 100,000 scenes are made at once, of about 50 kB each. "
-            "Make fewer, and others with another seed.",
+            "count is 100,000,000,000: at most 100,000 scenes fit one call, about 50 kB each. "
+            "Sample fewer, and others with another seed.",
         ),
     ],
 )

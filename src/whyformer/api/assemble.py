@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import StreamScores
+from whyformer.inputs.audio_encoding import sum_over_frames
 from whyformer.inputs.encode import EncodedExample
-from whyformer.inputs.hearing import in_frames
+from whyformer.inputs.grid_resampling import ScoredGrid, sum_grids
+from whyformer.inputs.image_prompt import ImagePrompt
 from whyformer.inputs.layouts import Patches, WordPieces
-from whyformer.inputs.modality import SeenBatch, modalities
-from whyformer.inputs.parts import on_one_level
-from whyformer.inputs.pictured import PicturedPrompt
-from whyformer.inputs.tokens import unknown_token_note
-from whyformer.inputs.views import ScoredGrid, on_one_grid
+from whyformer.inputs.modality import ForwardBatch, modalities
+from whyformer.inputs.parts import merge_levels
+from whyformer.inputs.prompt_tokens import unknown_token_note
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import AT_QUERIES, Bridge
 from whyformer.models.loading import LoadedModel
@@ -54,8 +54,8 @@ def answers(
     nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
     scores = nothing | attribution.scores  # first_block may leave a stream without any
     if "samples" in scores and "audio" in scores:  # a sample by itself says nothing to a reader
-        scores["audio"] = in_frames(scores.pop("samples"), trace.question.model, scores["audio"].shape[1])
-    scores = on_one_level(trace.question.model, trace.question.inputs, scores)
+        scores["audio"] = sum_over_frames(scores.pop("samples"), trace.question.model, scores["audio"].shape[1])
+    scores = merge_levels(trace.question.model, trace.question.inputs, scores)
     if not task.is_read_at_words:
         scores = _without_own_entry(scores, trace)
     target = trace.target
@@ -94,15 +94,15 @@ def _parts(encoded: EncodedExample, row: int, trace: Trace, scores: StreamScores
         yield from picture_parts(pictured, row, question.bridge, scores["image"][row].cpu().numpy())
         return
     lengths = {stream: values.shape[1] for stream, values in scores.items()}
-    forward = SeenBatch(question.model, question.inputs, trace.output, trace.target.place)
+    forward = ForwardBatch(question.model, question.inputs, trace.output, trace.target.place)
     for modality_name, modality in modalities().items():
         place = modality.place(question.model, question.inputs, lengths) if modality.place else None
-        if place is not None and modality.lay is not None and modality_name in encoded.parts:
-            part = modality.lay(encoded.parts[modality_name], row, forward, place, scores[place.stream][row].cpu())
+        if place is not None and modality.lay_out is not None and modality_name in encoded.parts:
+            part = modality.lay_out(encoded.parts[modality_name], row, forward, place, scores[place.stream][row].cpu())
             yield part.name, Part(part.layout, part.scores.numpy())
 
 
-def picture_parts(pictured: PicturedPrompt, row: int, bridge: Bridge, scores: np.ndarray) -> Iterator[tuple[str, Part]]:
+def picture_parts(pictured: ImagePrompt, row: int, bridge: Bridge, scores: np.ndarray) -> Iterator[tuple[str, Part]]:
     """The pictures of a prompt with the scores of their patches, each on one grid."""
     placed = [one for one in bridge.pictures if one.example == row]
     boxes = [(number, box) for number, own in enumerate(pictured.boxes) for box in own]
@@ -118,7 +118,7 @@ def picture_parts(pictured: PicturedPrompt, row: int, bridge: Bridge, scores: np
                 box = (left + a * across, top + b * down, left + c * across, top + d * down)
                 values = scores[one.start + view.positions.numpy()].reshape(view.rows, view.columns)
                 grids.append(ScoredGrid(values, (box[0] * width, box[1] * height, box[2] * width, box[3] * height)))
-        grid = on_one_grid(grids)
+        grid = sum_grids(grids)
         rows, columns = grid.scores.shape
         layout = Patches(picture, rows, columns, grid.box)
         name = "image" if len(pictured.pictures) == 1 else f"image {number + 1}"

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from whyformer.api.doctor import checkup
 from whyformer.api.tolerances import tolerance
 from whyformer.errors import WhyformerError, reason_of
-from whyformer.inputs.identity import identity
+from whyformer.inputs.identity import identity_of
 from whyformer.methods.registry import method_named
 from whyformer.models.digests import file_stamps, revision_of, setting_digests, weight_digests
 from whyformer.models.loading import LoadedModel
@@ -69,7 +69,7 @@ class Origin:
                 "weights": weights,
                 "files": settings,
             },
-            "input": identity(self.example),
+            "input": identity_of(self.example),
             "question": {
                 "target": target_document(self.target),
                 "readout": self.readout.tolist() if isinstance(self.readout, Tensor) else self.readout,

@@ -15,9 +15,9 @@ from whyformer.api.checkup import Checkup
 from whyformer.api.memory_estimate import OutOfMemory, available_bytes, check_tokens, estimate_memory
 from whyformer.axes import Inputs, Logits
 from whyformer.errors import UnsupportedModel, WhyformerError, reason_of
+from whyformer.inputs.audio_encoding import audio_layout
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
-from whyformer.inputs.hearing import sound_layout
 from whyformer.inputs.modality import modalities
 from whyformer.methods.registry import method_named, methods_of, trace_methods
 from whyformer.models.answering import run_model
@@ -301,7 +301,7 @@ def _prefix(one: EncodedExample, probe: Trace) -> int:
     """How many tokens lead the patches of a picture, or what is heard of a sound."""
     if "audio" in one.parts:
         count = probe.masks["audio"].shape[1]
-        return int(sound_layout(probe.question.model, probe.question.inputs, one.parts["audio"], count)[1][0])
+        return int(audio_layout(probe.question.model, probe.question.inputs, one.parts["audio"], count)[1][0])
     return prefix_length(probe.question.model, probe.question.inputs, probe.masks["image"].shape[1])
 
 

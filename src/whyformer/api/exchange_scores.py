@@ -23,8 +23,8 @@ from whyformer.axes import Inputs
 from whyformer.backward.passes import NotVectorised
 from whyformer.batching import check_batch_size, in_batches
 from whyformer.errors import UnsupportedModel
-from whyformer.inputs.exchange import Exchange, Row, first_logit, row_inputs, row_weights, stream_mask
-from whyformer.inputs.hearing import sound_layout
+from whyformer.inputs.audio_encoding import audio_layout
+from whyformer.inputs.teacher_forcing import Exchange, ResponseRow, first_logit, row_inputs, row_weights, stream_mask
 from whyformer.models.loading import LoadedModel
 from whyformer.models.readout import ReadOut
 from whyformer.models.structure import device_of, heads_of
@@ -81,7 +81,7 @@ class ScoringEngine:
     batch_size: int | None = None
     progress: bool = False
 
-    def explain(self, rows_of: Sequence[tuple[Exchange, Sequence[Row]]]) -> list[ExchangeScores]:
+    def explain(self, rows_of: Sequence[tuple[Exchange, Sequence[ResponseRow]]]) -> list[ExchangeScores]:
         """The scores of each exchange's rows."""
         check_batch_size(self.batch_size)
         if not rows_of:
@@ -91,7 +91,7 @@ class ScoringEngine:
             return self._by_rows(rows_of)
         return self._batched(rows_of, self._by_one_pass, [len(exchange.written) for exchange, _ in rows_of])
 
-    def _by_rows(self, rows_of: Sequence[tuple[Exchange, Sequence[Row]]]) -> list[ExchangeScores]:
+    def _by_rows(self, rows_of: Sequence[tuple[Exchange, Sequence[ResponseRow]]]) -> list[ExchangeScores]:
         rows = [row for _, own in rows_of for row in own]
         results = iter(self._in_batches(rows, self._by_batch, self._row_batches(rows)))
         results_of = []
@@ -103,7 +103,7 @@ class ScoringEngine:
         others = iter(self._batched(missing, self._statistics, [len(exchange.written) for exchange in missing]))
         return [ExchangeScores(scores, next(others) if known is None else known) for scores, known in results_of]
 
-    def _row_batches(self, rows: Sequence[Row]) -> list[list[int]]:
+    def _row_batches(self, rows: Sequence[ResponseRow]) -> list[list[int]]:
         """Which rows run together, by their numbers: those of one exchange where they share a pass, else like ones."""
         if not self._takes_rows_back_together:
             return self._batches([row.length for row in rows])
@@ -141,7 +141,9 @@ class ScoringEngine:
         by_blocks = self.choice.can_go_by_blocks
         return in_batches(items, function, batches, task, progress=self.progress, can_go_by_blocks=by_blocks)
 
-    def _trace(self, rows: Sequence[Row], checkpoint: bool | None, readout: Any, longest: Row | None = None) -> Trace:
+    def _trace(
+        self, rows: Sequence[ResponseRow], checkpoint: bool | None, readout: Any, longest: ResponseRow | None = None
+    ) -> Trace:
         """The trace of these rows, each an example; or all scores of one example, the longest."""
         own = rows if longest is None else [longest]
         inputs = row_inputs(self.loaded_model, own, every_logit=self._reads.logits)
@@ -163,7 +165,7 @@ class ScoringEngine:
         return replace(trace, target=_target_of(trace, rows))
 
     def _by_batch(
-        self, rows: Sequence[Row], checkpoint: bool | None
+        self, rows: Sequence[ResponseRow], checkpoint: bool | None
     ) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
         """Each row as an example of its own, or where that can be, all of one exchange after one forward pass."""
         remarks: tuple[str, ...] = ()
@@ -186,12 +188,12 @@ class ScoringEngine:
             for number, (row, scores) in enumerate(zip(rows, _row_scores(rows, attribution, trace), strict=True))
         ]
 
-    def _can_share(self, rows: Sequence[Row]) -> bool:
+    def _can_share(self, rows: Sequence[ResponseRow]) -> bool:
         """Whether rows can be taken back together through one graph: plain gradients of maps that are kept."""
         is_one = len(rows) > 1 and len({row.exchange for row in rows}) == 1
         keeps = heads_of(self.loaded_model.model) * max(row.length for row in rows) ** 2 <= KEPT
         # The pictures of a prompt are inputs that have no entry for each row.
-        has_own_inputs = self._reads.inputs == "none" or rows[0].exchange.pictured is None
+        has_own_inputs = self._reads.inputs == "none" or rows[0].exchange.image_prompt is None
         return is_one and keeps and has_own_inputs and self._takes_rows_back_together
 
     @property
@@ -204,7 +206,9 @@ class ScoringEngine:
     def _reads(self) -> Reads:
         return self.choice.method.reads_with(self.choice.options)
 
-    def _by_shared_pass(self, rows: Sequence[Row]) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
+    def _by_shared_pass(
+        self, rows: Sequence[ResponseRow]
+    ) -> list[tuple[ExchangeRowScores, list[TokenStatistics] | None]]:
         """The rows of one exchange after one forward pass, taken back together."""
         longest = max(rows, key=lambda row: row.length)
         trace = _reading(self._trace(rows, False, row_weights(rows, longest.length), longest), rows)
@@ -214,7 +218,7 @@ class ScoringEngine:
         return [(scores, statistics) for scores in _row_scores(rows, attribution, trace)]
 
     def _by_one_pass(
-        self, items: Sequence[tuple[Exchange, Sequence[Row]]], checkpoint: bool | None
+        self, items: Sequence[tuple[Exchange, Sequence[ResponseRow]]], checkpoint: bool | None
     ) -> list[ExchangeScores]:
         """The rows of each exchange read from one pass, one row of every exchange at a time."""
         whole = [_whole(exchange) for exchange, _ in items]
@@ -235,7 +239,7 @@ class ScoringEngine:
     def _statistics(self, exchanges: Sequence[Exchange], checkpoint: bool | None) -> list[list[TokenStatistics]]:
         return exchange_statistics(self.loaded_model, exchanges)
 
-    def _options(self, rows: Sequence[Row], length: int) -> dict[str, Any]:
+    def _options(self, rows: Sequence[ResponseRow], length: int) -> dict[str, Any]:
         """The method's options; one that goes through a span of the stream is told where the response is."""
         options = dict(self.choice.options)
         if "span" in self.choice.method.options and options.get("span") is None:
@@ -253,16 +257,16 @@ def exchange_statistics(loaded_model: LoadedModel, exchanges: Sequence[Exchange]
     return [_statistics_of(row, logits[number], inputs) for number, row in enumerate(rows)]
 
 
-def _whole(exchange: Exchange) -> Row:
-    return Row(exchange, tuple(range(len(exchange.response))))
+def _whole(exchange: Exchange) -> ResponseRow:
+    return ResponseRow(exchange, tuple(range(len(exchange.response))))
 
 
-def _target_of(trace: Trace, rows: Sequence[Row]) -> ResolvedTarget:
+def _target_of(trace: Trace, rows: Sequence[ResponseRow]) -> ResolvedTarget:
     """The target of a trace for these rows: the log-probability of each row's token."""
     return replace(trace.target, indices=tuple(row.token for row in rows))
 
 
-def _reading(trace: Trace, rows: Sequence[Row]) -> Trace:
+def _reading(trace: Trace, rows: Sequence[ResponseRow]) -> Trace:
     """The trace for these rows: they are its read-outs, and later tokens count as padding."""
     readout, inputs = trace.readout, trace.question.inputs
     weights = row_weights(rows, readout.weights.shape[1]).to(readout.weights)
@@ -278,7 +282,7 @@ def _reading(trace: Trace, rows: Sequence[Row]) -> Trace:
     )
 
 
-def _row_scores(rows: Sequence[Row], attribution: Attribution, trace: Trace) -> Iterator[ExchangeRowScores]:
+def _row_scores(rows: Sequence[ResponseRow], attribution: Attribution, trace: Trace) -> Iterator[ExchangeRowScores]:
     """The scores of each row by what they are of; a stream without any has zeros."""
     own = trace.readout.stream
     other = next((stream.name for stream in trace.question.family.streams if stream.name != own), own)
@@ -303,9 +307,9 @@ def _row_scores(rows: Sequence[Row], attribution: Attribution, trace: Trace) -> 
         )
 
 
-def _pictures(number: int, row: Row, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
+def _pictures(number: int, row: ResponseRow, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
     """The pictures of a row's prompt with the scores of their patches."""
-    bridge, pictured = trace.question.bridge, row.exchange.pictured
+    bridge, pictured = trace.question.bridge, row.exchange.image_prompt
     if bridge is not None and pictured is not None:
         example = number if bridge.batch == trace.question.batch else 0  # several rows may share a pass
         scores = np.zeros(bridge.image_length, dtype=np.float32)
@@ -314,19 +318,19 @@ def _pictures(number: int, row: Row, attribution: Attribution, trace: Trace) -> 
         yield from picture_parts(pictured, example, bridge, scores)
 
 
-def _sounds(number: int, row: Row, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
+def _sounds(number: int, row: ResponseRow, attribution: Attribution, trace: Trace) -> Iterator[tuple[str, Part]]:
     """The sound of a row with the scores of its frames."""
-    hearing, question = row.exchange.hearing, trace.question
+    hearing, question = row.exchange.audio, trace.question
     if hearing is not None:
         stream = next(name for name in trace.real_tokens if name != trace.readout.stream)
         scores = np.zeros(trace.real_tokens[stream].shape[1], dtype=np.float32)
         if stream in attribution:
             scores = attribution[stream][number].float().cpu().numpy()
-        layout, positions = sound_layout(question.model, question.inputs, hearing, len(scores))
+        layout, positions = audio_layout(question.model, question.inputs, hearing, len(scores))
         yield "audio", Part(layout, scores[positions.numpy()])
 
 
-def _statistics_of(row: Row, logits: Tensor, inputs: Inputs) -> list[TokenStatistics]:
+def _statistics_of(row: ResponseRow, logits: Tensor, inputs: Inputs) -> list[TokenStatistics]:
     exchange = row.exchange
     start = exchange.first - 1 - first_logit(inputs)
     return token_statistics(logits[start : start + len(exchange.response)], exchange.response)

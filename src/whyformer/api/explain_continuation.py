@@ -18,11 +18,11 @@ from whyformer.api.generation import check_written, generate
 from whyformer.api.transcript import transcript
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError
-from whyformer.inputs.chunks import Chunk, Vocabulary, spell
+from whyformer.inputs.chunks import Chunk, Vocabulary, decode_tokens
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
-from whyformer.inputs.exchange import Exchange, Row
 from whyformer.inputs.layouts import WordPieces
+from whyformer.inputs.teacher_forcing import Exchange, ResponseRow
 from whyformer.modalities.written import written_of
 from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import config_of
@@ -89,7 +89,7 @@ def continuation(
     _check_room(loaded_model, encoded, tokens - 1)
     ids = generate(loaded_model, model_inputs(loaded_model, [encoded]), tokens)
     exchange = _exchange(encoded, ids)
-    rows = [Row(exchange, (number,)) for number in range(len(ids))]
+    rows = [ResponseRow(exchange, (number,)) for number in range(len(ids))]
 
     def run(choice: MethodChoice) -> list[Explanation]:
         engine = ScoringEngine(loaded_model, choice, logit_sum, readout, batch_size, progress)
@@ -103,7 +103,7 @@ def continuation(
         ]
 
     explanations = first_that_applies(method, backward, options, run, default_for(loaded_model.model))
-    text, _, _ = spell(ids, loaded_model.tokenizer, _before(encoded))
+    text, _, _ = decode_tokens(ids, loaded_model.tokenizer, _before(encoded))
     return Continuation(text, tuple(explanations))
 
 
@@ -172,7 +172,7 @@ def _after(loaded_model: LoadedModel, encoded: EncodedExample, number: int, ids:
     assert encoded.chunk is not None
     chunk = encoded.chunk
     layout = chunk.layout
-    text, names, offsets = spell(list(ids), loaded_model.tokenizer, _before(encoded))
+    text, names, offsets = decode_tokens(list(ids), loaded_model.tokenizer, _before(encoded))
     start, first = len(layout.texts[-1]), len(chunk.encoding["input_ids"])
     longer = WordPieces(
         (*layout.texts[:-1], layout.texts[-1] + text),  # of a pair, what is written follows the second

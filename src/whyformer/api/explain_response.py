@@ -22,9 +22,9 @@ from whyformer.api.response_case import ResponseCase, SinkChoice, response_of
 from whyformer.api.source_methods import SourceQuestion, check_backward
 from whyformer.backward.rules import Backward
 from whyformer.errors import WhyformerError, check_choice
-from whyformer.inputs.opening import opening_of
+from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import Sources, sources_of
-from whyformer.inputs.spans import Units, spans_of
+from whyformer.inputs.spans import SpanSelection, spans_of
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, method_named
 from whyformer.models.loading import LoadedModel, resolve_model
@@ -40,7 +40,7 @@ def explain_response(
     *,
     context: Sequence[Any] | None = None,
     layout: str | None = None,
-    units: Units = None,
+    units: SpanSelection = None,
     sources: Sources = None,
     contrast: str | Sequence[int] | None = None,
     aggregate: SourceAggregate = "positive",
@@ -138,7 +138,7 @@ def explain_responses(
     contexts: Iterable[Sequence[Any] | None] | None = None,
     contrasts: Iterable[str | Sequence[int] | None] | None = None,
     layout: str | None = None,
-    units: Units = None,
+    units: SpanSelection = None,
     sources: Sources = None,
     aggregate: SourceAggregate = "positive",
     sinks: SinkChoice = "leave_out",
@@ -196,7 +196,7 @@ def explain_responses(
     settings = {"responses": responses, "contexts": contexts, "contrasts": contrasts}
     each = zip(all_prompts, *(_one_each(*item, len(all_prompts)) for item in settings.items()), strict=True)
     for prompt, response, context, contrast in each:
-        opening = opening_of(loaded_model, prompt, context, layout)
+        opening = encode_prompt(loaded_model, prompt, context, layout)
         chosen = sources_of(opening.prompt, sources)
         reply = reply_of(loaded_model, opening, response, tokens=tokens, seed=seed)
         other = None if contrast is None else reply_of(loaded_model, opening, contrast)

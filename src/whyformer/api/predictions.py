@@ -16,7 +16,7 @@ from whyformer.batching import check_batch_size, consecutive
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.inputs.read import image_of, text_of
-from whyformer.inputs.words import word_spans
+from whyformer.inputs.words import word_ranges
 from whyformer.methods.option_checks import check_options
 from whyformer.methods.registry import Method, methods_of
 from whyformer.progress import track
@@ -221,7 +221,7 @@ def _removable(example: Any, units: UnitKind | None, fill: Fill) -> RemovableUni
 
 def _removable_text(text: str) -> RemovableUnits:
     """A text by its words, which are cut out with their white space."""
-    spans = word_spans(text)
+    spans = word_ranges(text)
     layout = WordPieces((text,), tuple(text[a:b] for a, b in spans), (0,) * len(spans), tuple(spans))
 
     def without(kept: PlaceShares) -> str:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from whyformer.axes import Inputs
 from whyformer.inputs.chunks import Chunk
-from whyformer.inputs.collate import black
+from whyformer.inputs.collate import black_pixel
 from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.words import tokens_by_word
 from whyformer.methods.registry import Method
@@ -34,7 +34,7 @@ def processed_options(
     """
     own = dict(options)
     if loaded_model.task.sees_pictures and _is(own.get("baseline"), "black"):
-        own["baseline"] = black(loaded_model.image_processor)
+        own["baseline"] = black_pixel(loaded_model.image_processor)
     if not method.reads.subsets:
         return own
     if "pixel_values" in inputs and _is(own.get("fill", "mean"), "black", "mean"):

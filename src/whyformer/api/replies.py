@@ -12,10 +12,10 @@ from whyformer.api.generation import check_written, end_ids, generate, transcrib
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import length_limit
 from whyformer.inputs.collate import model_inputs
-from whyformer.inputs.exchange import Exchange
-from whyformer.inputs.opening import Opening
 from whyformer.inputs.prompt import Prompt
-from whyformer.inputs.tokens import Token, id_tokens, text_tokens
+from whyformer.inputs.prompt_encoding import EncodedPrompt
+from whyformer.inputs.prompt_tokens import Token, id_tokens, text_tokens
+from whyformer.inputs.teacher_forcing import Exchange
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, device_of
 
@@ -33,7 +33,7 @@ class Reply:
 
 
 def reply_of(
-    loaded_model: LoadedModel, opening: Opening, response: Any, *, tokens: int = 1, seed: int | None = None
+    loaded_model: LoadedModel, opening: EncodedPrompt, response: Any, *, tokens: int = 1, seed: int | None = None
 ) -> Reply:
     """The reply given as text or token ids; if None, the one the model writes."""
     if not loaded_model.task.writes:
@@ -65,7 +65,7 @@ def reply_of(
     return Reply(prompt, text, reply_tokens, exchange, seed, notes)
 
 
-def _written(loaded_model: LoadedModel, opening: Opening, most: int, seed: int | None) -> list[int]:
+def _written(loaded_model: LoadedModel, opening: EncodedPrompt, most: int, seed: int | None) -> list[int]:
     """Generate the reply to an encoded prompt."""
     if opening.encoded is None:
         return generate(loaded_model, _inputs(loaded_model, opening.prompt.ids, opening.beginning), most, seed=seed)

@@ -13,10 +13,10 @@ from whyformer.api.attribute import MethodChoice
 from whyformer.api.exchange_scores import ExchangeRowScores, ExchangeScores
 from whyformer.api.replies import Reply
 from whyformer.api.source_methods import response_tokens
-from whyformer.inputs.exchange import Row
+from whyformer.inputs.prompt_tokens import Token, unknown_token_note
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span, spans_of
-from whyformer.inputs.tokens import Token, unknown_token_note
+from whyformer.inputs.teacher_forcing import ResponseRow
 from whyformer.models.loading import LoadedModel
 from whyformer.results.response import Response
 from whyformer.results.response_parts import PartScores, Sinks, part_sources
@@ -35,12 +35,12 @@ class ResponseCase:
     other: Reply | None
 
     @property
-    def rows(self) -> list[tuple[Reply, list[Row]]]:
-        own = (self.reply, [Row(self.reply.exchange, span.tokens) for span in self.spans])
+    def rows(self) -> list[tuple[Reply, list[ResponseRow]]]:
+        own = (self.reply, [ResponseRow(self.reply.exchange, span.tokens) for span in self.spans])
         if self.other is None:
             return [own]
         (whole,) = spans_of(self.other.text, self.other.tokens, "response")
-        return [own, (self.other, [Row(self.other.exchange, whole.tokens)])]
+        return [own, (self.other, [ResponseRow(self.other.exchange, whole.tokens)])]
 
 
 def response_of(

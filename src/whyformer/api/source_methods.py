@@ -84,7 +84,7 @@ def response_ablation(
 ) -> Ablation:
     """The log-probabilities of a reply's spans as a function of which sources its prompt keeps."""
 
-    if reply.exchange.pictured is not None or reply.exchange.hearing is not None:
+    if reply.exchange.image_prompt is not None or reply.exchange.audio is not None:
         raise WhyformerError(
             "Methods that ask again take sources out of a text, and this prompt has more than words in it: choose a "
             "method that reads the model, such as generic_attention."

@@ -6,7 +6,7 @@ from typing import Any
 
 from whyformer.api.explain import explain_encoded
 from whyformer.api.generation import transcribe
-from whyformer.inputs.chunks import spell
+from whyformer.inputs.chunks import decode_tokens
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample
 from whyformer.modalities.written import written_of
@@ -30,4 +30,4 @@ def transcript(
         for number in range(len(ids))
     ]
     explanations = explain_encoded(loaded_model, each, ids, method, **settings)
-    return Continuation(spell(ids, loaded_model.tokenizer, before[-1:])[0], tuple(explanations))
+    return Continuation(decode_tokens(ids, loaded_model.tokenizer, before[-1:])[0], tuple(explanations))

@@ -31,7 +31,7 @@ from whyformer.api.tolerances import rounding
 from whyformer.api.tolerances import tolerance as library_tolerance
 from whyformer.errors import WhyformerError, reason_of
 from whyformer.files import parse_json
-from whyformer.inputs.identity import find_again
+from whyformer.inputs.identity import restore_example
 from whyformer.inputs.read import check_file
 from whyformer.models.digests import MEMORY, module_digest, revision_of
 from whyformer.models.loading import LoadedModel, load, resolve_model
@@ -132,7 +132,7 @@ def verify(
     document = _read(path)
     checks = [] if key is None else [_signature(document, key)]
     loaded_model = _model(path, document, model, processor)
-    example = _field(path, lambda: find_again(document.get("input"), inputs))
+    example = _field(path, lambda: restore_example(document.get("input"), inputs))
     finding = "; ".join(example.differences) or "the same SHA-256"
     checks += [_weights(path, document, loaded_model), Check("input", not example.differences, finding)]
     not_checked = [*_unknown_fields(document), *(STATED if key is None else ())]

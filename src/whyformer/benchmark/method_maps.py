@@ -14,7 +14,7 @@ from whyformer.benchmark.batch import SAMPLE, model_arguments, slice_inputs
 from whyformer.benchmark.sample_targets import TargetedInputs
 from whyformer.benchmark.shard import CONTROL, Maps, NotFinite, Shard, is_finite
 from whyformer.errors import UnsupportedModel
-from whyformer.inputs.parts import on_one_level, part_places
+from whyformer.inputs.parts import merge_levels, part_places
 from whyformer.inputs.read import Regions
 from whyformer.metrics.priors import PRIORS, REGION_PRIORS
 from whyformer.models.loading import LoadedModel
@@ -100,7 +100,7 @@ def compute_maps(shard: Shard, loaded_model: LoadedModel, targeted: TargetedInpu
 def split_streams(loaded_model: LoadedModel, streams: Mapping[str, TokenScores], inputs: Inputs) -> Maps:
     """Scores of streams as those of the parts of an example: a picture, its regions, a text."""
     maps: Maps = {}
-    streams = on_one_level(loaded_model.model, inputs, dict(streams))
+    streams = merge_levels(loaded_model.model, inputs, dict(streams))
     lengths = {stream: scores.shape[1] for stream, scores in streams.items()}
     for place in part_places(loaded_model.model, inputs, lengths):
         scores = streams[place.stream][:, place.first : place.first + place.count].float()

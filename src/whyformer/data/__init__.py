@@ -1,4 +1,4 @@
-"""Readers of data sets, each by the name that suites use. An example is read when it is wanted, by its number.
+"""Readers of data sets, by the names that suites use. Examples are read lazily, by index.
 
 reviews = eraser("movies", split="test")
 len(reviews), reviews[0].text, reviews[0].rationale

@@ -1,4 +1,4 @@
-"""COCO's instances: pictures with boxes, masks and classes of the things in them."""
+"""COCO instances: pictures with boxes, masks and categories of objects."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whyformer.inputs.read import image_of
 
 
 def coco_truth(path: str | Path) -> dict[str, Any]:
-    """The whole of an instances file, as COCO's own evaluation takes it."""
+    """Read a whole instances file, as COCO's evaluation takes it."""
     path = existing(path, "file")
     truth = json_in(path)
     where = f"the file {str(path)!r}"
@@ -26,7 +26,7 @@ def coco_truth(path: str | Path) -> dict[str, Any]:
 
 @reader("coco_instances")
 def coco_instances(path: str | Path, images: str | Path) -> Examples[Instances]:
-    """The pictures of an instances file that are in the folder `images`, in the order of their ids."""
+    """The pictures of an instances file that exist in the folder `images`, by id."""
     truth, folder = coco_truth(path), existing(images, "folder")
     rows = sorted(truth["images"], key=lambda row: row["id"])
     by_image: dict[int, list[dict[str, Any]]] = {row["id"]: [] for row in rows}

@@ -1,4 +1,4 @@
-"""Files of data sets, read so that what is wrong with one is said with its name."""
+"""Read files of data sets, with errors that name the file."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from whyformer.inputs.read import image_of, open_image
 
 
 def inside(folder: Path, name: str) -> Path:
-    """The file of this name in the folder; a name that leads out of it is refused."""
+    """The path of a file inside a folder; raise if the name leads out of it."""
     path = Path(os.path.normpath(folder / name))
     if not name or not path.is_relative_to(os.path.normpath(folder)):
         raise WhyformerError(f"{name!r} is not a file inside {str(folder)!r}.")
@@ -28,7 +28,7 @@ def inside(folder: Path, name: str) -> Path:
 
 
 def existing(path: str | Path, what: Literal["file", "folder"]) -> Path:
-    """The path of a file or folder that is there."""
+    """Validate that a file or folder exists."""
     path = Path(path)
     if not path.exists():
         raise WhyformerError(f"No {what} {str(path)!r}.")
@@ -59,7 +59,7 @@ def json_in(path: Path) -> Any:
 
 
 def member(archive: Path, name: str) -> bytes:
-    """A file inside an uncompressed tar archive."""
+    """Read a file inside an uncompressed tar archive."""
     try:
         start, size = _places(archive, archive.stat().st_mtime_ns)[name]
         with archive.open("rb") as file:
@@ -71,18 +71,18 @@ def member(archive: Path, name: str) -> bytes:
 
 @cache
 def _places(archive: Path, changed: int) -> dict[str, tuple[int, int]]:
-    """Where each file begins in the archive and how long it is; a search for each of thousands would be slow."""
+    """Offset and length of each file in the archive, cached because searching for thousands would be slow."""
     with tarfile.open(archive, "r:") as tar:
         return {part.name: (part.offset_data, part.size) for part in tar if part.isfile()}
 
 
 def picture(content: bytes, name: str) -> Image.Image:
-    """The picture that these bytes of a file hold."""
+    """Decode a picture."""
     return image_of(_open_image(content, name))
 
 
 def mask_values(content: bytes, name: str) -> np.ndarray:
-    """The mask that these bytes of a file hold, with the values it has there."""
+    """Decode a mask with its stored values."""
     values = np.asarray(_open_image(content, name))
     if values.ndim != 2:
         raise WhyformerError(f"The mask {name!r} has shape {values.shape}: one value for each pixel is expected.")
@@ -90,7 +90,7 @@ def mask_values(content: bytes, name: str) -> np.ndarray:
 
 
 def mask(values: np.ndarray, marks: Mapping[int, int]) -> np.ndarray:
-    """A mask's values as `marks` translates them; all others are unknown."""
+    """Translate a mask's values by `marks`; all others become unknown."""
     pixels = np.full(values.shape, UNLABELLED, dtype=np.uint8)
     for value, mark in marks.items():
         pixels[values == value] = mark
@@ -98,13 +98,13 @@ def mask(values: np.ndarray, marks: Mapping[int, int]) -> np.ndarray:
 
 
 def same_size(image: Image.Image, mask: np.ndarray, name: str) -> None:
-    """Refuse a mask that is not of its picture."""
+    """Raise if a mask and its picture differ in size."""
     if mask.shape != image.size[::-1]:
         raise WhyformerError(f"The mask of {name!r} is {mask.shape[1]}×{mask.shape[0]}, the picture {image.size}.")
 
 
 def fields(row: Any, names: Iterable[str], where: str) -> list[Any]:
-    """The fields of a JSON object or table row; one that is missing is named."""
+    """The fields of a JSON object or table row; the error names missing ones."""
     missing = [name for name in names if not isinstance(row, dict) or row.get(name) is None]
     if missing:
         raise WhyformerError(f"{where} has no {' and no '.join(missing)}.")

@@ -1,4 +1,4 @@
-"""Items of data sets: pictures, documents, questions; each has a name before it is read."""
+"""Items of data sets: pictures, documents, questions. Names are known before items are read."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ BACKGROUND, OBJECT, UNLABELLED = 0, 1, 2
 
 @dataclass(frozen=True, eq=False)
 class Photo:
-    """A picture, what is in it, and where: BACKGROUND, OBJECT or UNKNOWN at each pixel [height, width]."""
+    """A picture with its label and mask: BACKGROUND, OBJECT or UNLABELLED at each pixel [height, width]."""
 
     name: str
     image: Image.Image
@@ -29,7 +29,7 @@ class Photo:
 
 @dataclass(frozen=True, eq=False)
 class Document:
-    """A text with its label, and which of its whitespace-delimited words people gave as their reason."""
+    """A text with its label, and the whitespace-delimited words of its human rationale."""
 
     name: str
     text: str
@@ -39,7 +39,7 @@ class Document:
 
 @dataclass(frozen=True, eq=False)
 class VisualQuestion:
-    """A question about a picture, the answers that people gave, and what a model sees, where its folder was named."""
+    """A question about a picture with human answers, and the picture or regions if their folder was given."""
 
     name: str
     image_id: int
@@ -51,7 +51,7 @@ class VisualQuestion:
 
 @dataclass(frozen=True, eq=False)
 class Instances:
-    """A picture of COCO and the annotations of the things in it."""
+    """A picture of COCO with its annotations."""
 
     name: str
     image_id: int
@@ -61,7 +61,7 @@ class Instances:
 
 @dataclass(frozen=True, eq=False)
 class Examples(Generic[_Example]):
-    """The examples of a data set in their order. One that cannot be read raises; the others can still be."""
+    """The examples of a data set, in order. Reading a damaged one raises; the others remain readable."""
 
     names: tuple[str, ...]
     read: Callable[[int], _Example]
@@ -76,7 +76,7 @@ class Examples(Generic[_Example]):
         except WhyformerError:
             raise
         except (AttributeError, LookupError, OSError, TypeError, ValueError) as error:
-            raise WhyformerError(f"{self.names[place]!r} is not laid out as it should be: {error}") from error
+            raise WhyformerError(f"{self.names[place]!r} does not have the expected structure: {error}") from error
 
     def __iter__(self) -> Iterator[_Example]:
         return (self[number] for number in range(len(self)))

@@ -1,4 +1,4 @@
-"""Folders of pictures as people have them: one for each class, or pictures beside their masks."""
+"""Folders of pictures: one folder per class, or pictures beside masks."""
 
 from __future__ import annotations
 
@@ -17,16 +17,16 @@ from whyformer.inputs.read import image_of
 
 @reader("image_folder")
 def image_folder(folder: str | Path) -> Examples[Photo]:
-    """Pictures in a folder for each class, whose name is the label: `cat/1.jpg`, `dog/2.png`.
+    """Pictures in one folder per class, whose name is the label: `cat/1.jpg`, `dog/2.png`.
 
     Args:
         folder: The folder of the classes' folders.
 
     Returns:
-        The pictures in the order of their names, each a `Photo`.
+        The pictures sorted by name, each a `Photo`.
 
     Raises:
-        WhyformerError: There is no such folder, or a picture lies in no folder of a class.
+        WhyformerError: If there is no such folder, or a picture is not in a class folder.
 
     Example:
         >>> import pathlib, tempfile
@@ -42,7 +42,7 @@ def image_folder(folder: str | Path) -> Examples[Photo]:
     paths = _pictures(folder)
     loose = next((path for path in paths if path.parent == folder), None)
     if loose is not None:
-        raise WhyformerError(f"{str(loose)!r} lies in no folder of a class: put it in one, as cat/{loose.name}.")
+        raise WhyformerError(f"{str(loose)!r} is not in a class folder: move it to one, such as cat/{loose.name}.")
     names = tuple(path.relative_to(folder).as_posix() for path in paths)
     return Examples(names, partial(_photo, folder, names))
 
@@ -54,16 +54,16 @@ def image_masks(
     """Pictures, each with a mask of the same name in another folder: `images/cat/1.jpg`, `masks/cat/1.png`.
 
     Args:
-        images: The folder of the pictures. Its sub-folders are classes, whose names are the labels.
-        masks: The folder of the masks; a picture without one is left out.
-        marks: What the masks' values mean: a value = 0 (background), 1 (object) or 2 (unknown). Without it, 0 and 1, 0
-            and 255, and trimaps (1 object, 2 background, 3 unknown) are understood.
+        images: The folder of the pictures, with an optional sub-folder per class, whose name is the label.
+        masks: The folder of the masks; pictures without one are skipped.
+        marks: The meaning of the masks' values: 0 (background), 1 (object) or 2 (unknown) by value. By default 0 and 1,
+            0 and 255, and trimaps (1 object, 2 background, 3 unknown) are recognised.
 
     Returns:
-        The pictures in the order of their names, each a `Photo` with its mask.
+        The pictures sorted by name, each a `Photo` with its mask.
 
     Raises:
-        WhyformerError: There is no such folder, no picture has a mask, or `marks` is no such table.
+        WhyformerError: If there is no such folder, no picture has a mask, or `marks` is invalid.
 
     Example:
         >>> import pathlib, tempfile
@@ -88,7 +88,7 @@ def image_masks(
 
 
 def _pictures(folder: Path) -> list[Path]:
-    """The pictures in a folder and its sub-folders, without what systems hide there."""
+    """The pictures in a folder and its sub-folders, without hidden files."""
     paths = (path for path in folder.rglob("*") if path.suffix.lower() in IMAGE_SUFFIXES and path.is_file())
     return sorted(path for path in paths if not any(part.startswith(".") for part in path.relative_to(folder).parts))
 

@@ -1,4 +1,4 @@
-"""Shapes World as a data set: drawn scenes with captions, questions and the exact truth of what they depend on."""
+"""Shapes World as a data set: drawn scenes with captions, questions and exact ground truth."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ from whyformer.scenes import (
 )
 from whyformer.scenes.world import Split
 
-DISTRACTORS = 31  # captions of other scenes that a caption is told from
+DISTRACTORS = 31  # captions of other scenes to compare a caption with
 
 
 @dataclass(frozen=True, eq=False)
 class DrawnSentence:
-    """A sentence about a scene: which of its whitespace-delimited words and which things it depends on."""
+    """A sentence about a scene, with the whitespace-delimited words and the things that matter."""
 
     text: str
     words: WordTruth
@@ -42,7 +42,7 @@ class DrawnSentence:
 
 @dataclass(frozen=True, eq=False)
 class Scene:
-    """A drawn scene: its things (a label each, "" for clutter), whose each pixel is, and what is said of it."""
+    """A drawn scene: its things (a label each, "" for clutter), the owner of each pixel, and its sentences."""
 
     name: str
     image: Image.Image
@@ -61,7 +61,7 @@ class Scene:
 
 @reader("scenes")
 def scenes(count: int, split: Split = "test", seed: int = 0) -> Examples[Scene]:
-    """So many scenes of a split, drawn by the seed, each with a caption and a question."""
+    """`count` random scenes of a split, each with a caption and a question."""
     all_scenes, rng = sample(count, split, rng=seed), torch.Generator().manual_seed(seed)
     all_questions, all_captions = questions(all_scenes, rng), captions(all_scenes, rng)
     names = tuple(f"scene {seed}.{number}" for number in range(count))
@@ -72,7 +72,7 @@ def _scene(seed: int, all_scenes: Scenes, all_questions: Questions, all_captions
     scene = all_scenes[number : number + 1]
     picture = pictures(scene)
     image = Image.fromarray(picture.pixels[0].permute(1, 2, 0).numpy())
-    following = (torch.arange(2 * DISTRACTORS) + number) % len(all_scenes)  # some captions are there twice
+    following = (torch.arange(2 * DISTRACTORS) + number) % len(all_scenes)  # some captions occur twice
     own, *others = texts(all_captions.words[following])
     return Scene(
         name=f"scene {seed}.{number}",
@@ -90,5 +90,5 @@ def _scene(seed: int, all_scenes: Scenes, all_questions: Questions, all_captions
 def _sentence(sentences: Sentences, number: int) -> DrawnSentence:
     """Punctuation belongs to the word before it."""
     words, truth = sentences.words[number], sentences.truth[number]
-    is_word = words > 2  # neither nothing nor a question mark nor a full stop
+    is_word = words > 2  # neither padding nor a question mark nor a full stop
     return DrawnSentence(texts(words[None])[0], truth[is_word].numpy(), sentences.things[number].numpy())

@@ -1,4 +1,4 @@
-"""Grids: four pictures of four classes in one, so that it is known without a mask where a class is."""
+"""Grids of four pictures of four classes, which locate a class without a mask."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from whyformer.data.image_datasets import photos
 from whyformer.data.readers import reader
 from whyformer.errors import WhyformerError
 
-CELLS = 4  # left and right of the upper half, then of the lower
+CELLS = 4  # top left, top right, bottom left, bottom right
 
 
 @reader("photo_grids")
 def photo_grids(folder: str | Path, split: str = "val", *, count: int = 500, seed: int = 0) -> Examples[Photo]:
-    """So many grids of the photos pack, drawn by the seed: each has the label of one of its four pictures."""
+    """`count` random grids of the photos pack, each with the label of one of its four pictures."""
     return grids(photos(folder, split), count, seed)
 
 
 @reader("image_grids")
 def image_grids(folder: str | Path, *, count: int = 500, seed: int = 0) -> Examples[Photo]:
-    """The same of pictures in a folder for each class, as `image_folder` reads them."""
+    """`count` random grids of pictures in one folder per class, read by `image_folder`."""
     return grids(image_folder(folder), count, seed)
 
 
 def grids(examples: Examples[Photo], count: int, seed: int = 0) -> Examples[Photo]:
-    """Grids of pictures whose names begin with their class, as cat/1.jpg; the mask of each is the cell of its label."""
+    """Grids of pictures whose names start with their class, such as cat/1.jpg; the mask is the cell of the label."""
     by_class: dict[str, list[int]] = {}
     for number, name in enumerate(examples.names):
         by_class.setdefault(name.split("/")[0], []).append(number)

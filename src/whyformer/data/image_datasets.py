@@ -40,10 +40,10 @@ PHOTO_FIELDS = ("shard", "image", "label", "split")
 def imagenet(
     folder: str | Path, *, per_class: int | None = None, seed: int = 0, indices: str | Path | None = None
 ) -> Examples[Photo]:
-    """ImageNet's validation pictures, in a folder for each class (n01440764, …); a label is the number of its class.
+    """ImageNet's validation pictures, in one folder per class (n01440764, …); the label is the class index.
 
-    All of them, `per_class` of each class drawn by the seed, or those whose numbers `indices` holds: a .npy file, or a
-    text file with a number in each line. The order is that of the names.
+    Selects all, `per_class` random ones of each class, or those listed in `indices`: a .npy file, or a text file with
+    an index per line. Pictures are sorted by name.
     """
     for name, value, least in (("per_class", per_class, 1), ("seed", seed, 0)):
         if value is not None and value < least:
@@ -84,11 +84,11 @@ def oxford_pets(
     masks: str = "annotations/trimaps",
     marks: Mapping[int, int] | Mapping[str, int] | None = None,
 ) -> Examples[Photo]:
-    """Pictures and masks of the same names in two folders, as Oxford-IIIT Pet has them: `Siamese_30` is a Siamese.
+    """Pictures and masks of the same names in two folders, as in Oxford-IIIT Pet: `Siamese_30` is a Siamese.
 
     Masks are trimaps (1 object, 2 background, 3 unknown), 0 and 1, or 0 and 255; else `marks` translates their values
-    to 0 (background), 1 (object), 2 (unknown). A mask with a value without a meaning, or without an object, is refused
-    when it is read: its figures would mean nothing.
+    to 0 (background), 1 (object), 2 (unknown). Masks with other values, or without an object, raise when
+    they are read.
     """
     folder, known = existing(folder, "folder"), check_marks(marks)
     image_folder, mask_folder = (existing(inside(folder, name), "folder") for name in (images, masks))

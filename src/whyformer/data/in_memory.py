@@ -1,4 +1,4 @@
-"""Data that is in memory already: lists of texts or pictures, pairs with labels, rows, data sets with a length."""
+"""Data in memory: lists of texts or pictures, pairs with labels, rows, data sets with a length."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ FORMS = (
 
 
 def memory_examples(data: Any) -> Examples[Any]:
-    """Examples of whatever holds them: a list, a data set with a length and numbers, a Hugging Face one, a DataFrame.
+    """Wrap a list, a data set with length and indices, a Hugging Face data set, or a DataFrame.
 
-    Anything else that can be gone through is read at once.
+    Other iterables are read at once.
     """
     if isinstance(data, Examples):
         return data
@@ -48,7 +48,7 @@ def _has_numbers(data: Any) -> bool:
 
 
 def _name(items: Any, number: int) -> str:
-    """The name that an example of a list has itself, or its number: those of a data set are not read for it."""
+    """The name of a list item, or else its index; items of a data set are not read for this."""
     item = items[number] if isinstance(items, (list, tuple)) else None
     return item.name if isinstance(item, READY) else f"example {number}"
 
@@ -76,7 +76,7 @@ def _from_row(row: Mapping[str, Any], name: str) -> Document | Photo:
 
 
 def _mask(mask: Any, image: Image.Image, name: str) -> np.ndarray | None:
-    """A mask of 0 and 1, of 0 and 255, of False and True, or a trimap, as an array or a picture."""
+    """Read a mask of 0 and 1, 0 and 255, booleans, or a trimap, given as an array or a picture."""
     if mask is None:
         return None
     pixels = meaning_of(np.asarray(mask), None, name)
@@ -93,7 +93,7 @@ def _with_label(item: Any, label: Any, name: str) -> Document | Photo:
 
 
 def _label(label: Any) -> str | None:
-    """A label by its name; an index as text, which is looked up as one."""
+    """A label as text; an index is looked up by its text."""
     if label is None or isinstance(label, str):
         return label
     if hasattr(label, "item"):  # a tensor or array of one number

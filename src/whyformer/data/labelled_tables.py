@@ -1,4 +1,4 @@
-"""Texts and labels in one table: a CSV, TSV, JSONL, JSON or Parquet file, or rows that are in memory already."""
+"""Texts and labels in one table: a CSV, TSV, JSONL, JSON or Parquet file, or rows in memory."""
 
 from __future__ import annotations
 
@@ -14,28 +14,28 @@ from whyformer.data.examples import Document, Examples, Photo
 from whyformer.data.readers import reader
 from whyformer.errors import WhyformerError, nearest
 from whyformer.inputs.read import image_of
-from whyformer.inputs.table_files import LABEL, Row, label_in_row, read_table, text_in_row
+from whyformer.inputs.table_files import LABEL, TableRow, label_in_row, read_table, text_in_row
 
 
 @reader("table")
 def table(
     path: str | Path, *, text: str | None = None, label: str | None = LABEL, rationale: str | None = None
 ) -> Examples[Document]:
-    """Texts with their labels from a .csv, .tsv, .jsonl, .json or .parquet file, a row each.
+    """Texts and labels from a .csv, .tsv, .jsonl, .json or .parquet file, one row each.
 
     Args:
         path: The file.
-        text: The column of the texts. If None, it is the only column, or the one with a usual name: text, sentence,
-            review, content, question, comment and the like.
-        label: The column of the labels; if it is not named and there is no column "label", texts have none.
-        rationale: The column of what people marked: numbers of words, from 0, as a list or with spaces between them.
+        text: The text column. If None, the only column, or the one with a usual name: text, sentence, review, content,
+            question, comment and similar.
+            label: The label column; if None, the column "label", if there is one.
+            rationale: The column of human rationales: word indices as a list, or separated by spaces.
 
     Returns:
-        The texts in the order of the rows, each a `Document`.
+        The texts in row order, each a `Document`.
 
     Raises:
-        WhyformerError: The file cannot be read as a table, a row has more or fewer fields than the header, a quotation
-            mark is not closed (the message has the line), or there is no such column.
+        WhyformerError: If the file is not a valid table, a row has more or fewer fields than the header, a quotation
+            mark is not closed (the message names the line), or there is no such column.
 
     Example:
         >>> import pathlib, tempfile
@@ -60,19 +60,19 @@ def hugging_face(
 ) -> Examples[Any]:
     """Pictures or texts of a Hugging Face `datasets.Dataset`, or of anything with `column_names`, a length and rows.
 
-    The library itself is not needed here.
+    The library itself is not required.
 
     Args:
         dataset: The data set, one split of it.
-        text: The column of the texts that are explained.
-        image: The column of the pictures that are explained; if neither is named, it is "text" or "image".
-        label: The column of the labels. A number becomes the name that a ClassLabel has for it.
+        text: The text column.
+        image: The image column; if neither is given, "text" or "image".
+        label: The label column. A ClassLabel's integers become names.
 
     Returns:
-        The rows in their order, each a `Document` or a `Photo`.
+        The rows in order, each a `Document` or a `Photo`.
 
     Raises:
-        WhyformerError: It has several splits, or no such column.
+        WhyformerError: If it has several splits, or no such column.
 
     Example:
         >>> from whyformer.data import hugging_face
@@ -84,7 +84,7 @@ def hugging_face(
     columns = dataset.column_names
     if isinstance(columns, Mapping):
         splits = ", ".join(columns)
-        raise WhyformerError(f"This data set has the splits {splits}: give one of them, as dataset['test'].")
+        raise WhyformerError(f"This data set has the splits {splits}: give one of them, such as dataset['test'].")
     if text is None and image is None:
         text, image = ("text", None) if "text" in columns else (None, "image")
     label = None if label == LABEL and LABEL not in columns else label
@@ -98,7 +98,7 @@ def hugging_face(
 
 
 def is_hugging_face(data: Any) -> bool:
-    """Whether it is a `datasets.Dataset`, or speaks like one."""
+    """Whether it is a `datasets.Dataset`, or has its interface."""
     return hasattr(data, "column_names") and hasattr(data, "__getitem__") and hasattr(data, "__len__")
 
 
@@ -123,7 +123,7 @@ def _dataset_row(
 
 
 def _document(
-    rows: Sequence[Row], names: Sequence[str], text: str, label: str | None, rationale: str | None, number: int
+    rows: Sequence[TableRow], names: Sequence[str], text: str, label: str | None, rationale: str | None, number: int
 ) -> Document:
     row, name = rows[number], names[number]
     words = text_in_row(row, text, name)
@@ -132,7 +132,7 @@ def _document(
 
 
 def _marked_words(value: Any, count: int, name: str) -> np.ndarray:
-    """Which of so many words are marked, of the numbers of those that are."""
+    """Convert the indices of marked words to a mask."""
     try:
         numbers = [int(part) for part in (value.split() if isinstance(value, str) else value or [])]
     except (TypeError, ValueError) as error:

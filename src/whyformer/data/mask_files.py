@@ -1,4 +1,4 @@
-"""Masks of pictures as files: what their values mean, given or recognised."""
+"""Mask files: the meaning of their values, given or recognised."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whyformer.errors import WhyformerError
 
 Marks = Mapping[int, int]  # a mask's value = BACKGROUND, OBJECT or UNKNOWN
 TRIMAP: Marks = {1: OBJECT, 2: BACKGROUND, 3: UNLABELLED}  # Oxford-IIIT Pet's own values
-# What is recognised where nobody says what the values mean: 0 and 1, black and white, a trimap.
+# Recognised by default: 0 and 1, black and white, trimaps.
 CONVENTIONS: tuple[Marks, ...] = (
     {0: BACKGROUND, 1: OBJECT},
     {0: BACKGROUND, 255: OBJECT},
@@ -22,7 +22,7 @@ CONVENTIONS: tuple[Marks, ...] = (
 
 
 def check_marks(marks: Mapping[int, int] | Mapping[str, int] | None) -> Marks | None:
-    """The meaning of masks' values as numbers, for a key of a TOML table is a text; None where none is given."""
+    """Convert the keys of `marks` to integers, since TOML keys are strings; None if not given."""
     if marks is None:
         return None
     try:
@@ -33,12 +33,12 @@ def check_marks(marks: Mapping[int, int] | Mapping[str, int] | None) -> Marks | 
 
 
 def read_mask(path: Path, marks: Marks | None) -> np.ndarray:
-    """The mask in this file."""
+    """Read a mask file."""
     return meaning_of(mask_values(bytes_in(path), str(path)), marks, str(path))
 
 
 def meaning_of(values: np.ndarray, marks: Marks | None, name: str) -> np.ndarray:
-    """A mask's values as BACKGROUND, OBJECT and UNKNOWN, if they have a meaning and some pixels are the object."""
+    """Translate a mask's values to BACKGROUND, OBJECT and UNLABELLED; raise on unknown values, or without an object."""
     present = [int(value) for value in np.unique(values)]
     meaning = next((known for known in CONVENTIONS if known.keys() >= set(present)), None) if marks is None else marks
     if meaning is None or not meaning.keys() >= set(present):

@@ -1,4 +1,4 @@
-"""Words that a model should write next about drawn scenes, with the exact truth of what each is read off."""
+"""Next words of replies about drawn scenes, with the exact pixels that each depends on."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from whyformer.scenes import (
 )
 from whyformer.scenes.world import Split
 
-SPARE = 1.5  # times as many dialogues as wanted are drawn: "no" and "zero" are read off nothing
+SPARE = 1.5  # oversampling of dialogues: "no" and "zero" depend on no object
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,14 +36,14 @@ class WrittenWord:
     """The next word of a reply about a drawn scene, and what it depends on.
 
     Attributes:
-        name: Which scene, and which word of the reply.
+        name: The scene, and the word of the reply.
         image: The picture.
-        kind: Of which of PROMPTS the prompt is.
+        kind: The key of PROMPTS.
         prompt: The kind of prompt.
         written: The reply so far.
-        word: The word that comes next.
-        mask: OBJECT at the pixels that the word is read off, UNKNOWN where it depends on the place of another object.
-        truth: Which of the prompt's whitespace-delimited words it depends on.
+        word: The next word.
+        mask: OBJECT at the pixels that the word depends on, UNLABELLED where another object's position matters.
+        truth: The prompt's whitespace-delimited words that it depends on.
     """
 
     name: str
@@ -60,9 +60,9 @@ class WrittenWord:
 def written_words(
     count: int, split: Split = "test", seed: int = 0, kinds: Sequence[str] = tuple(PROMPTS)
 ) -> Examples[WrittenWord]:
-    """So many scenes of a split, each with a prompt and one word of the reply, drawn by the seed.
+    """`count` random scenes of a split, each with a prompt and one word of the reply.
 
-    The word is one of those that are read off the picture, each as likely as the others.
+    The word is uniformly drawn from those that depend on the picture.
     """
     drawn = int(SPARE * count) + 16
     rng = torch.Generator().manual_seed(seed)
@@ -85,7 +85,7 @@ def _written_word(
     drawing, reply = pictures(scenes[one]), about.replies[one]
     kind, read_off = list(PROMPTS)[int(about.kind[row])], about.read_off[one, place]
     mask = np.full(drawing.owner.shape[1:], BACKGROUND, dtype=np.uint8)
-    if kind == "beside":  # whose answer depends on where the object is that the prompt names
+    if kind == "beside":  # whose answer depends on the position of the object in the prompt
         mask[drawing.mask(about.things[one])[0].numpy()] = UNLABELLED
     mask[drawing.mask(read_off)[0].numpy()] = OBJECT
     return WrittenWord(
@@ -101,7 +101,7 @@ def _written_word(
 
 
 def _prompt_truth(scenes: Scenes, about: Dialogues, row: int, read_off: Tensor, kind: str) -> WordTruth:
-    """The words that matter for this word: of two objects named, those that name the one it is read off."""
+    """The words that matter for this word: of two named objects, those that name the one it depends on."""
     words = [(VOCABULARY[word], bool(mark)) for word, mark in zip(about.words[row], about.truth[row], strict=True)]
     names = {
         name

@@ -1,4 +1,4 @@
-"""Readers of data by their names, as suites and `evaluate` call them."""
+"""The registry of data readers for suites and `evaluate`."""
 
 from __future__ import annotations
 
@@ -14,19 +14,19 @@ Reader = TypeVar("Reader", bound=Callable[..., Examples[Any]])
 
 
 def reader(name: str, *, replace: bool = False) -> Callable[[Reader], Reader]:
-    """Register a reader of data under a name, for suites and `evaluate`, as `@method` registers a method.
+    """Register a data reader for suites and `evaluate`, as `@method` registers a method.
 
     Args:
-        name: What suites call it.
-        replace: Whether it may take the place of a reader of the same name.
+        name: Its name in suites.
+        replace: Replace an existing reader of this name.
 
     Returns:
-        The decorator of a function whose arguments are the options of the reader and which gives `Examples`: the names
-        of the examples, and a function that reads one by its number. Annotate arguments that are files or folders with
-        `Path`: suites then take them relative to `--data`.
+        A decorator for a function whose arguments are the reader's options and which returns `Examples`: the names of
+        the examples, and a function that reads one by index. Annotate file and folder arguments with `Path`, so that
+        suites resolve them relative to `--data`.
 
     Raises:
-        WhyformerError: If there is a reader of that name already, or the function takes `*args` or `**kwargs`.
+        WhyformerError: If a reader of this name exists, or the function takes `*args` or `**kwargs`.
 
     Example:
         >>> from whyformer.data import Document, Examples, reader

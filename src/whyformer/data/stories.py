@@ -1,4 +1,4 @@
-"""Facts World as a data set: documents with a question, its answer, and the sentences that the answer depends on."""
+"""Facts World as a data set: documents with a question, its answer, and the sentences it depends on."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whyformer.facts import Example, example
 def facts(
     count: int, split: str = "test", seed: int = 0, fewest: int = 3, most: int = 40, hops: int | None = None
 ) -> Examples[Example]:
-    """So many documents of a split, of so many sentences each, drawn by the seed."""
+    """`count` random documents of a split."""
     names = tuple(f"facts {seed + number}" for number in range(count))
     return Examples(names, partial(_story, split, seed, (fewest, most), hops))
 

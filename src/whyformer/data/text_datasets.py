@@ -1,4 +1,4 @@
-"""Texts: documents with human rationales in the layout of ERASER, and 20 Newsgroups."""
+"""Texts: documents with human rationales in ERASER's format, and 20 Newsgroups."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ QUOTES = re.compile(r"writes in|writes:|wrote:|says:|said:|^In article|^Quoted f
 
 @reader("eraser")
 def eraser(folder: str | Path, split: str = "test") -> Examples[Document]:
-    """ERASER (DeYoung et al. 2020): `split`.jsonl, and the documents it names in docs/, their words apart by spaces.
+    """ERASER (DeYoung et al. 2020): `split`.jsonl, and the documents it names in docs/, words separated by spaces.
 
-    "train+val+test" are three splits. An annotation of several documents is read as its first.
+    Join splits by +, as in "train+val+test". Of an annotation of several documents, the first is used.
     """
     folder = existing(folder, "folder")
     tables = [existing(folder / f"{part}.jsonl", "file") for part in split.split("+")]
@@ -34,9 +34,9 @@ def eraser(folder: str | Path, split: str = "test") -> Examples[Document]:
 
 @reader("newsgroups")
 def newsgroups(folder: str | Path, split: NewsgroupsSplit = "test", *, post: Post = "bare") -> Examples[Document]:
-    """20 Newsgroups "bydate" (Lang 1995): a folder for each group, a file for each post.
+    """20 Newsgroups "bydate" (Lang 1995): one folder per group, one file per post.
 
-    A bare post is without header, signature and quotes, which name the group or its people.
+    A bare post has no header, signature or quotes, which reveal the group or its authors.
     """
     check_choice("split", split, NewsgroupsSplit)
     check_choice("post", post, Post)
@@ -46,7 +46,7 @@ def newsgroups(folder: str | Path, split: NewsgroupsSplit = "test", *, post: Pos
 
 
 def bare(post: str) -> str:
-    """A post without its header, signature and quotes."""
+    """Remove the header, signature and quotes of a post."""
     body = post.partition("\n\n")[2]
     lines = body.strip().split("\n")
     breaks = [number for number, line in enumerate(lines) if not line.strip().strip("-")]

@@ -1,4 +1,4 @@
-"""Questions about pictures (VQA v2), with the answers that ten people gave."""
+"""Visual questions with ten human answers each (VQA v2)."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ def vqa(
     regions: str | Path | None = None,
     file_name: str = "COCO_val2014_{:012d}.jpg",
 ) -> Examples[VisualQuestion]:
-    """VQA's two files, and the folder of its pictures where a model sees them; `file_name` is of a picture's id.
+    """Read VQA's two files, and the folder of its pictures if given; `file_name` formats a picture's id.
 
-    `regions` is the folder of what a detector found, a file of the same name as the picture but .npz, as
-    `Regions.save` writes it, for models that see regions.
+    `regions` is a folder of detected regions for models that take these: .npz files written by `Regions.save`, named
+    like the pictures.
     """
     questions_file, answers_file = existing(questions, "file"), existing(annotations, "file")
     rows = rows_of(json_in(questions_file), "questions", f"the file {str(questions_file)!r}")

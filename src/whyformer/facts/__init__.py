@@ -1,4 +1,4 @@
-"""Facts World: small documents about invented people and things, with the exact truth of what each answer depends on.
+"""Facts World: small documents about invented people and things, with exact ground truth for each answer.
 
 >>> from whyformer.facts import example, without
 >>> story = example(3, hops=2, kind="plain", sentences=4)

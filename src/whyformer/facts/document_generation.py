@@ -21,24 +21,24 @@ KINDS: dict[QuestionKind, float] = {
 }  # how often each is drawn
 HOPS = {1: 0.4, 2: 0.35, 3: 0.25}
 FEWEST_SENTENCES, MOST_SENTENCES = 3, 60
-ATTEMPTS = 1000  # two or three are the rule
-# An update takes two sentences more than its chain: what was said before, and where that leads.
+ATTEMPTS = 1000  # two or three usually suffice
+# An update takes two more sentences than its chain: the overridden statement, and where that leads.
 ROOM = {"plain": 0, "update": 2, "twice": 1, "unknown": 0}
 
 
 class _Draft:
-    """The facts of a document that is being written, and what may still be said."""
+    """The facts of a document under construction, and which may still be added."""
 
     def __init__(self, rng: random.Random, split: str) -> None:
         self.rng, self.partners = rng, PARTNERS[split]
         self.facts: list[Fact] = []
-        self.settled: set[tuple[Relation, str]] = set()  # of whom nothing more may be said
-        self.mentioned: list[str] = []  # whose place is open
-        self.depth: dict[str, int] = {}  # hops from someone or something to its town
+        self.settled: set[tuple[Relation, str]] = set()  # no further fact may be added about these
+        self.mentioned: list[str] = []  # whose place is not stated yet
+        self.depth: dict[str, int] = {}  # hops from a subject to its town
 
     def draw(self, names: Sequence[str], relation: Relation) -> str | None:
-        """One of the names of which nothing is said yet."""
-        for _ in range(4):  # nearly always enough, and much cheaper than to look at all
+        """Draw one of the names without a fact yet."""
+        for _ in range(4):  # nearly always enough, and much cheaper than filtering all names
             name = names[int(self.rng.random() * len(names))]
             if (relation, name) not in self.settled:
                 return name
@@ -46,7 +46,7 @@ class _Draft:
         return self.rng.choice(free) if free else None
 
     def attribute(self, ask: Ask, kind: QuestionKind) -> str:
-        """Says the colour of a thing or the job of a person, and returns of whom."""
+        """State the colour of a thing or the job of a person; return the subject."""
         relation: Relation = "colour" if ask == "colour" else "job"
         names = THINGS + CONTAINERS if ask == "colour" else PEOPLE
         subject = self.draw(names, relation) or names[0]
@@ -57,7 +57,7 @@ class _Draft:
         return subject
 
     def chain(self, ask: Ask, hops: int, kind: QuestionKind) -> str:
-        """Says where somebody or something is, in so many hops, and returns whom or what; broken off if unknown."""
+        """State in `hops` facts where a subject is, leaving the chain open if unknown; return the subject."""
         subject = here = self._subject(ask)
         special = self.rng.randrange(hops) if hops else 0
         for left in reversed(range(hops)):
@@ -76,7 +76,7 @@ class _Draft:
         return subject
 
     def say(self, relation: Relation, subject: str, values: Sequence[str], kind: QuestionKind) -> None:
-        """States the first value, and as the kind asks it a second time, or another value before."""
+        """State the first value and, depending on the kind, repeat it or precede it by another."""
         if kind == "update" and len(values) > 1:
             self.facts.append(Fact(relation, subject, values[1]))
             if POOL_OF[values[1]] != "town" and relation == "place":
@@ -86,14 +86,14 @@ class _Draft:
             self.facts.append(Fact(relation, subject, values[0]))
 
     def _settle(self, name: str) -> None:
-        """Says in which town somebody or something is, if nothing is said of it."""
+        """State the town of a subject without a fact."""
         if ("place", name) not in self.settled:
             self.settled.add(("place", name))
             self.depth[name] = 1
             self.facts.append(Fact("place", name, self.rng.choice(self.partners[name]["town"])))
 
     def _subject(self, ask: Ask) -> str:
-        """Whom or what a chain begins with: now and then one that was mentioned before."""
+        """The first subject of a chain, sometimes one that was mentioned before."""
         if self.mentioned and ask == "where" and self.rng.random() < 0.5:
             name = self.mentioned.pop()
             if ("place", name) not in self.settled:
@@ -102,7 +102,7 @@ class _Draft:
         return self.draw(pool, "place") or self.draw(PEOPLE, "place") or PEOPLE[0]
 
     def _ways(self, here: str, ask: Ask, left: int, *, is_broken: bool) -> list[str]:
-        """Two ways on from here (the second for an update), `left` hops before the end."""
+        """Two next values of a chain (the second for an update), `left` hops before its end."""
         partners = self.partners[here]
         if ask == "where" and not left and not is_broken:
             return self.rng.sample(partners["town"], 2)
@@ -127,25 +127,24 @@ def example(
     sentences: int | tuple[int, int] = (FEWEST_SENTENCES, MOST_SENTENCES),
     questions: int = 1,
 ) -> Example:
-    """A document of facts with questions, answers and the truth of what each answer depends on.
+    """Generate a document of facts with questions, answers and the sentences that each answer depends on.
 
-    Facts that nobody asks about have the same form as those that matter. All stand in a random order.
+    Irrelevant facts have the same form as relevant ones, and all are in random order.
 
     Args:
         seed: Which document; the same seed gives the same document.
-        split: "train", "validation" or "test". No two names that one split brings together in a fact are brought
-            together in another.
-        hops: How many facts lead to the answer, 1 to 3 (0 to 2 where it is unknown); drawn where None.
-        kind: "plain", "update" (the later statement wins), "twice" (a fact is stated twice: either suffices) or
-            "unknown" (the document does not say); drawn where None.
-        sentences: How many sentences, or from how few to how many.
-        questions: How many questions.
+        split: "train", "validation" or "test". Splits never share a pair of names in a fact.
+            hops: Number of facts that lead to the answer, 1 to 3 (0 to 2 if it is unknown); random if None.
+            kind: "plain", "update" (the later statement wins), "twice" (a fact is stated twice, and either suffices) or
+                "unknown" (the document does not say); random if None.
+            sentences: Number of sentences, or its minimum and maximum.
+            questions: Number of questions.
 
     Returns:
         The document, its questions and their truth.
 
     Raises:
-        WhyformerError: An option has a value that there is not, or the sentences are too few for what is asked.
+        WhyformerError: If an option is invalid, or there are too few sentences for the questions.
 
     Example:
         >>> from whyformer.facts import example
@@ -164,7 +163,7 @@ def example(
     for _ in range(ATTEMPTS):
         if (drawn := _drawn(rng, split, hops, kind, rng.randint(fewest, most), questions)) is not None:
             return drawn
-    raise WhyformerError(f"{most} sentences are too few for {questions} questions: ask fewer, or take more sentences.")
+    raise WhyformerError(f"{most} sentences are too few for {questions} questions: use fewer, or more sentences.")
 
 
 def examples(
@@ -177,22 +176,22 @@ def examples(
     sentences: int | tuple[int, int] = (FEWEST_SENTENCES, MOST_SENTENCES),
     questions: int = 1,
 ) -> list[Example]:
-    """Many documents; the first is `example(seed)` with the same options, the next `example(seed + 1)`.
+    """Generate documents: `example(seed)`, `example(seed + 1)`, … with the same options.
 
     Args:
-        count: How many.
-        seed: That of the first.
+        count: Number of documents.
+        seed: Seed of the first.
         split: "train", "validation" or "test".
-        hops: As for `example`.
-        kind: As for `example`.
-        sentences: As for `example`.
-        questions: As for `example`.
+        hops: As in `example`.
+        kind: As in `example`.
+        sentences: As in `example`.
+        questions: As in `example`.
 
     Returns:
         The documents with their questions.
 
     Raises:
-        WhyformerError: As for `example`.
+        WhyformerError: As in `example`.
 
     Example:
         >>> from whyformer.facts import examples
@@ -208,7 +207,7 @@ def examples(
 def _drawn(
     rng: random.Random, split: str, hops: int | None, kind: QuestionKind | None, count: int, questions: int
 ) -> Example | None:
-    """A document of `count` sentences, or None if what was drawn does not fit or does not hold."""
+    """A document of `count` sentences, or None if the draft does not fit or its answer does not hold."""
     draft = _Draft(rng, split)
     plans = [_plan(rng, hops, kind) for _ in range(questions)]
     subjects = [_carry_out(draft, *plan) for plan in plans]
@@ -239,12 +238,12 @@ def _plan(rng: random.Random, hops: int | None, kind: QuestionKind | None) -> tu
 
 
 def _carry_out(draft: _Draft, ask: Ask, hops: int, kind: QuestionKind) -> str:
-    """Says what the plan needs, and returns of whom or what."""
+    """State the facts of the plan; return the subject."""
     return draft.attribute(ask, kind) if ask in ("colour", "job") else draft.chain(ask, hops, kind)
 
 
 def _depends_on_every_link(facts: list[Fact], ask: Ask, subject: str, derivation: Derivation) -> bool:
-    """Whether the answer is another without any one step on the way: what was said before may lead to the same town."""
+    """Whether removing any link changes the answer: an overridden statement may lead to the same town."""
     if derivation.value == UNKNOWN:
         return True
     return all(
@@ -255,7 +254,7 @@ def _depends_on_every_link(facts: list[Fact], ask: Ask, subject: str, derivation
 
 
 def _shuffled(rng: random.Random, facts: list[Fact]) -> list[Fact]:
-    """In a random order, but what is said of one subject stays in its order."""
+    """Shuffle facts, keeping the order of those about one subject."""
     places = rng.sample(range(len(facts)), len(facts))
     by_slot: dict[tuple[str, str], list[int]] = {}
     for number, fact in enumerate(facts):
@@ -268,7 +267,7 @@ def _shuffled(rng: random.Random, facts: list[Fact]) -> list[Fact]:
 
 
 def _written(rng: random.Random, facts: list[Fact]) -> tuple[Sentence, ...]:
-    """The facts in sentences."""
+    """Write the facts as sentences."""
     sentences = []
     for fact in facts:
         template, other = int(rng.random() * templates_of(fact)), PEOPLE[int(rng.random() * len(PEOPLE))]
@@ -289,7 +288,7 @@ def _check(hops: int | None, kind: str | None, fewest: int, most: int, questions
     if not FEWEST_SENTENCES <= fewest <= most <= MOST_SENTENCES:
         raise WhyformerError(f"sentences={fewest} to {most}: a document has {FEWEST_SENTENCES} to {MOST_SENTENCES}.")
     if questions < 1:
-        raise WhyformerError(f"questions={questions}: ask at least one.")
+        raise WhyformerError(f"questions={questions}: at least one.")
     needed = questions * ((hops or 1) + (ROOM[kind] if kind else 0))
     if needed > most:
-        raise WhyformerError(f"{most} sentences are too few for what is asked: it may take {needed}.")
+        raise WhyformerError(f"{most} sentences are too few for these options: up to {needed} may be needed.")

@@ -1,4 +1,4 @@
-"""A document of facts with questions, answers and the truth of what each answer depends on."""
+"""Documents of facts with questions, answers and the sentences that each answer depends on."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ class Sentence:
 
     Attributes:
         text: The sentence.
-        start: Where it begins in the document, in characters.
-        fact: What it says.
-        words: Where the names of its fact stand in the document, as (start, end) in characters.
+        start: Its first character in the document.
+        fact: The fact it states.
+        words: Character ranges (start, end) of the names of its fact in the document.
     """
 
     text: str
@@ -38,26 +38,26 @@ class Sentence:
 
     @property
     def end(self) -> int:
-        """Where it ends in the document."""
+        """The end of its character range, exclusive."""
         return self.start + len(self.text)
 
 
 @dataclass(frozen=True)
 class Question:
-    """A question about a document, its answer, and what the answer depends on.
+    """A question about a document, its answer, and the sentences that the answer depends on.
 
     Attributes:
         ask: The kind of question: "where", "who" (has it), "colour" or "job".
-        subject: Of whom or what.
+        subject: The person or thing asked about.
         text: The question in words.
-        answer: The answer in a sentence; "Unknown." where the document does not say.
-        value: The name that answers; "unknown" where the document does not say.
-        kind: "plain"; "update": a fact it rests on replaced another; "twice": one is stated twice; or "unknown".
-        hops: How many facts lead to the answer; of an unknown one, how far the document goes.
-        causes: Sets of sentences, by number. Each set suffices for the answer, and without at least one of them whole
-            the answer is another. One set, unless a fact is stated twice; none if the answer is unknown.
-        overridden: Sentences on the way that a later one replaced, by number. They are no causes: without them the
-            answer stays. But without the later one they would count.
+        answer: The answer in a sentence; "Unknown." if the document does not say.
+        value: The name that answers; "unknown" if the document does not say.
+        kind: "plain"; "update": a fact it uses replaced another; "twice": one is stated twice; or "unknown".
+        hops: Number of facts that lead to the answer, or to where the chain ends if it is unknown.
+        causes: Sets of sentence indices. Each set suffices for the answer, which changes unless at least one of them is
+            complete. There is one set, unless a fact is stated twice, and none if the answer is unknown.
+        overridden: Indices of sentences that a later one replaced. They are not causes, since the answer does not
+            change without them; without the later sentence they would matter.
     """
 
     ask: Ask
@@ -76,8 +76,8 @@ class Example:
     """A document with one or more questions about it.
 
     Attributes:
-        sentences: Its sentences with what they say.
-        questions: The questions, with answers and truth.
+        sentences: Its sentences with their facts.
+        questions: The questions, with answers and causes.
     """
 
     sentences: tuple[Sentence, ...]
@@ -85,34 +85,34 @@ class Example:
 
     @property
     def document(self) -> str:
-        """The text: the sentences with a space between them."""
+        """The text: the sentences joined by spaces."""
         return " ".join(sentence.text for sentence in self.sentences)
 
     @property
     def question(self) -> str:
-        """The questions in words, one after another."""
+        """The questions in words, joined."""
         return " ".join(question.text for question in self.questions)
 
     @property
     def answer(self) -> str:
-        """The answers, a sentence for each question, in their order."""
+        """The answers, one sentence per question, joined."""
         return " ".join(question.answer for question in self.questions)
 
     @property
     def prompt(self) -> str:
-        """The model's input: the document, an empty line, the questions. The document's offsets hold in it too."""
+        """The document, a blank line and the questions. Offsets in the document are also valid in the prompt."""
         return f"{self.document}\n\n{self.question}"
 
     @property
     def messages(self) -> list[dict[str, str]]:
-        """The prompt as a chat: one message of the user."""
+        """The prompt as a chat with a single user message."""
         return [{"role": "user", "content": self.prompt}]
 
     def words(self, sentences: Iterable[int]) -> tuple[CharacterSpan, ...]:
         """The names in these sentences, such as one set of `causes`.
 
         Args:
-            sentences: Their numbers.
+            sentences: Their indices.
 
         Returns:
             (start, end) of each name in the document, in characters.
@@ -127,18 +127,18 @@ class Example:
 
 
 def question(sentences: Sequence[Sentence], ask: Ask, subject: str) -> Question:
-    """Any question about a document, answered by following its facts.
+    """Answer any question about a document by following its facts.
 
     Args:
         sentences: The sentences of the document.
         ask: "where", "who" (has it), "colour" or "job".
-        subject: A person, thing or container of the name pools.
+        subject: A person, thing or container from the name pools.
 
     Returns:
-        The question with its answer and its truth.
+        The question with its answer and causes.
 
     Raises:
-        WhyformerError: Nothing of this name can be asked that.
+        WhyformerError: If the question does not apply to this subject.
 
     Example:
         >>> from whyformer.facts import example, question
@@ -150,13 +150,13 @@ def question(sentences: Sequence[Sentence], ask: Ask, subject: str) -> Question:
         raise WhyformerError(f"No question of the kind {ask!r}. Known: {', '.join(READS)}.")
     if POOL_OF.get(subject) not in SUBJECTS[ask]:
         raise WhyformerError(
-            f"{subject!r} cannot be the subject of a question {ask!r}: that takes a {_either(SUBJECTS[ask])}."
+            f"{subject!r} cannot be the subject of a question {ask!r}, which takes a {_either(SUBJECTS[ask])}."
         )
     return stated(derive([sentence.fact for sentence in sentences], ask, subject), ask, subject)
 
 
 def stated(derivation: Derivation, ask: Ask, subject: str) -> Question:
-    """A question with the answer and the truth that were derived."""
+    """Build a question from a derivation."""
     is_known = derivation.value != UNKNOWN
     return Question(
         ask=ask,
@@ -180,17 +180,17 @@ def derivation_kind(derivation: Derivation) -> str:
 
 
 def without(example: Example, sentences: Iterable[int]) -> Example:
-    """The example less some sentences: the same questions, answered anew.
+    """Remove sentences from an example, and answer its questions again.
 
     Args:
         example: A document with questions.
-        sentences: The numbers of the sentences to leave out.
+        sentences: Indices of the sentences to remove.
 
     Returns:
-        The shorter document; numbers and offsets are its own.
+        The shorter document, with updated indices and offsets.
 
     Raises:
-        WhyformerError: There is no sentence of such a number.
+        WhyformerError: If an index is out of range.
 
     Example:
         >>> from whyformer.facts import example, without
@@ -200,13 +200,13 @@ def without(example: Example, sentences: Iterable[int]) -> Example:
     """
     left_out = set(sentences)
     if unknown := sorted(left_out - set(range(len(example.sentences)))):
-        raise WhyformerError(f"There is no sentence {unknown[0]}: the document has {len(example.sentences)}, from 0.")
+        raise WhyformerError(f"No sentence {unknown[0]}: the document has {len(example.sentences)}, counted from 0.")
     kept = laid_out([one for number, one in enumerate(example.sentences) if number not in left_out])
     return Example(kept, tuple(question(kept, one.ask, one.subject) for one in example.questions))
 
 
 def laid_out(sentences: Iterable[Sentence]) -> tuple[Sentence, ...]:
-    """Sentences moved to where they stand in a document of them alone."""
+    """Update the offsets of sentences to those in a document of only these."""
     moved, start = [], 0
     for one in sentences:
         shift = start - one.start

@@ -1,7 +1,7 @@
-"""Answer questions from a list of facts, and name the facts each answer depends on.
+"""Answer questions from a list of facts, and name the facts that each answer depends on.
 
-A fact holds until the same is said of the same subject anew: the last statement wins. Who or what is with a person, in
-a container or at a town is where that is: places are followed from fact to fact.
+The last statement about a relation of a subject wins. Whoever or whatever is with a person or in a container is where
+that is, so places are followed from fact to fact.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from whyformer.facts.names import PEOPLE, TOWNS
 Relation = Literal["place", "colour", "job"]
 Ask = Literal["where", "who", "colour", "job"]
 UNKNOWN = "unknown"
-# What each question reads: the relation that it follows, and the names at which it ends (any, where none are listed).
+# The relation that each question follows, and the names at which it ends (any, if none are listed).
 READS: dict[str, tuple[Relation, frozenset[str]]] = {
     "where": ("place", frozenset(TOWNS)),
     "who": ("place", frozenset(PEOPLE)),
@@ -26,10 +26,10 @@ READS: dict[str, tuple[Relation, frozenset[str]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """One thing said of one subject.
+    """A statement about a subject.
 
     Attributes:
-        relation: What is said: its place, its colour, or the job of a person.
+        relation: Its place, its colour, or a person's job.
         subject: A person, thing or container.
         value: A town, or the person or container that has it; a colour; a job.
     """
@@ -45,8 +45,8 @@ class Derivation:
 
     Attributes:
         value: The name that answers, or "unknown".
-        links: For each step on the way, the facts that state it, by number: any one of them suffices.
-        overridden: The facts on the way that a later one replaced, by number.
+        links: For each step, the indices of the facts that state it; any one of them suffices.
+        overridden: Indices of facts along the chain that a later one replaced.
     """
 
     value: str
@@ -55,12 +55,12 @@ class Derivation:
 
 
 def derive(facts: Sequence[Fact], ask: Ask, subject: str) -> Derivation:
-    """The answer to a question about a subject, step by step."""
+    """Derive the answer to a question about a subject, step by step."""
     relation, ends = READS[ask]
     links: list[tuple[int, ...]] = []
     overridden: list[int] = []
     value, visited = subject, set[str]()
-    while value not in visited:  # things that contain each other are nowhere
+    while value not in visited:  # circular containment has no place
         visited.add(value)
         statements = [
             number for number, fact in enumerate(facts) if fact.subject == value and fact.relation == relation

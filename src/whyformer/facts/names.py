@@ -1,4 +1,4 @@
-"""The names of Facts World, and which of them are never brought together outside of one split."""
+"""The names of Facts World, and the pairs of names reserved for one split."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ NAME_GROUPS = 5
 
 
 def split_of(subject: str, value: str) -> str:
-    """The only split whose documents bring these two names together in one fact."""
+    """The only split whose documents combine these two names in a fact."""
     rest = (NUMBER_OF[subject] + NUMBER_OF[value]) % NAME_GROUPS
     return next(split for split, rests in SPLITS.items() if rest in rests)
 
@@ -50,7 +50,7 @@ def check_split(split: str) -> None:
         raise WhyformerError(f"No split named {split!r}. Known: {', '.join(SPLITS)}.")
 
 
-# split -> subject -> pool -> the names of the pool that may be said of the subject
+# split -> subject -> pool -> names of the pool that facts about the subject may use
 PARTNERS = {
     split: {
         subject: {

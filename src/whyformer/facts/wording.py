@@ -1,11 +1,11 @@
-"""Facts, questions and answers in words."""
+"""Write facts, questions and answers as text."""
 
 from __future__ import annotations
 
 from whyformer.facts.interpreter import UNKNOWN, Ask, Fact
 from whyformer.facts.names import POOL_OF
 
-# By pool of the subject and of the value. {other} is a person of whom nothing is said.
+# By the pools of subject and value. {other} is a person without facts.
 FACT_TEMPLATES: dict[tuple[str, str], tuple[str, ...]] = {
     ("person", "town"): ("{subject} is in {value}.", "{subject} went to {value}.", "{subject} stays in {value}."),
     ("person", "person"): ("{subject} is with {value}.", "{subject} joined {value}."),
@@ -49,12 +49,12 @@ _PIECES = {pools: tuple(map(_pieces, templates)) for pools, templates in FACT_TE
 
 
 def templates_of(fact: Fact) -> int:
-    """In how many ways a fact can be said."""
+    """Number of phrasings of a fact."""
     return len(_PIECES[POOL_OF[fact.subject], POOL_OF[fact.value]])
 
 
 def sentence_of(fact: Fact, template: int, other: str) -> tuple[str, tuple[tuple[int, int], ...]]:
-    """A fact in words, and where its subject and its value stand, in the order of the text."""
+    """Write a fact; return the sentence, and the ranges of its subject and value in the order of the text."""
     text, words = "", []
     for before, slot in _PIECES[POOL_OF[fact.subject], POOL_OF[fact.value]][template]:
         text += before

@@ -1,4 +1,4 @@
-"""Candidate labels for a model that was trained on inference (NLI), which never saw them."""
+"""Candidate labels for zero-shot classification by a natural language inference (NLI) model."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ TEMPLATE = "This example is {}."
 
 @dataclass(frozen=True)
 class Candidates:
-    """Labels that a text may have, each put into a sentence that the text entails or not.
+    """Candidate labels of a text, each inserted into a hypothesis that the text may entail.
 
-    With a text it is an example for a model of natural language inference: (text, Candidates(labels)). A list of labels
-    is the same with the usual sentence.
+    With a text this is an example for a natural language inference model: (text, Candidates(labels)). A plain list of
+    labels uses the default template.
 
     Args:
         labels: The candidate labels.
-        template: The sentence, with {} where the label goes.
+        template: The hypothesis, with {} in place of the label.
 
     Raises:
-        WhyformerError: If there is no label, or no {} in the template.
+        WhyformerError: If there are no labels, or the template has no {}.
 
     Example:
         >>> import whyformer
@@ -41,5 +41,5 @@ class Candidates:
 
     @property
     def hypotheses(self) -> tuple[str, ...]:
-        """The sentence of each label."""
+        """The hypothesis of each label."""
         return tuple(self.template.format(label) for label in self.labels)

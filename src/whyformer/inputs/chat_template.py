@@ -1,4 +1,4 @@
-"""Chat templates, which come with a model: rendered within bounds, in jinja's sandbox."""
+"""Render a model's chat template in jinja's sandbox, within bounds."""
 
 from __future__ import annotations
 
@@ -12,28 +12,28 @@ from typing import Any
 from whyformer.errors import WhyformerError
 
 SECONDS = 10.0
-LINES = 1_000_000  # of a template that are run: loops in loops
-CHARACTERS = 10_000_000  # of what it renders
+LINES = 1_000_000  # that a template may execute: nested loops
+CHARACTERS = 10_000_000  # that it may render
 
 
 def render_chat(renderer: Any, messages: list[dict[str, Any]]) -> str:
-    """The text that the chat template of a tokenizer or processor makes of messages, up to where the response begins.
+    """Render messages by the chat template of a tokenizer or processor, up to where the response begins.
 
-    One that would run without end is stopped; a single operation within it cannot be.
+    A template that does not terminate is stopped, though not within a single operation.
     """
     try:
         with _bounded():
             text = str(renderer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True))
     except (OverflowError, MemoryError, RecursionError) as error:
-        raise WhyformerError(f"The chat template asks for too much ({error}): choose another model.") from error
+        raise WhyformerError(f"The chat template exceeds its limits ({error}): choose another model.") from error
     if len(text) > CHARACTERS:
-        raise WhyformerError(f"The chat template makes {len(text)} characters of the messages: choose another model.")
+        raise WhyformerError(f"The chat template renders {len(text)} characters: choose another model.")
     return text
 
 
 @contextmanager
 def _bounded() -> Iterator[None]:
-    """Stop what templates run in this thread after so many lines or seconds: compiled, they are Python's own."""
+    """Limit the lines and seconds that templates, which compile to Python, may run in this thread."""
     before, end, lines = sys.gettrace(), time.monotonic() + SECONDS, 0
 
     def trace(frame: FrameType, event: str, argument: Any) -> Any:

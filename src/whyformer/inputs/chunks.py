@@ -1,4 +1,4 @@
-"""Texts as a tokenizer cuts them up: chunks that fit the model, word pieces and the characters they stand for."""
+"""Split texts into chunks that fit the model, and align word pieces with characters."""
 
 from __future__ import annotations
 
@@ -13,25 +13,23 @@ from torch import nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
-from whyformer.inputs.alignment import token_offsets
 from whyformer.inputs.layouts import WordPieces
 from whyformer.inputs.read import Text, text_of
+from whyformer.inputs.token_alignment import token_offsets
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import base_model, config_of, vocabulary_size
 
-OVERLAP = 0.25  # of a chunk is seen by the next one too
-
-
-LEAST_TEXT = 8  # tokens of a text, with its special ones, that there must be room for
+OVERLAP = 0.25  # share of a chunk that the next one repeats
+LEAST_TEXT = 8  # tokens of a text, special ones included, that must fit
 
 
 @dataclass(frozen=True)
 class Chunk:
-    """As much of a text as the model takes at once.
+    """A piece of a text that fits the model.
 
-    `positions` are those of its word pieces in the encoding, `places` theirs in the whole of each text, and `words` the
-    number of the tokenizer's word that each is a piece of. `truncated_to` says which part of a text that is too long
-    was kept, where only one was asked for.
+    `positions` are the positions of its word pieces in the encoding, `places` those in the whole of each text, and
+    `words` the index of the tokenizer's word that each belongs to. `truncated_to` says which end of a long text was
+    kept, if it was truncated.
     """
 
     encoding: dict[str, list[int]]
@@ -43,10 +41,10 @@ class Chunk:
 
 
 def chunks_of(text: Text, tokenizer: Any, limit: int | None, *, truncate: bool = False) -> list[Chunk]:
-    """The text cut into overlapping pieces of at most `limit` tokens.
+    """Split the text into overlapping chunks of at most `limit` tokens.
 
-    With `truncate` only the piece that the tokenizer keeps: the beginning, or the end where its `truncation_side` is
-    "left". Of a pair, the text with more tokens is cut, and each chunk holds the whole of the other.
+    With `truncate`, return only the chunk that the tokenizer keeps: the beginning, or the end if its `truncation_side`
+    is "left". In a pair, the text with more tokens is split, and every chunk holds all of the other.
     """
     texts = (text,) if isinstance(text, str) else text
     if not getattr(tokenizer, "is_fast", False):
@@ -83,7 +81,7 @@ def chunks_of(text: Text, tokenizer: Any, limit: int | None, *, truncate: bool =
 
 
 def _aligned_chunk(texts: tuple[str, ...], tokenizer: Any, limit: int | None, *, truncate: bool) -> Chunk:
-    """All of a text whose tokenizer says nothing of characters, as those of proteins; it is not cut into pieces."""
+    """Encode a text whose tokenizer has no offsets, such as those of proteins; it is never split."""
     tokens = [tokenizer.tokenize(text) for text in texts]
     length = sum(map(len, tokens)) + tokenizer.num_special_tokens_to_add(pair=len(texts) == 2)
     is_long = limit is not None and length > limit
@@ -107,7 +105,7 @@ def _aligned_chunk(texts: tuple[str, ...], tokenizer: Any, limit: int | None, *,
 
 
 def keeps_end(tokenizer: Any) -> bool:
-    """Whether the tokenizer truncates a long text at its beginning."""
+    """Whether truncation removes the beginning of a long text."""
     return bool(tokenizer.truncation_side == "left")
 
 
@@ -116,7 +114,7 @@ def _kept_side(tokenizer: Any) -> Literal["beginning", "end"]:
 
 
 def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
-    """The most tokens the model takes, by its position embeddings and its tokenizer; None without a limit."""
+    """Maximum number of tokens, by the model's position embeddings and its tokenizer; None if unlimited."""
     limits = [tokenizer.model_max_length] if tokenizer.model_max_length < 1_000_000 else []
     table = getattr(getattr(base_model(model), "embeddings", None), "position_embeddings", None)
     if isinstance(table, nn.Embedding):
@@ -128,12 +126,12 @@ def length_limit(model: nn.Module, tokenizer: Any) -> int | None:
     return min(limits, default=None)
 
 
-def spell(
+def decode_tokens(
     ids: list[int], tokenizer: Any, before: list[int] | None = None
 ) -> tuple[str, tuple[str, ...], tuple[tuple[int, int], ...]]:
-    """The text of these tokens after those before them, each token, and the characters it stands for.
+    """Decode tokens that follow those in `before`; return their text, their names and their character ranges.
 
-    Tokens that are bytes of one character all stand for it: what they decode to changes until the last of them.
+    Tokens that are bytes of one character all cover it: their decoded text changes until the last of them.
     """
     before = before or []
     start = len(tokenizer.decode(before))
@@ -148,7 +146,7 @@ def spell(
 
 
 def whole_text(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int = 0) -> Chunk:
-    """A text that must fit: what is asked, compared or continued cannot be read in parts."""
+    """Encode a text that must fit: a question, a comparison or a prefix cannot be read in chunks."""
     limit = length_limit(loaded_model.model, loaded_model.tokenizer)
     left = None if limit is None else limit - room
     if room and left is not None and left < LEAST_TEXT:
@@ -166,7 +164,7 @@ def whole_text(example: Any, loaded_model: LoadedModel, *, truncate: bool, room:
 
 
 def decoder_beginning(loaded_model: LoadedModel) -> list[int]:
-    """The tokens that a decoder starts from and does not choose: its start and, for some, a language."""
+    """The tokens that a decoder is started with: its start token and, for some models, a language."""
     model = loaded_model.model
     settings = [getattr(model, "generation_config", None), model.config, model]
     start, forced = (
@@ -175,13 +173,13 @@ def decoder_beginning(loaded_model: LoadedModel) -> list[int]:
     )
     if start is None:
         raise WhyformerError(
-            f"{loaded_model.name} does not say what its decoder starts from: set decoder_start_token_id."
+            f"{loaded_model.name} does not define the token its decoder starts from: set decoder_start_token_id."
         )
     return [start] if forced is None else [start, forced]
 
 
 def check_ids(loaded_model: LoadedModel, rows: Iterable[Sequence[int]]) -> None:
-    """Refuse tokens that the model has no embedding for, as those added to a tokenizer alone."""
+    """Raise if the model has no embedding for a token, such as one added to the tokenizer alone."""
     known = vocabulary_size(loaded_model.model)
     largest = max((max(row, default=0) for row in rows), default=0)
     if known is not None and largest >= known:
@@ -192,8 +190,8 @@ def check_ids(loaded_model: LoadedModel, rows: Iterable[Sequence[int]]) -> None:
         )
 
 
-def padded(chunks: list[dict[str, list[int]]], tokenizer: Any) -> Inputs:
-    """Texts padded on the right, where padding moves no class token."""
+def pad_chunks(chunks: list[dict[str, list[int]]], tokenizer: Any) -> Inputs:
+    """Pad texts on the right, where padding does not move class tokens."""
     if len({len(chunk["input_ids"]) for chunk in chunks}) == 1:
         return {name: torch.tensor([chunk[name] for chunk in chunks]) for name in chunks[0]}
     if tokenizer.pad_token is None:
@@ -217,7 +215,7 @@ class Vocabulary(Mapping[int, str]):
 
     def __getitem__(self, index: int) -> str:
         text = str(self._tokenizer.decode([index]))
-        # By itself, a token of SentencePiece is decoded without the space that it begins with.
+        # Decoded alone, a SentencePiece token loses its leading space.
         begins_with_space = str(self._tokenizer.convert_ids_to_tokens(index)).startswith("▁")
         return f" {text}" if begins_with_space and not text.startswith(" ") else text
 
@@ -229,7 +227,7 @@ class Vocabulary(Mapping[int, str]):
 
 
 def _chunk(encoded: Any, number: int, texts: tuple[str, ...], tokenizer: Any, *, cut: int, start: int) -> Chunk:
-    """One piece of a tokenizer's output, which begins at token `start` of the text that is cut."""
+    """One piece of a tokenizer's output, beginning at token `start` of the text that is split."""
     piece = encoded.encodings[number]
     positions = tuple(position for position, special in enumerate(piece.special_tokens_mask) if not special)
     segments = tuple(piece.sequence_ids[position] or 0 for position in positions)

@@ -1,4 +1,4 @@
-"""Encoded examples made into the tensors that a model takes."""
+"""Collate encoded examples into the tensors that a model takes."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from whyformer.models.structure import device_of, dtype_of
 
 
 def model_inputs(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
-    """Pieces as the model takes them, on its device and in its dtype."""
+    """Collate encoded examples, on the model's device and in its dtype."""
     with misfits_in_one_line(f"The processor of {loaded_model.name}"):
         return on_device(loaded_model, collate(loaded_model, encoded))
 
 
 def on_device(loaded_model: LoadedModel, inputs: Inputs) -> Inputs:
-    """Tensors on the model's device, numbers that are no indices in its dtype."""
+    """Move tensors to the model's device, and floating-point ones to its dtype."""
     device, dtype = device_of(loaded_model.model), dtype_of(loaded_model.model)
     return {
         name: value.to(device, dtype if value.is_floating_point() else value.dtype) for name, value in inputs.items()
@@ -31,7 +31,7 @@ def on_device(loaded_model: LoadedModel, inputs: Inputs) -> Inputs:
 
 
 def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inputs:
-    """Pieces as the model takes them."""
+    """Collate encoded examples, modality by modality."""
     inputs: Inputs = {}
     for name, modality in modalities().items():
         if parts := [one.parts[name] for one in encoded if name in one.parts]:
@@ -39,7 +39,7 @@ def collate(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Inp
     return inputs
 
 
-def black(processor: Any) -> Tensor:
-    """What a black picture is after the processor's normalisation, per channel."""
+def black_pixel(processor: Any) -> Tensor:
+    """The value of a black pixel after the processor's normalisation, per channel."""
     mean, std = torch.tensor(processor.image_mean), torch.tensor(processor.image_std)
     return (-mean / std)[:, None, None] if processor.do_normalize else torch.zeros(len(mean), 1, 1)

@@ -1,4 +1,4 @@
-"""Examples as people give them, encoded as a model takes them."""
+"""Encode examples as a model takes them."""
 
 from __future__ import annotations
 
@@ -14,40 +14,40 @@ from whyformer.models.loading import LoadedModel
 
 @dataclass(frozen=True)
 class EncodedExample:
-    """As much of an example as the model takes at once: its parts by the name of their modality."""
+    """An example, or a chunk of it that fits the model: its parts by the name of their modality."""
 
     example: int
     parts: Mapping[str, Any]
 
     @property
     def chunk(self) -> Chunk | None:
-        """The text, where there is one."""
+        """The text, if there is one."""
         return self.parts.get("text")
 
     @property
     def written(self) -> Chunk | None:
-        """What a decoder has written so far, where there is one."""
+        """The decoder's output so far, if there is a decoder."""
         return self.parts.get("written")
 
     @property
     def length(self) -> int | None:
-        """What examples of a batch must agree in, such as the samples of a sound; None where batches are padded."""
+        """A length that all examples of a batch must share, such as a sound's samples; None if they are padded."""
         known = modalities()
         lengths = ((known[name].length, part) for name, part in self.parts.items())
         return next((length(part) for length, part in lengths if length is not None), None)
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What to know of how its parts were encoded."""
+        """Notes on how its parts were encoded."""
         return tuple(note for part in self.parts.values() for note in getattr(part, "notes", ()))
 
 
 def encode(
     loaded_model: LoadedModel, examples: Iterable[Any], *, truncate: bool = False, room: int = 0
 ) -> list[EncodedExample]:
-    """Each example as the model takes it, or in several parts where a text is longer than a classifier takes.
+    """Encode each example, a text that is too long for a classifier in several chunks.
 
-    `room` is for how many tokens a model that goes on from its text is to leave room after it.
+    `room` is the number of tokens to leave free after the text for what the model is to write.
     """
     check_processor(loaded_model)
     modality = modalities()[loaded_model.task.modality]
@@ -60,7 +60,7 @@ def encode(
 
 
 def check_processor(loaded_model: LoadedModel) -> None:
-    """Refuse a model that nothing makes inputs for."""
+    """Raise if the model has no processor."""
     if loaded_model.processor is None:
         raise WhyformerError(
             f"{loaded_model.name} came without a processor: pass processor=…, its tokenizer or image processor."

@@ -1,6 +1,6 @@
-"""What an example was, in plain data: enough to tell it from any other, and to find it again.
+"""Identify an example in plain data: enough to tell it from any other, and to restore it.
 
-Texts are kept as they are; files, pictures, sounds and regions by their SHA-256.
+Texts are kept verbatim; files, images, sounds and regions by their SHA-256.
 """
 
 from __future__ import annotations
@@ -24,43 +24,43 @@ Identity = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class FoundExample:
-    """An example that was found again, and in what it is not the one that was kept."""
+class RestoredExample:
+    """A restored example, and how it differs from the one that was recorded."""
 
     example: Any
     differences: tuple[str, ...]
 
 
-def identity(example: Any) -> dict[str, Any]:
-    """What the example is: its kind, its digest, and where it is or what it says."""
+def identity_of(example: Any) -> dict[str, Any]:
+    """The kind of an example, its digest, and its path or text."""
     match example:
         case bool() | int() | float() | None:
             return {"kind": "value", "value": example}
-        case Path() | str() if names_file(example):  # a string that names a file is no text
+        case Path() | str() if names_file(example):  # a string that names a file is not a text
             return {"kind": "file", "path": str(example), "sha256": file_digest(Path(example))}
         case str():
             return {"kind": "text", "text": example, "sha256": hashlib.sha256(example.encode()).hexdigest()}
         case Candidates(labels=labels, template=template):
             return {"kind": "candidates", "labels": list(labels), "template": template}
         case Mapping():
-            return {"kind": "object", "items": {str(name): identity(value) for name, value in example.items()}}
+            return {"kind": "object", "items": {str(name): identity_of(value) for name, value in example.items()}}
         case tuple() | list():
-            return {"kind": type(example).__name__, "items": [identity(value) for value in example]}
+            return {"kind": type(example).__name__, "items": [identity_of(value) for value in example]}
     for name, of in _BY_DIGEST.items():
         if isinstance(example, of.types):
             return {"kind": name, "sha256": of.digest(example)}
     raise WhyformerError(f"{with_article(type(example).__name__).capitalize()} cannot be kept in an audit file.")
 
 
-def find_again(kept: Any, given: Sequence[Any] = ()) -> FoundExample:
-    """The example that was kept; `given` stand for what is no text in it, in order."""
+def restore_example(kept: Any, given: Sequence[Any] = ()) -> RestoredExample:
+    """Restore a recorded example; `given` supplies, in order, everything in it that is not text."""
     stock = iter(given)
     differences: list[str] = []
     example = _find(kept, stock, differences)
     surplus = len(list(stock))
     if surplus:
-        raise WhyformerError(f"{surplus} of {len(given)} inputs stand for nothing: texts are in the audit file itself.")
-    return FoundExample(example, tuple(differences))
+        raise WhyformerError(f"{surplus} of {len(given)} inputs are not needed: texts are in the audit file itself.")
+    return RestoredExample(example, tuple(differences))
 
 
 def _find(kept: Any, stock: Iterator[Any], differences: list[str]) -> Any:
@@ -88,7 +88,7 @@ def _find(kept: Any, stock: Iterator[Any], differences: list[str]) -> Any:
                 )
             _compare(f"the {kind} given", digest, _BY_DIGEST[kind].digest(example), differences)
             return example
-    raise WhyformerError(f"its input is {kept!r:.60}, which is no kind of example")
+    raise WhyformerError(f"its input is {kept!r:.60}, which is not a valid example")
 
 
 def _find_file(path: Path, digest: str, differences: list[str]) -> Path:
@@ -106,7 +106,7 @@ def _compare(what: str, kept: str, now: str, differences: list[str]) -> None:
 
 @dataclass(frozen=True)
 class _ByDigest:
-    """Examples that are kept by their digest alone: their types, and the digest, also of a file of one."""
+    """Examples recorded by digest alone: their types, and the function that computes it."""
 
     types: tuple[type, ...]
     digest: Callable[[Any], str]

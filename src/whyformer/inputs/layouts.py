@@ -1,4 +1,4 @@
-"""Where the tokens of an input are: in a picture, in a text, or when: in a sound."""
+"""Layouts: where tokens lie in a picture or a text, or when in a sound."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ class Patches:
 
     Args:
         image: The picture as it was given.
-        rows: How many rows of patches.
-        columns: How many patches in a row.
-        box: What the grid covers of the picture: left, top, right, bottom in its pixels. It may be fractional, and may
-            reach beyond a picture that preprocessing padded.
-        outline: A box of the picture that the answer is about, such as a detection's.
+        rows: Number of rows of patches.
+        columns: Number of patches in a row.
+        box: The area that the grid covers: left, top, right, bottom in pixels. It may be fractional, and may extend
+            beyond a picture that preprocessing padded.
+        outline: A box that the answer is about, such as a detection's.
 
     Raises:
-        WhyformerError: If the grid has no patch, or a box no area.
+        WhyformerError: If the grid is empty, or a box has no area.
 
     Example:
         >>> from PIL import Image
@@ -46,7 +46,7 @@ class Patches:
 
     def __post_init__(self) -> None:
         if self.rows < 1 or self.columns < 1:
-            raise WhyformerError(f"A grid of patches has a row and a column at least, not {self.rows}×{self.columns}.")
+            raise WhyformerError(f"A grid of patches needs a row and a column, not {self.rows}×{self.columns}.")
         _check_box(self.box, "box")
         if self.outline is not None:
             _check_box(self.outline, "outline")
@@ -58,13 +58,13 @@ class Patches:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Names of the patches, counted from row 1, column 1 at the top left."""
+        """Names of the patches, from row 1, column 1 at the top left."""
         rows, columns = range(1, self.rows + 1), range(1, self.columns + 1)
         return tuple(f"row {row}, column {column}" for row in rows for column in columns)
 
     @property
     def summary(self) -> str:
-        """What the layout is, in two words."""
+        """The layout in two words."""
         return f"{self.rows}×{self.columns} patches"
 
     def __eq__(self, other: object) -> bool:
@@ -80,7 +80,7 @@ class Boxes:
 
     Args:
         image: The picture as it was given.
-        boxes: For each region left, top, right, bottom in the picture's pixels.
+        boxes: Left, top, right, bottom of each region, in pixels.
 
     Raises:
         WhyformerError: If a box has no area.
@@ -111,7 +111,7 @@ class Boxes:
 
     @property
     def summary(self) -> str:
-        """What the layout is, in two words."""
+        """The layout in two words."""
         return f"{len(self.boxes)} regions"
 
     def __eq__(self, other: object) -> bool:
@@ -137,9 +137,9 @@ class WordPieces:
 
     Args:
         texts: The text, or both.
-        tokens: Each token as the tokenizer writes it.
-        segments: For each token which text it is of: 0 or 1.
-        offsets: For each token its first character in that text, and the one after its last.
+        tokens: Each token as spelled in the vocabulary.
+        segments: The text that each token belongs to: 0 or 1.
+        offsets: The character range of each token in that text, its end exclusive.
 
     Raises:
         WhyformerError: If these differ in length, or a token lies outside its text.
@@ -173,22 +173,22 @@ class WordPieces:
 
     @property
     def summary(self) -> str:
-        """What the layout is, in two words."""
+        """The layout in two words."""
         return f"{len(self.tokens)} word pieces"
 
 
 @dataclass(frozen=True)
 class Frames:
-    """Tokens of a sound one after the other, all equally long.
+    """Consecutive tokens of a sound, all equally long.
 
     Args:
-        sound: The sound as the model hears it.
-        count: How many frames.
-        first: When the first begins, in seconds; a frame may reach beyond the sound.
-        step: How long each lasts, in seconds.
+        sound: The sound at the model's rate.
+        count: Number of frames.
+        first: Start of the first frame, in seconds; a frame may extend beyond the sound.
+        step: Duration of each frame, in seconds.
 
     Raises:
-        WhyformerError: If there is no frame, or it lasts no time.
+        WhyformerError: If there are no frames, or the duration is not positive.
 
     Example:
         >>> import numpy
@@ -213,33 +213,33 @@ class Frames:
 
     @property
     def spans(self) -> tuple[tuple[float, float], ...]:
-        """When each frame begins and ends, in seconds, no more than the sound lasts."""
+        """Start and end of each frame in seconds, clipped to the sound."""
         return _spans(self.sound, self.count, self.first, self.step)
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Names of the frames: when they begin and end."""
+        """Names of the frames: their start and end."""
         return tuple(_times(start, end, self.step) for start, end in self.spans)
 
     @property
     def summary(self) -> str:
-        """What the layout is, in two words."""
+        """The layout in two words."""
         return f"{self.count} frames of {self.step * 1000:.4g} ms"
 
 
 @dataclass(frozen=True)
 class Spectrogram:
-    """A grid of times and frequencies of a sound, whose scores lie band by band, the lowest first.
+    """A grid of times and frequencies of a sound, whose scores are ordered by band, lowest first.
 
     Args:
-        sound: The sound as the model hears it.
-        columns: How many steps of time.
-        first: When the first begins, in seconds.
-        step: How long each lasts, in seconds.
-        edges: Where the bands begin and end, in hertz: one more than there are bands, rising.
+        sound: The sound at the model's rate.
+        columns: Number of time steps.
+        first: Start of the first step, in seconds.
+        step: Duration of each step, in seconds.
+        edges: Edges of the bands in hertz, ascending: one more than there are bands.
 
     Raises:
-        WhyformerError: If there is no band or column, or the edges do not rise.
+        WhyformerError: If there are no bands or columns, or the edges do not ascend.
 
     Example:
         >>> import numpy
@@ -260,7 +260,7 @@ class Spectrogram:
         _check_steps(self.columns, self.first, self.step)
         rises = all(low < high for low, high in self.bands)
         if len(self.edges) < 2 or not rises or not all(map(math.isfinite, self.edges)):
-            raise WhyformerError(f"The bands of a spectrogram have rising edges in hertz, not {self.edges!r:.60}.")
+            raise WhyformerError(f"The bands of a spectrogram have ascending edges in hertz, not {self.edges!r:.60}.")
 
     @property
     def rows(self) -> int:
@@ -269,7 +269,7 @@ class Spectrogram:
 
     @property
     def size(self) -> int:
-        """How many bands times steps there are."""
+        """How many cells there are."""
         return self.rows * self.columns
 
     @property
@@ -279,7 +279,7 @@ class Spectrogram:
 
     @property
     def spans(self) -> tuple[tuple[float, float], ...]:
-        """When each column begins and ends, in seconds, no more than the sound lasts."""
+        """Start and end of each column in seconds, clipped to the sound."""
         return _spans(self.sound, self.columns, self.first, self.step)
 
     @property
@@ -290,13 +290,13 @@ class Spectrogram:
 
     @property
     def summary(self) -> str:
-        """What the layout is, in two words."""
+        """The layout in two words."""
         return f"{self.rows} bands × {self.columns} steps of {self.step * 1000:.4g} ms"
 
 
 def _check_steps(count: int, first: float, step: float) -> None:
     if count < 1 or not step > 0 or not math.isfinite(first + step):
-        raise WhyformerError(f"A sound has a frame at least, which lasts some time, not {count} of {step} s.")
+        raise WhyformerError(f"A sound needs at least one frame of a positive duration, not {count} of {step} s.")
 
 
 def _spans(sound: Sound, count: int, first: float, step: float) -> tuple[tuple[float, float], ...]:
@@ -305,13 +305,13 @@ def _spans(sound: Sound, count: int, first: float, step: float) -> tuple[tuple[f
 
 
 def _times(start: float, end: float, step: float) -> str:
-    """When a frame is, in hundredths of a second, or finer where its step is."""
+    """Format the time of a frame in hundredths of a second, or finer for short steps."""
     places = 2 if step >= 0.02 else 3
     return f"{start:.{places}f}–{end:.{places}f} s"
 
 
 class OtherLayout(Protocol):
-    """A layout of a module of its own, with a row in `render.kinds.KINDS`."""
+    """The interface of any further layout, which has a row in `render.layout_kinds.LAYOUT_KINDS`."""
 
     @property
     def size(self) -> int: ...
@@ -329,9 +329,9 @@ Layout = PictureLayout | SoundLayout | WordPieces | OtherLayout
 
 
 def covered_box(processor: Any, size: tuple[int, int]) -> Box:
-    """The part of a picture of this (width, height) that the processor hands to the model."""
+    """The part of a picture of this (width, height) that the processor passes to the model."""
     width, height = size
-    if type(processor).__name__.startswith(("Owlv2", "SamImage")):  # pads to a square, at the right or below
+    if type(processor).__name__.startswith(("Owlv2", "SamImage")):  # pads to a square, at the right or bottom
         return 0.0, 0.0, float(max(size)), float(max(size))
     if not getattr(processor, "do_center_crop", False):
         return 0.0, 0.0, float(width), float(height)

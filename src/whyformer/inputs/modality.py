@@ -1,6 +1,6 @@
-"""The interface of a modality: how one kind of input is encoded, collated, found among tokens and laid out.
+"""The interface of a modality: how one kind of input is encoded, collated, located among tokens and laid out.
 
-Each modality is a module of `whyformer.modalities` with a `MODALITY`. Those modules may draw and so stand above this
+Each modality is a module of `whyformer.modalities` with a `MODALITY`. Those modules may draw, so they sit above this
 one, which imports them by name.
 """
 
@@ -10,7 +10,7 @@ import importlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
@@ -21,9 +21,9 @@ from whyformer.models.loading import LoadedModel
 
 @dataclass(frozen=True)
 class PartPlace:
-    """A part of an example: its stream, the first of its tokens there, and how many; of a picture also their grid."""
+    """Where a part of an example is: its kind, stream, first token and length there, and a picture's grid."""
 
-    kind: Literal["text", "written", "picture", "regions", "sound", "video"]
+    kind: str
     stream: str
     first: int
     count: int
@@ -31,8 +31,8 @@ class PartPlace:
 
 
 @dataclass(frozen=True)
-class SeenBatch:
-    """A forward pass of a batch, as far as layouts depend on it; `queries` are the detections asked about."""
+class ForwardBatch:
+    """A forward pass of a batch, as far as layouts depend on it; `queries` are the detections to explain."""
 
     model: nn.Module
     inputs: Inputs
@@ -40,7 +40,7 @@ class SeenBatch:
     queries: Sequence[int] | Tensor | None = None
 
 
-class LaidPart(NamedTuple):
+class ScoredLayout(NamedTuple):
     """A part of an explanation: its name, its layout, and a score for each token of the layout."""
 
     name: str
@@ -55,18 +55,18 @@ class Modality:
     Attributes:
         name: The key of its encoded parts in `EncodedExample.parts`.
         collate: The inputs of a batch: `collate(loaded_model, parts)`.
-        place: Where its tokens are: `place(model, inputs, lengths)`, by the length of each stream; None without any.
-        lay: The part of an explanation: `lay(part, row, forward_pass, place, scores)`, with the scores of the stream.
-        encode: The parts of an example, by name: `encode(example, loaded_model, truncate=…, room=…)`, once for each
-            chunk; None for what only accompanies another modality. `Task.modality` says which one an example is.
-        length: What parts must agree in to run in one batch; None where they are padded.
-        noise: An example of noise that the model takes, without the text beside it; None for texts.
+        place: Locates its tokens: `place(model, inputs, lengths)`, given the length of each stream; None if absent.
+        lay_out: Returns a part of an explanation: `lay_out(part, row, forward, place, scores)`, scores of the stream.
+        encode: Yields the parts of an example by name, once per chunk: `encode(example, loaded_model, truncate=…,
+            room=…)`; None if it only accompanies another modality. `Task.modality` names the modality of an example.
+        length: A length that all parts of a batch must share; None where they are padded.
+        noise: Returns a random example that the model takes, without the text beside it; None for texts.
     """
 
     name: str
     collate: Callable[[LoadedModel, Sequence[Any]], Inputs]
     place: Callable[[nn.Module, Inputs, Mapping[str, int]], PartPlace | None] | None = None
-    lay: Callable[[Any, int, SeenBatch, PartPlace, Tensor], LaidPart] | None = None
+    lay_out: Callable[[Any, int, ForwardBatch, PartPlace, Tensor], ScoredLayout] | None = None
     encode: Callable[..., Iterator[dict[str, Any]]] | None = None
     length: Callable[[Any], int] | None = None
     noise: Callable[[LoadedModel], Any] | None = None

@@ -1,4 +1,4 @@
-"""Which positions of which stream belong to which part of an example: the picture, its regions, the sound, the text."""
+"""Locate the parts of an example in its streams: the picture, its regions, the sound, the text."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from torch import nn
 from torch.nn import functional as F
 
 from whyformer.axes import Inputs, StreamScores
+from whyformer.inputs.grid_resampling import sum_levels
 from whyformer.inputs.modality import PartPlace, modalities
-from whyformer.inputs.views import on_finest
 from whyformer.models.structure import feature_levels, has_levels
 
-__all__ = ["PartPlace", "on_one_level", "part_places", "real_grid"]
+__all__ = ["PartPlace", "merge_levels", "part_places", "real_grid"]
 
 
 def part_places(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> Iterator[PartPlace]:
-    """The parts that inputs have, where streams have so many tokens. Pixels, if they are a stream, are the picture."""
+    """Locate the parts of the inputs, given the length of each stream. Pixels, if a stream, are the picture."""
     places = (modality.place(model, inputs, lengths) for modality in modalities().values() if modality.place)
     return (place for place in places if place is not None)
 
 
-def on_one_level(model: nn.Module, inputs: Inputs, scores: StreamScores) -> StreamScores:
-    """The scores with those of feature maps of several sizes laid on the finest of them."""
+def merge_levels(model: nn.Module, inputs: Inputs, scores: StreamScores) -> StreamScores:
+    """Sum the scores of feature maps of several sizes on the finest of them."""
     if "image" not in scores or "pixel_values" not in inputs or not has_levels(model):
         return scores
     height, width = inputs["pixel_values"].shape[-2:]
     grids = feature_levels(model, (height, width), scores["image"].shape[1])
-    return scores | {"image": on_finest(scores["image"], grids)}
+    return scores | {"image": sum_levels(scores["image"], grids)}
 
 
 def real_grid(inputs: Inputs, row: int, grid: tuple[int, int]) -> tuple[int, int]:
-    """Rows and columns of the patches that are no padding, in a stream that holds these alone (ViLT)."""
+    """Rows and columns of the patches that are not padding, in a stream of only those (ViLT)."""
     if "pixel_mask" not in inputs:
         return grid
     mask = F.interpolate(inputs["pixel_mask"][row][None, None].float(), size=grid)[0, 0]

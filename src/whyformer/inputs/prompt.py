@@ -1,4 +1,4 @@
-"""A prompt as a person wrote it and as the model reads it: a text, chat messages, or a question about documents."""
+"""A prompt as written and as the model reads it: a text, chat messages, or a question about documents."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from jinja2 import TemplateError
 
 from whyformer.errors import WhyformerError, reason_of
 from whyformer.inputs.chat_template import render_chat
+from whyformer.inputs.prompt_tokens import Token, text_tokens
 from whyformer.inputs.read import text_of
-from whyformer.inputs.sentences import Place
-from whyformer.inputs.tokens import Token, text_tokens
+from whyformer.inputs.sentences import CharRange
 from whyformer.models.loading import LoadedModel
 
 LAYOUT = "{documents}\n\n{question}"
-BETWEEN = "\n\n"  # documents, and messages as a person reads them
+SEPARATOR = "\n\n"  # between documents, and between messages in a prompt's text
 
 
 @dataclass(frozen=True)
 class Message:
-    """A message of a conversation: who wrote it, and where it stands in the prompt's text."""
+    """A message of a conversation: its role, and its range in the prompt's text."""
 
     role: str
     start: int
@@ -33,8 +33,8 @@ class Message:
 
 
 @dataclass(frozen=True)
-class Document:
-    """A document of a prompt: what it is called, and where it stands in the prompt's text, its name included."""
+class PromptDocument:
+    """A document of a prompt: its name, and its range in the prompt's text, name included."""
 
     name: str
     start: int
@@ -42,8 +42,8 @@ class Document:
 
 
 @dataclass(frozen=True)
-class Region:
-    """A part of a prompt that no sentence reaches out of, and the document or the role that it belongs to."""
+class PromptRegion:
+    """A range of a prompt that no sentence crosses, and the document or role it belongs to."""
 
     name: str
     start: int
@@ -52,39 +52,41 @@ class Region:
 
 @dataclass(frozen=True)
 class Prompt:
-    """What a model is given before it responds.
+    """The input of a model before it responds.
 
     Attributes:
-        text: What people wrote: the text, or the contents of the messages, a blank line between them.
-        tokens: What the model reads, with the characters of `text` that each token stands for; those of a chat
-            template and other special ones stand for none.
-        rendered: The text as it is tokenized: with the chat template's own words.
-        messages: The messages of a conversation, in their order.
-        documents: The documents of a question about them, in their order.
+        text: The text as written, or the contents of the messages, separated by blank lines.
+        tokens: The tokens that the model reads, each with its range of `text`; tokens of a chat template and other
+            special tokens have an empty range.
+        rendered: The text that is tokenized, chat template included.
+        messages: The messages of a conversation, in order.
+        documents: The documents of a question, in order.
     """
 
     text: str
     tokens: tuple[Token, ...]
     rendered: str
     messages: tuple[Message, ...] = ()
-    documents: tuple[Document, ...] = ()
+    documents: tuple[PromptDocument, ...] = ()
 
     @property
     def ids(self) -> list[int]:
-        """The tokens as the model takes them."""
+        """The token ids."""
         return [token.id for token in self.tokens]
 
     @property
-    def regions(self) -> tuple[Region, ...]:
-        """The text cut at the ends of messages and documents, white space alone left out."""
-        parts: list[Message | Document] = [*self.messages, *self.documents]
+    def regions(self) -> tuple[PromptRegion, ...]:
+        """The text split at the ends of messages and documents, without parts that are only white space."""
+        parts: list[Message | PromptDocument] = [*self.messages, *self.documents]
         cuts = sorted({0, len(self.text), *(edge for part in parts for edge in (part.start, part.end))})
         return tuple(
-            Region(self.name_at(start), start, end) for start, end in pairwise(cuts) if self.text[start:end].strip()
+            PromptRegion(self.name_at(start), start, end)
+            for start, end in pairwise(cuts)
+            if self.text[start:end].strip()
         )
 
     def name_at(self, place: int) -> str:
-        """The document that a character belongs to, or else the role of its message; empty where there is neither."""
+        """The document of a character, or else the role of its message; empty if it has neither."""
         document, message = (_part_at(place, parts) for parts in (self.documents, self.messages))
         return document.name if document is not None else "" if message is None else message.role
 
@@ -97,10 +99,10 @@ def _part_at(place: int, parts: Sequence[Any]) -> Any:
 def prompt_of(
     loaded_model: LoadedModel, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None
 ) -> Prompt:
-    """The prompt of a text, of chat messages, or of a question about documents (`context`) laid out by `layout`.
+    """Tokenize a text, chat messages, or a question about documents (`context`) formatted by `layout`.
 
-    A layout is a text with {documents} and {question}. Where the tokenizer has a chat template, a question about
-    documents is one message of a user.
+    A layout is a text with {documents} and {question}. If the tokenizer has a chat template, a question about
+    documents is one message of the user.
     """
     tokenizer = loaded_model.tokenizer
     if tokenizer is None:
@@ -114,21 +116,21 @@ def prompt_of(
     if context is None:
         check_has_no_layout(layout)
         return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text)
-    text, documents = lay_out(text, context, LAYOUT if layout is None else layout)
+    text, documents = format_prompt(text, context, LAYOUT if layout is None else layout)
     if getattr(tokenizer, "chat_template", None):
         whole = _chat_prompt(loaded_model, [{"role": "user", "content": text}])
         return replace(whole, documents=documents_within(whole.text, text, documents))
     return Prompt(text, text_tokens(text, tokenizer, add_special_tokens=True), text, documents=documents)
 
 
-def documents_within(kept: str, text: str, documents: Sequence[Document]) -> tuple[Document, ...]:
-    """Where documents of a text stand in what a template kept of it: its white space is all that it takes."""
+def documents_within(kept: str, text: str, documents: Sequence[PromptDocument]) -> tuple[PromptDocument, ...]:
+    """Shift documents to their ranges in the text that a template kept, which strips only white space."""
     taken, last = text.index(kept), len(kept)
-    return tuple(Document(one.name, max(0, one.start - taken), min(last, one.end - taken)) for one in documents)
+    return tuple(PromptDocument(one.name, max(0, one.start - taken), min(last, one.end - taken)) for one in documents)
 
 
-def without(prompt: Prompt, places: Iterable[Place]) -> str | list[dict[str, str]]:
-    """What `prompt_of` is to be given for the same prompt with these places of its text removed."""
+def remove_ranges(prompt: Prompt, places: Iterable[CharRange]) -> str | list[dict[str, str]]:
+    """The argument of `prompt_of` for the same prompt with these ranges of its text removed."""
     removed = sorted(places)
 
     def rest(start: int, end: int) -> str:
@@ -145,19 +147,19 @@ def without(prompt: Prompt, places: Iterable[Place]) -> str | list[dict[str, str
 
 
 def check_is_question(context: Sequence[Any] | None) -> None:
-    """Refuse documents beside messages."""
+    """Raise if documents are given with messages."""
     if context is not None:
         raise WhyformerError("context goes with a question, not with messages: put the documents into a message.")
 
 
 def check_has_no_layout(layout: str | None) -> None:
-    """Refuse a layout where there are no documents."""
+    """Raise if a layout is given without documents."""
     if layout is not None:
         raise WhyformerError("layout says where the documents of context=[…] go, and there are none.")
 
 
-def lay_out(question: str, context: Sequence[Any], layout: str) -> tuple[str, tuple[Document, ...]]:
-    """The text of a question about documents, and where each of them stands in it."""
+def format_prompt(question: str, context: Sequence[Any], layout: str) -> tuple[str, tuple[PromptDocument, ...]]:
+    """Format a question about documents; return the text, and the range of each document in it."""
     if isinstance(context, (str, Path, Mapping)):
         raise WhyformerError(f"context={context!r:.40}: a list of documents. For one, give context=[{context!r:.40}].")
     named = [_checked_document(number, document) for number, document in enumerate(context, 1)]
@@ -171,8 +173,8 @@ def lay_out(question: str, context: Sequence[Any], layout: str) -> tuple[str, tu
             text += question
         elif field == "documents":
             for number, (name, content) in enumerate(named):
-                text += BETWEEN if number else ""
-                documents.append(Document(name, len(text), len(text) + len(content)))
+                text += SEPARATOR if number else ""
+                documents.append(PromptDocument(name, len(text), len(text) + len(content)))
                 text += content
     return text, tuple(documents)
 
@@ -188,7 +190,7 @@ def _checked_layout(layout: str) -> list[tuple[str, str | None]]:
 
 
 def _checked_document(number: int, document: Any) -> tuple[str, str]:
-    """The name of a document and what stands for it in the prompt: its text, after its name where it was given one."""
+    """The name of a document and its text in the prompt, which starts with the name if one was given."""
     if isinstance(document, str):
         name, text, shown = f"document {number}", document, document
     else:
@@ -223,7 +225,7 @@ def _refuse(prompt: Any) -> str:
 
 
 def _chat_prompt(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> Prompt:
-    """A conversation through the tokenizer's own template; its tokens laid on what the messages say."""
+    """Render a conversation by the tokenizer's chat template, and align its tokens with the messages."""
     if not any(message["content"].strip() for message in messages):
         raise WhyformerError("The prompt is empty: give at least one message with content.")
     if not getattr(loaded_model.tokenizer, "chat_template", None):
@@ -237,10 +239,10 @@ def _chat_prompt(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> P
         return render_messages(loaded_model, filled)
 
     roles, contents = ([message[key] for message in messages] for key in ("role", "content"))
-    return laid_on_contents(loaded_model, roles, contents, render, add_special_tokens=False)
+    return align_with_contents(loaded_model, roles, contents, render, add_special_tokens=False)
 
 
-def laid_on_contents(
+def align_with_contents(
     loaded_model: LoadedModel,
     roles: Sequence[str],
     contents: Sequence[str],
@@ -248,12 +250,12 @@ def laid_on_contents(
     *,
     add_special_tokens: bool,
 ) -> Prompt:
-    """The prompt that is made of what people wrote, each with a role, by a template that renders them as one text."""
+    """Build a prompt from contents, each with a role, that a template renders as one text."""
     rendered = render(contents)
     places = _content_places(loaded_model, roles, contents, render)
     text, parts = "", []
     for role, (start, end) in zip(roles, places, strict=True):
-        text += BETWEEN if text else ""
+        text += SEPARATOR if text else ""
         parts.append(Message(role, len(text), len(text) + end - start))
         text += rendered[start:end]
     tokens = text_tokens(rendered, loaded_model.tokenizer, add_special_tokens=add_special_tokens)
@@ -262,23 +264,23 @@ def laid_on_contents(
 
 
 def render_messages(loaded_model: LoadedModel, messages: list[dict[str, Any]]) -> str:
-    """The text that the tokenizer's chat template makes of messages, up to where the response begins."""
+    """Render messages by the tokenizer's chat template, up to where the response begins."""
     try:
         return render_chat(loaded_model.tokenizer, messages)
     except (TemplateError, TypeError, KeyError) as error:
         roles = ", ".join(message["role"] for message in messages)
         raise WhyformerError(
-            f"The chat template of {loaded_model.name} does not take these messages (roles: {roles}): "
+            f"The chat template of {loaded_model.name} does not accept these messages (roles: {roles}): "
             f"{reason_of(error)}"
         ) from error
 
 
 def _content_places(
     loaded_model: LoadedModel, roles: Sequence[str], contents: Sequence[str], render: Callable[[Sequence[str]], str]
-) -> list[Place]:
-    """Where a template puts each content, which it may strip of white space.
+) -> list[CharRange]:
+    """Find where a template inserts each content, which it may strip of white space.
 
-    What it writes around them is seen where the contents are marks: content may look like the template's own words.
+    Contents may resemble the template's own words, so the template is first rendered with unique marks.
     """
     rendered, marks = render(contents), [f"\ue000{number}\ue001" for number in range(len(contents))]
     skeleton = render(marks)
@@ -292,15 +294,15 @@ def _content_places(
         if not is_there or version is None:
             raise WhyformerError(
                 f"The chat template of {loaded_model.name} leaves out or changes the content of message {number + 1} "
-                f"({roles[number]}): its tokens cannot be laid on it."
+                f"({roles[number]}): its tokens cannot be aligned with it."
             )
         places.append((place, place + len(version)))
         place += len(version)
     return places
 
 
-def _moved(token: Token, shifts: Sequence[tuple[Place, int]], text: str) -> Token:
-    """A token of the rendered text on the text that people wrote; one of the template's own words is special."""
+def _moved(token: Token, shifts: Sequence[tuple[CharRange, int]], text: str) -> Token:
+    """Map a token of the rendered text to the text as written; tokens of the template become special."""
     before = 0
     for (start, end), shift in shifts:
         if max(start, token.start) < min(end, token.end):

@@ -1,4 +1,4 @@
-"""Examples as people have them, files above all, made into pictures and texts."""
+"""Read examples, mostly from files, as pictures and texts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from whyformer.files import IMAGE_SUFFIXES, SOUND_SUFFIXES
 from whyformer.inputs.table_files import TABLE_SUFFIXES, table_texts
 
 Text = str | tuple[str, str]
-# Of a file: models attend from each region to each, and scale the shorter side of a picture to hundreds of pixels.
+# Limits for files: models attend between all regions, and scale a picture's shorter side to hundreds of pixels.
 MOST_REGIONS, MOST_ASPECT = 1000, 1000
 CHANNELS = (1, 3, 4)  # of a picture's array: grey, RGB, RGBA
 _MAY_NAME_FILES = ContextVar("may_name_files", default=True)
@@ -30,7 +30,7 @@ _MAY_NAME_FILES = ContextVar("may_name_files", default=True)
 
 @contextmanager
 def strings_are_texts() -> Iterator[None]:
-    """Inside, a string is a text even if a file has this name: who types it must not learn which files there are."""
+    """Treat every string as text, even if it names a file: remote users must not learn which files exist."""
     before = _MAY_NAME_FILES.set(False)
     try:
         yield
@@ -39,21 +39,21 @@ def strings_are_texts() -> Iterator[None]:
 
 
 def names_file(example: str | Path) -> bool:
-    """Whether this is the name of a file rather than a text."""
+    """Whether the example names a file rather than being a text."""
     return (isinstance(example, Path) or _MAY_NAME_FILES.get()) and os.path.isfile(example)
 
 
 @dataclass(frozen=True)
 class Regions:
-    """A picture as a detector cut it up, for models that see regions instead of pixels (LXMERT, VisualBERT).
+    """A picture's detected regions, for models that take regions instead of pixels (LXMERT, VisualBERT).
 
     Args:
         image: The picture.
         boxes: [region, 4]: left, top, right and bottom of each region, in pixels.
-        features: [region, feature]: what the detector computed of each region.
+        features: [region, feature]: the detector's features of each region.
 
     Raises:
-        WhyformerError: The shapes do not fit each other, or there is no region.
+        WhyformerError: If the shapes do not match, or there are no regions.
 
     Example:
         >>> import numpy, PIL.Image, whyformer
@@ -85,13 +85,13 @@ class Regions:
 
     @classmethod
     def load(cls, path: str | Path) -> Regions:
-        """Read back what `save` wrote."""
+        """Load a file written by `save`."""
         check_file(Path(path))
         return cls.read(Path(path), str(path))
 
     @classmethod
     def read(cls, source: Path | BinaryIO, name: str) -> Regions:
-        """Regions from a file, or from the bytes of one, that errors call by this name."""
+        """Read regions from a file or its bytes; `name` is used in errors."""
         regions_size(source, name)
         with _readable_regions(name), open_npz(source) as stored:
             return cls(Image.fromarray(stored["image"]), stored["boxes"], stored["features"])
@@ -99,7 +99,7 @@ class Regions:
 
 @contextmanager
 def _readable_regions(name: str) -> Iterator[None]:
-    """What is wrong with a file of regions, in one line."""
+    """Report errors in a regions file in one line."""
     try:
         yield
     except Exception as error:  # A damaged archive can fail anywhere in its readers.
@@ -109,7 +109,7 @@ def _readable_regions(name: str) -> Iterator[None]:
 
 
 def regions_size(source: Path | BinaryIO, name: str) -> tuple[int, int, int]:
-    """Width and height of the picture and the number of regions in a file, by its headers; refused if too large."""
+    """Width, height and number of regions of a file, read from its headers; raise if it is too large."""
     with _readable_regions(name):
         shapes = npz_shapes(source)
         (height, width), (count, _) = shapes["image"][:2], shapes["boxes"]
@@ -119,13 +119,13 @@ def regions_size(source: Path | BinaryIO, name: str) -> tuple[int, int, int]:
     _check_aspect(width, height, f" of {name!r}")
     if count > MOST_REGIONS:
         raise WhyformerError(
-            f"{name!r} has {count:,} regions, and at most {MOST_REGIONS:,} are read: keep the likeliest."
+            f"{name!r} has {count:,} regions, and at most {MOST_REGIONS:,} are read: keep the most confident ones."
         )
     return width, height, count
 
 
 def _check_aspect(width: int, height: int, title: str) -> None:
-    """Refuse a picture that is a line: resized, it would take gigabytes."""
+    """Raise if a picture is extremely elongated: resized, it would take gigabytes."""
     if max(width, height) > MOST_ASPECT * min(width, height):
         raise WhyformerError(
             f"The image{title} has {width:,} × {height:,} pixels, and one side may be {MOST_ASPECT:,} times the other: "
@@ -134,26 +134,26 @@ def _check_aspect(width: int, height: int, title: str) -> None:
 
 
 def regions_of(example: Any) -> Regions:
-    """The example as regions: themselves, or the .npz file they were saved to."""
+    """Read the example as regions, given as such or as an .npz file."""
     if isinstance(example, Regions):
         return example
     if isinstance(example, (str, Path)) and str(example).lower().endswith(".npz"):
         return Regions.load(example)
     raise WhyformerError(
-        "This model sees regions of a picture, not the picture: give whyformer.Regions(image, boxes, features), or the "
-        f".npz file they were saved to, not {_excerpt(example)}."
+        "This model takes regions of a picture, not the picture: give whyformer.Regions(image, boxes, features), or "
+        f"the .npz file they were saved to, not {_excerpt(example)}."
     )
 
 
 def two_of(example: Any, what: str) -> tuple[Any, Any]:
     """The example as a pair."""
     if not isinstance(example, (tuple, list)) or len(example) != 2:
-        raise WhyformerError(f"This model is given {what}, not {_excerpt(example)}.")
+        raise WhyformerError(f"This model takes {what}, not {_excerpt(example)}.")
     return example[0], example[1]
 
 
-def prompt_of(prompt: Any) -> tuple[float, ...]:
-    """A point (x, y) or a box (left, top, right, bottom) of a picture, as shares of its width and height."""
+def point_or_box(prompt: Any) -> tuple[float, ...]:
+    """Validate a point (x, y) or a box (left, top, right, bottom), in shares of a picture's width and height."""
     numbers = tuple(prompt) if isinstance(prompt, (tuple, list, np.ndarray)) else ()
     is_place = len(numbers) in (2, 4) and all(isinstance(one, (int, float, np.number)) for one in numbers)
     is_box = is_place and len(numbers) == 4
@@ -166,7 +166,7 @@ def prompt_of(prompt: Any) -> tuple[float, ...]:
 
 
 def _several(example: Any) -> str:
-    """The way out for a list of examples."""
+    """A hint for lists of examples."""
     return " explain_batch takes a list of examples." if isinstance(example, (list, tuple)) else ""
 
 
@@ -176,12 +176,12 @@ def _has_area(box: tuple[float, ...]) -> bool:
 
 
 def _excerpt(example: Any) -> str:
-    """The example in a few words; a path as it was written."""
+    """A short form of the example for errors; paths are kept verbatim."""
     return f"{str(example) if isinstance(example, Path) else example!r:.60}"
 
 
 def image_of(example: Any) -> Image.Image:
-    """The example as an upright RGB picture: a file, a PIL image or a uint8 array."""
+    """Read the example as an upright RGB image: a file, a PIL image or a uint8 array."""
     if isinstance(example, np.ndarray):
         example = Image.fromarray(_pixels(example))
     if isinstance(example, Image.Image):
@@ -196,18 +196,18 @@ def image_of(example: Any) -> Image.Image:
 
 
 def is_image(content: bytes) -> bool:
-    """Whether these bytes begin like a picture that can be read."""
+    """Whether these bytes start like a readable image."""
     try:
         with Image.open(BytesIO(content)):
             return True
     except (Image.DecompressionBombWarning, Image.DecompressionBombError):
         return True
-    except Exception:  # an opener may stumble over what only resembles its format
+    except Exception:  # openers may fail on files that only resemble their format
         return False
 
 
 def text_of(example: Any) -> Text:
-    """The example as a text, or a pair of texts; a `Path` is read as a UTF-8 file."""
+    """Read the example as a text or a pair of texts; a `Path` is read as a UTF-8 file."""
     if isinstance(example, tuple) and len(example) == 2:
         first, second = (text_of(part) for part in example)
         if isinstance(first, str) and isinstance(second, str):
@@ -231,7 +231,7 @@ def text_of(example: Any) -> Text:
 
 
 def texts_in_file(file: str | Path, column: str | None) -> list[str]:
-    """The texts in the rows of a table that is given in the place of a list of examples."""
+    """Read the texts of a table given instead of a list of examples."""
     if Path(file).suffix.lower() not in TABLE_SUFFIXES:
         raise WhyformerError(f"explain_batch takes a list of examples, not {str(file)[:40]!r} alone: use explain.")
     if not names_file(file):
@@ -240,19 +240,19 @@ def texts_in_file(file: str | Path, column: str | None) -> list[str]:
 
 
 def _other_kind(file: str) -> str:
-    """What a file is that was given as a text, and the way out."""
+    """The kind of a file that was given as a text, with a hint."""
     suffix = os.path.splitext(file)[1].lower()
     if suffix in SOUND_SUFFIXES:
-        return "a sound, and a text is read here: choose a model that hears"
+        return "a sound file, and this model takes a text: choose a model for audio"
     if suffix in IMAGE_SUFFIXES:
-        return "a picture, and a text is read here: choose a model that sees, or give (picture, text) where both are"
-    return "a file: give it as a Path to have its text read"
+        return "an image file, and this model takes a text: choose a model for images, or give (picture, text)"
+    return "a file: pass a Path to read its text"
 
 
 def _pixels(array: np.ndarray) -> np.ndarray:
-    """An array as PIL takes it: [height, width] or [height, width, channel].
+    """Validate an image array, and bring it to PIL's [height, width] or [height, width, channel].
 
-    The channels come last where both ends could be channels; an array [channel, height, width] is turned.
+    If both the first and the last axis could be channels, the last is.
     """
     if array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] not in CHANNELS and array.shape[0] in CHANNELS:
         array = np.moveaxis(array, 0, 2)
@@ -266,7 +266,7 @@ def _pixels(array: np.ndarray) -> np.ndarray:
 
 
 def read_image(source: Path | BinaryIO, name: str) -> Image.Image:
-    """An upright RGB picture from a file, or from the bytes of one, that errors call by this name."""
+    """Read an upright RGB image from a file or its bytes; `name` is used in errors."""
     with open_image(source, name=name) as image:
         _check_aspect(*image.size, f" {name!r}")
         return _rgb(ImageOps.exif_transpose(image))
@@ -276,11 +276,11 @@ def read_image(source: Path | BinaryIO, name: str) -> Image.Image:
 def open_image(
     source: Path | BinaryIO, *, formats: tuple[str, ...] | None = None, name: str = ""
 ) -> Iterator[Image.Image]:
-    """A picture, to be decoded inside the block: one that is too large, damaged or no picture is refused."""
+    """Open an image, to be decoded inside the block; report unreadable or oversized ones in one line."""
     title = f" {str(name or source)!r}" if name or isinstance(source, Path) else ""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # what can be read in spite of damaged metadata is read
+            warnings.simplefilter("ignore")  # images with damaged metadata are still readable
             warnings.simplefilter("error", Image.DecompressionBombWarning)
             with Image.open(source, formats=formats) as image:
                 yield image
@@ -291,7 +291,7 @@ def open_image(
     except UnidentifiedImageError as error:
         raise WhyformerError(f"The file{title} is not an image that can be read.") from error
     except Exception as error:  # A damaged image can fail anywhere in the decoders.
-        raise WhyformerError(f"The image{title} cannot be read, save it anew: {error}") from error
+        raise WhyformerError(f"The image{title} cannot be read, save it again: {error}") from error
 
 
 def _read_text(path: Path) -> str:
@@ -312,26 +312,26 @@ def _read_text(path: Path) -> str:
 
 
 def check_file(path: Path) -> None:
-    """Refuse a path that is no file, or an empty one."""
-    url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)", str(path))  # of whose slashes a Path keeps one
+    """Raise if a path is not a file, or the file is empty."""
+    url = re.fullmatch(r"([A-Za-z][A-Za-z0-9+.-]+):/+(.+)", str(path))  # a Path collapses its slashes
     if url is not None and not os.path.exists(path):
         raise WhyformerError(f"'{url[1]}://{url[2]:.60}' is a URL, and URLs are not fetched: download it first.")
     if os.path.isdir(path):
         raise WhyformerError(f"{str(path)!r} is a folder, not a file: name the files in it.")
-    if not os.path.isfile(path):  # unlike Path.is_file, False for a name too long to be one
+    if not os.path.isfile(path):  # unlike Path.is_file, returns False for names that are too long
         raise WhyformerError(f"No file {str(path)!r}.")
     if path.stat().st_size == 0:
         raise WhyformerError(f"The file {str(path)!r} is empty.")
 
 
 def _rgb(image: Image.Image) -> Image.Image:
-    """RGB, with 16-bit and float pictures brought to 8 bits and transparency laid on white."""
+    """Convert to 8-bit RGB, with transparency composited on white."""
     if image.mode.startswith("I") or image.mode == "F":
         values = np.array(image, dtype=np.float64)
         if not np.isfinite(values).all():
             raise WhyformerError("Some pixels are not finite numbers.")
         darkest, brightest = values.min(initial=0), values.max(initial=0)
-        # A picture of 32 bits does not say what white is: the least of the usual values that none exceeds.
+        # A 32-bit image does not state its white level: take the smallest usual one that no pixel exceeds.
         top = 65535.0 if image.mode.startswith("I;16") or brightest > 255 else 255.0 if brightest > 1 else 1.0
         if darkest < 0 or brightest > top:
             raise WhyformerError(

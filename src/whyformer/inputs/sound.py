@@ -1,4 +1,4 @@
-"""Sounds as people have them, files or arrays, made into what a model hears: one channel at its own rate."""
+"""Read sounds from files or arrays, as one channel at the model's rate."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from whyformer.errors import WhyformerError, with_article
 from whyformer.extras import extra
 from whyformer.inputs.read import check_file
 
-# What counts as full volume in an array of whole numbers, and what is silence there.
+# Full scale and silence of integer arrays.
 _FULL = {"int16": (2**15, 0), "int32": (2**31, 0), "uint8": (2**7, 2**7)}
 
 
 @dataclass(frozen=True)
 class Sound:
-    """A sound: one channel of samples, and how many of them a second has.
+    """A sound: one channel of samples, and its sampling rate.
 
     Args:
-        samples: A float array with one number for each sample, -1 to 1 at full volume.
+        samples: A float array with one value per sample, from -1 to 1 at full volume.
         rate: Samples per second.
 
     Raises:
-        WhyformerError: If there is no sample, one is not finite, or the rate is no positive whole number.
+        WhyformerError: If there are no samples, one is not finite, or the rate is not a positive integer.
 
     Example:
         >>> import numpy, whyformer
@@ -48,7 +48,7 @@ class Sound:
 
     @property
     def seconds(self) -> float:
-        """How long it lasts."""
+        """Duration in seconds."""
         return len(self.samples) / self.rate
 
     def __eq__(self, other: object) -> bool:
@@ -58,12 +58,12 @@ class Sound:
 
 
 def is_sound(example: Any) -> bool:
-    """Whether this is a sound by itself: an array with its rate is one, a sound with a text is not."""
+    """Whether the example is a sound alone, such as an array with its rate, rather than a sound with a text."""
     return not (isinstance(example, (tuple, list)) and len(example) == 2 and isinstance(example[1], str))
 
 
 def sound_of(example: Any, rate: int | None) -> Sound:
-    """The example as a sound at this rate, or its own: a file, (array, rate), an array with its rate, or a Sound."""
+    """Read a sound: a file, (array, rate), a mapping with both, or a Sound; resample it if `rate` is given."""
     if isinstance(example, Sound):
         return resampled(example, rate)
     if isinstance(example, (str, Path)):
@@ -74,19 +74,21 @@ def sound_of(example: Any, rate: int | None) -> Sound:
     if isinstance(example, (tuple, list)) and len(example) == 2 and hasattr(example[1], "__index__"):
         return resampled(Sound(np.asarray(example[0]), example[1]), rate)
     if hasattr(example, "__array__"):
-        raise WhyformerError(f"At what rate is this sound? Give (array, rate), such as (array, {rate or 16_000}).")
+        raise WhyformerError(
+            f"The sampling rate of the array is missing: give (array, rate), such as (array, {rate or 16_000})."
+        )
     raise WhyformerError(
         f"A sound is a file, (array, rate) or a whyformer.Sound, not {with_article(type(example).__name__)}."
     )
 
 
 def resampled(sound: Sound, rate: int | None) -> Sound:
-    """The sound at another rate, if one is asked for, by a polyphase filter."""
+    """Resample a sound to another rate, if given, by a polyphase filter."""
     if rate is None or sound.rate == rate:
         return sound
     if importlib.util.find_spec("scipy") is None:
         raise WhyformerError(
-            f"The sound has {sound.rate} samples a second, the model hears {rate}: resample it, or in the checkout "
+            f"The sound has {sound.rate} samples a second, the model needs {rate}: resample it, or in the checkout "
             "pip install -e '.[audio]', whose scipy does."
         )
     common = gcd(sound.rate, rate)
@@ -95,7 +97,7 @@ def resampled(sound: Sound, rate: int | None) -> Sound:
 
 
 def _read(path: Path) -> Sound:
-    """A sound file by soundfile, or without it a plain .wav file."""
+    """Read a sound file by soundfile, or a plain .wav file without it."""
     if importlib.util.find_spec("soundfile") is None and path.suffix.lower() == ".wav":
         return _read_wave(path)
     soundfile = extra("soundfile", "audio")
@@ -114,9 +116,9 @@ def _read_wave(path: Path) -> Sound:
     except (wave.Error, EOFError) as error:
         raise WhyformerError(
             f"The file {str(path)!r} is not a plain .wav file ({error}): in the checkout, pip install -e '.[audio]' "
-            "brings soundfile, which reads others."
+            "installs soundfile, which reads other formats."
         ) from error
-    if width == 3:  # as the upper bytes of 32-bit numbers
+    if width == 3:  # as the upper bytes of 32-bit integers
         parts = np.frombuffer(content, np.uint8).reshape(-1, 3)
         samples = np.pad(parts, ((0, 0), (1, 0))).reshape(-1).view("<i4")
     else:
@@ -125,7 +127,7 @@ def _read_wave(path: Path) -> Sound:
 
 
 def _one_channel(samples: Any) -> np.ndarray:
-    """Samples in float32, the mean of the channels where there are several, whichever axis they lie on."""
+    """Convert samples to float32, averaging several channels along whichever axis they are."""
     array = np.asarray(samples)
     if array.dtype.name in _FULL:
         full, silence = _FULL[array.dtype.name]

@@ -1,4 +1,4 @@
-"""What a response can come from: the tokens, words, sentences, paragraphs, messages or documents of its prompt."""
+"""Sources of a response: the tokens, words, sentences, paragraphs, messages or documents of its prompt."""
 
 from __future__ import annotations
 
@@ -9,31 +9,31 @@ from typing import Any, Literal, get_args
 
 from whyformer.errors import WhyformerError, nearest
 from whyformer.inputs.prompt import Prompt
-from whyformer.inputs.sentences import Place, paragraph_places, sentence_places
-from whyformer.inputs.tokens import tokens_on
-from whyformer.inputs.words import word_spans
+from whyformer.inputs.prompt_tokens import tokens_on
+from whyformer.inputs.sentences import CharRange, paragraph_ranges, sentence_ranges
+from whyformer.inputs.words import word_ranges
 
 SourceKind = Literal["token", "word", "sentence", "paragraph", "message", "document"]
-Sources = SourceKind | Sequence[Place] | None
+Sources = SourceKind | Sequence[CharRange] | None
 
-_SPLITTERS: dict[str, Callable[[str], list[Place]]] = {
-    "word": word_spans,
-    "sentence": sentence_places,
-    "paragraph": paragraph_places,
+_SPLITTERS: dict[str, Callable[[str], list[CharRange]]] = {
+    "word": word_ranges,
+    "sentence": sentence_ranges,
+    "paragraph": paragraph_ranges,
 }
 
 
 @dataclass(frozen=True)
 class Source:
-    """A part of a prompt that a response may come from.
+    """A part of a prompt that a response may depend on.
 
     Attributes:
-        kind: "token", "word", "sentence", "paragraph", "message", "document", or "span" for one of the caller's own.
-        name: The document or the role of the message that it is or lies in; empty where there is neither.
+        kind: "token", "word", "sentence", "paragraph", "message", "document", or "span" for a custom range.
+        name: The document, or else the role of the message, that contains it; empty without either.
         start: Its first character in the prompt's text.
-        end: The character after its last one.
+        end: The end of its range, exclusive.
         text: Its characters.
-        tokens: The numbers of its tokens in the prompt.
+        tokens: The indices of its tokens in the prompt.
     """
 
     kind: str
@@ -45,9 +45,9 @@ class Source:
 
 
 def sources_of(prompt: Prompt, sources: Sources = None) -> tuple[Source, ...]:
-    """The sources of a prompt, in the order of its text: a kind, or the caller's own places.
+    """Split a prompt into sources, in the order of its text: a kind, or custom character ranges.
 
-    Without any, sentences where there are several and words where there is one.
+    The default is sentences, or words if there is only one sentence.
     """
     if sources is None:
         sentences = sources_of(prompt, "sentence")
@@ -67,7 +67,7 @@ def sources_of(prompt: Prompt, sources: Sources = None) -> tuple[Source, ...]:
     return tuple(source for source in _sources_at(prompt, sources, places, by_place) if source.tokens)
 
 
-def _places(prompt: Prompt, kind: SourceKind) -> list[Place]:
+def _places(prompt: Prompt, kind: SourceKind) -> list[CharRange]:
     if kind in _SPLITTERS:
         return [
             (region.start + start, region.start + end)
@@ -77,14 +77,14 @@ def _places(prompt: Prompt, kind: SourceKind) -> list[Place]:
     parts = prompt.messages if kind == "message" else prompt.documents
     if not parts:
         way_out = "give messages as prompt" if kind == "message" else "give documents by context=[…]"
-        raise WhyformerError(f"sources={kind!r}: the prompt has no {kind}s, {way_out} or choose sentences.")
+        raise WhyformerError(f"sources={kind!r}: the prompt has no {kind}s; {way_out}, or choose sentences.")
     return [(part.start, part.end) for part in parts]
 
 
 def _own_sources(prompt: Prompt, sources: Iterable[Any]) -> tuple[Source, ...]:
-    places = sorted(checked_place(place, prompt.text, "source", "prompt") for place in sources)
+    places = sorted(check_range(place, prompt.text, "source", "prompt") for place in sources)
     if not places:
-        raise WhyformerError("sources=[] names no part of the prompt: give (start, end) of each, or a kind.")
+        raise WhyformerError("sources=[] selects no part of the prompt: give (start, end) of each, or a kind.")
     for first, second in pairwise(places):
         if second[0] < first[1]:
             raise WhyformerError(f"The sources {first} and {second} overlap: a character belongs to one source.")
@@ -92,12 +92,12 @@ def _own_sources(prompt: Prompt, sources: Iterable[Any]) -> tuple[Source, ...]:
     empty = next((source for source in own if not source.tokens), None)
     if empty is not None:
         where = (empty.start, empty.end)
-        raise WhyformerError(f"The source {where}, {empty.text!r:.40}, holds no token of its own: widen it.")
+        raise WhyformerError(f"The source {where}, {empty.text!r:.40}, contains no token of its own: widen it.")
     return own
 
 
-def checked_place(place: Any, text: str, noun: str, owner: str) -> Place:
-    """A caller's (start, end) as it must be."""
+def check_range(place: Any, text: str, noun: str, owner: str) -> CharRange:
+    """Validate a caller's (start, end)."""
     is_pair = isinstance(place, (tuple, list)) and len(place) == 2 and all(type(end) is int for end in place)
     if not is_pair:
         raise WhyformerError(f"A {noun} is (start, end) in characters of the {owner}, not {place!r:.40}.")
@@ -108,7 +108,7 @@ def checked_place(place: Any, text: str, noun: str, owner: str) -> Place:
 
 
 def _sources_at(
-    prompt: Prompt, kind: str, places: Sequence[Place], tokens: Sequence[tuple[int, ...]]
+    prompt: Prompt, kind: str, places: Sequence[CharRange], tokens: Sequence[tuple[int, ...]]
 ) -> tuple[Source, ...]:
     return tuple(
         Source(kind, prompt.name_at(start), start, end, prompt.text[start:end], numbers)

@@ -1,4 +1,4 @@
-"""What of a response is asked about: all of it, its sentences, words or tokens, or places that the caller names."""
+"""Spans of a response to explain: all of it, its sentences, words or tokens, or custom ranges and quotations."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from difflib import SequenceMatcher
 from typing import Any, Literal
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.sentences import Place, sentence_places
-from whyformer.inputs.sources import checked_place
-from whyformer.inputs.tokens import Placed, tokens_on
-from whyformer.inputs.words import word_spans
+from whyformer.inputs.prompt_tokens import TokenLike, tokens_on
+from whyformer.inputs.sentences import CharRange, sentence_ranges
+from whyformer.inputs.sources import check_range
+from whyformer.inputs.words import word_ranges
 
 SpanKind = Literal["response", "sentence", "word", "token"]
-Units = str | Sequence[Place | str] | None  # a SpanKind, a quotation, or several places and quotations
+SpanSelection = str | Sequence[CharRange | str] | None  # a SpanKind, a quotation, or several ranges and quotations
 
-_SPLITTERS: dict[str, Callable[[str], list[Place]]] = {"sentence": sentence_places, "word": word_spans}
+_SPLITTERS: dict[str, Callable[[str], list[CharRange]]] = {"sentence": sentence_ranges, "word": word_ranges}
 
 
 @dataclass(frozen=True)
 class Span:
-    """A part of a response that is asked about.
+    """A part of a response to explain.
 
     Attributes:
         start: Its first character in the response's text.
-        end: The character after its last one.
+        end: The end of its range, exclusive.
         text: Its characters.
-        tokens: The numbers of its tokens in the response.
+        tokens: The indices of its tokens in the response.
     """
 
     start: int
@@ -37,10 +37,10 @@ class Span:
     tokens: tuple[int, ...]
 
 
-def spans_of(text: str, tokens: Sequence[Placed], units: Units = None) -> tuple[Span, ...]:
-    """The spans of a response: a kind, a quotation of it, or a list of quotations and places (start, end).
+def spans_of(text: str, tokens: Sequence[TokenLike], units: SpanSelection = None) -> tuple[Span, ...]:
+    """Split a response into spans: a kind, a quotation, or a list of quotations and ranges (start, end).
 
-    Without any, sentences where there are several, else the whole. Special tokens are in none.
+    The default is sentences, or the whole response if there is only one. Special tokens belong to no span.
     """
     if all(token.is_special for token in tokens):
         raise WhyformerError(f"The response {text!r:.40} has only special tokens: there is nothing to explain.")
@@ -63,30 +63,34 @@ def spans_of(text: str, tokens: Sequence[Placed], units: Units = None) -> tuple[
     return tuple(_own_spans(text, tokens, [units] if isinstance(units, str) else units))
 
 
-def _own_spans(text: str, tokens: Sequence[Placed], units: Iterable[Any]) -> Iterator[Span]:
+def _own_spans(text: str, tokens: Sequence[TokenLike], units: Iterable[Any]) -> Iterator[Span]:
     places = [place for unit in units for place in _own_places(text, unit)]
     if not places:
-        raise WhyformerError("units=[] names no part of the response: quote some, or give (start, end) of each.")
+        raise WhyformerError("units=[] selects no part of the response: quote some, or give (start, end) of each.")
     for start, end in places:
         (numbers,) = tokens_on([(start, end)], tokens, text)
         if not numbers:
-            raise WhyformerError(f"The span {(start, end)}, {text[start:end]!r:.40}, holds no token of the response.")
+            raise WhyformerError(
+                f"The span {(start, end)}, {text[start:end]!r:.40}, contains no token of the response."
+            )
         yield Span(start, end, text[start:end], numbers)
 
 
-def _own_places(text: str, unit: Any) -> list[Place]:
-    """Where a quotation stands, everywhere that it does; or the place itself."""
+def _own_places(text: str, unit: Any) -> list[CharRange]:
+    """All occurrences of a quotation; or the range itself."""
     if not isinstance(unit, str):
-        return [checked_place(unit, text, "span", "response")]
+        return [check_range(unit, text, "span", "response")]
     places = [match.span() for match in re.finditer(re.escape(unit), text)] if unit.strip() else []
     if not places:
-        raise WhyformerError(f"{unit!r:.60} is not in the response. The nearest there: {_nearest_words(unit, text)!r}.")
+        raise WhyformerError(
+            f"{unit!r:.60} is not in the response. The closest match is {_nearest_words(unit, text)!r}."
+        )
     return places
 
 
 def _nearest_words(quotation: str, text: str) -> str:
-    """The words of a text that are most like a quotation, about as many of them as it has."""
-    words, count = word_spans(text), max(1, len(word_spans(quotation)))
+    """The words of a text that are most similar to a quotation, about as many as it has."""
+    words, count = word_ranges(text), max(1, len(word_ranges(quotation)))
     windows = [
         text[words[first][0] : words[last - 1][1]]
         for size in {max(1, count - 1), count, count + 1}

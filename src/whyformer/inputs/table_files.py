@@ -1,4 +1,4 @@
-"""Tables of examples in files: read strictly, so that no text is taken for a part of another or gets its label."""
+"""Read tables of examples strictly, so that texts are never merged and never get another's label."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from whyformer.errors import WhyformerError, nearest
 from whyformer.extras import extra
 from whyformer.files import parse_json
 
-Row = Mapping[str, Any]
-# Files that are tables wherever examples are named; a .json file is one only where a table is asked for.
+TableRow = Mapping[str, Any]
+# Suffixes that mean a table wherever examples are named; a .json file is a table only where one is expected.
 TABLE_SUFFIXES = frozenset({".csv", ".tsv", ".jsonl", ".parquet"})
 TEXT = "text"
 TEXT_COLUMNS = (
@@ -29,21 +29,21 @@ NAME_COLUMN = "name it by --column, in Python by column=, in a suite by text ="
 
 @dataclass(frozen=True, eq=False)
 class TableFile:
-    """The rows of a file by their columns; `rows_over_lines` says how many of them take more than one line of it."""
+    """The rows of a file by column; `rows_over_lines` counts those that span several lines of it."""
 
     path: Path
     columns: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[TableRow, ...]
     rows_over_lines: int = 0
 
     def column(self, name: str) -> str:
-        """The column of this name; a misspelt one is refused with the nearest."""
+        """Validate a column name; the error suggests similar ones."""
         if self.rows and name not in self.columns:
             raise WhyformerError(f"{str(self.path)!r} has no column {name!r}. {nearest(name, self.columns)}")
         return name
 
     def text_column(self, name: str | None = None) -> str:
-        """The column of the texts: the one that is named, the only one there is, or the one with a usual name."""
+        """The text column: the given name, the only column, or the one with a usual name."""
         if name is not None or not self.rows:
             return self.column(name or TEXT)
         if len(self.columns) == 1:
@@ -60,20 +60,20 @@ class TableFile:
 
     @property
     def label_column(self) -> str | None:
-        """The column of the labels, where there is one of that name."""
+        """The column named "label", if there is one."""
         return next((column for column in self.columns if column.strip().casefold() == LABEL), None)
 
 
 def read_table(path: Path) -> TableFile:
-    """The table in a .csv, .tsv, .jsonl, .json or .parquet file."""
+    """Read a .csv, .tsv, .jsonl, .json or .parquet file."""
     suffix = path.suffix.lower()
     if suffix not in FORMATS:
-        raise WhyformerError(f"{str(path)!r}: no table is read from {path.suffix!r}. Known: {', '.join(FORMATS)}.")
+        raise WhyformerError(f"{str(path)!r}: {path.suffix!r} is not a table format. Known: {', '.join(FORMATS)}.")
     return FORMATS[suffix](path)
 
 
 def table_texts(path: Path, column: str | None = None) -> list[str]:
-    """The text of each row of a table; a row without one is refused."""
+    """Read the text of each row of a table; raise if a row has none."""
     table = read_table(path)
     name = table.text_column(column)
     if not table.rows:
@@ -81,20 +81,20 @@ def table_texts(path: Path, column: str | None = None) -> list[str]:
     return [text_in_row(row, name, f"{path.name} row {number}") for number, row in enumerate(table.rows, start=1)]
 
 
-def text_in_row(row: Row, column: str, name: str) -> str:
+def text_in_row(row: TableRow, column: str, name: str) -> str:
     value = row.get(column)
     if not isinstance(value, str) or not value.strip():
         raise WhyformerError(f"{name} has no text.")
     return value
 
 
-def label_in_row(row: Row, column: str | None) -> str | None:
+def label_in_row(row: TableRow, column: str | None) -> str | None:
     value = None if column is None else row.get(column)
     return None if value is None or value == "" else str(value)
 
 
 def decoded_text(path: Path) -> str:
-    """The text of a file in UTF-8, without its byte order mark."""
+    """Read a UTF-8 file, without its byte order mark."""
     try:
         content = path.read_bytes()
         text = content.decode("utf-8-sig")
@@ -113,7 +113,7 @@ def decoded_text(path: Path) -> str:
 
 
 def _csv(path: Path) -> TableFile:
-    """Quotation marks around a field may enclose commas, line breaks and doubled quotation marks."""
+    """Read CSV: a quoted field may contain commas, line breaks and doubled quotation marks."""
     reader = csv.reader(io.StringIO(decoded_text(path), newline=""), strict=True)
     lines, first, rows_over_lines = [], 1, 0
     try:
@@ -131,7 +131,7 @@ def _csv(path: Path) -> TableFile:
 
 
 def _tsv(path: Path) -> TableFile:
-    """A row is a line, and quotation marks are text, unless each one in the file encloses or is doubled in a field."""
+    """Read TSV: one row per line; quotation marks are text unless every field that has any is properly quoted."""
     lines = [
         (number, line.split("\t"))
         for number, line in enumerate(re.split("\r\n|\r|\n", decoded_text(path)), start=1)
@@ -147,7 +147,7 @@ def _unquoted(field: str) -> str:
 
 
 def _table(path: Path, lines: Sequence[tuple[int, list[str]]], way_out: str, rows_over_lines: int = 0) -> TableFile:
-    """The table of a header and rows with as many fields, each with the line it begins at."""
+    """Build a table from a header and rows of the same length, each with its line number."""
     (first, header), *others = [(number, fields) for number, fields in lines if fields] or [(1, [])]
     twice = next((name for name in header if header.count(name) > 1), None)
     if twice is not None:
@@ -166,7 +166,7 @@ def _table(path: Path, lines: Sequence[tuple[int, list[str]]], way_out: str, row
 
 
 def _json_lines(path: Path) -> TableFile:
-    # A line ends at a line feed alone: a text may hold the other characters that Python takes for the end of one.
+    # Split at line feeds only: a text may contain other characters that str.splitlines splits at.
     lines = [(number, line) for number, line in enumerate(decoded_text(path).split("\n"), start=1) if line.strip()]
     return _table_of_objects(path, [(_parsed(line, f"Line {n} of {str(path)!r}"), f"Line {n}") for n, line in lines])
 
@@ -174,7 +174,7 @@ def _json_lines(path: Path) -> TableFile:
 def _json_list(path: Path) -> TableFile:
     rows = _parsed(decoded_text(path), f"The file {str(path)!r}")
     if not isinstance(rows, list):
-        raise WhyformerError(f"The file {str(path)!r} holds no list of rows.")
+        raise WhyformerError(f"The file {str(path)!r} is not a list of rows.")
     return _table_of_objects(path, [(row, f"Entry {number}") for number, row in enumerate(rows)])
 
 
@@ -183,13 +183,13 @@ def _parsed(text: str, where: str) -> Any:
         return parse_json(text)
     except ValueError as error:
         reason = "it is nested too deeply" if isinstance(error.__cause__, RecursionError) else error
-        raise WhyformerError(f"{where} is no JSON: {reason}.") from error
+        raise WhyformerError(f"{where} is not JSON: {reason}.") from error
 
 
 def _table_of_objects(path: Path, rows: Sequence[tuple[Any, str]]) -> TableFile:
     for row, where in rows:
         if not isinstance(row, dict):
-            raise WhyformerError(f"{where} of {str(path)!r} is no row: an object with a field for each column.")
+            raise WhyformerError(f"{where} of {str(path)!r} is not a row: an object with a field for each column.")
     columns = tuple(dict.fromkeys(name for row, _ in rows for name in row))
     return TableFile(path, columns, tuple(row for row, _ in rows))
 
@@ -202,7 +202,7 @@ def _parquet(path: Path) -> TableFile:
             return TableFile(path, tuple(table.column_names), tuple(table.to_pylist()))
     except (OSError, ValueError, arrow.ArrowException) as error:
         reason = (str(error) or type(error).__name__).splitlines()[0]
-        raise WhyformerError(f"The file {str(path)!r} is no Parquet: {reason}") from error
+        raise WhyformerError(f"The file {str(path)!r} is not Parquet: {reason}") from error
 
 
 FORMATS: dict[str, Callable[[Path], TableFile]] = {

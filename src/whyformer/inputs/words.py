@@ -1,4 +1,4 @@
-"""The words of a text, and the tokens that lie on each of them."""
+"""The words of a text, and the tokens of each."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from collections.abc import Iterator
 import regex
 
 from whyformer.inputs.layouts import WordPieces
+from whyformer.inputs.sentences import CharRange
 
-Span = tuple[int, int]
-WordPlace = tuple[int, int, int]  # segment, start, end
+WordRange = tuple[int, int, int]  # segment, start, end
 
-# Scripts written without spaces: only within them are Unicode's word boundaries (UAX 29) used, so that in other
-# scripts a word keeps its punctuation and its hyphens.
+# Scripts written without spaces. Unicode's word boundaries (UAX 29) are used only within them, so that words of other
+# scripts keep their punctuation and hyphens.
 _UNSPACED = r"[\p{Han}\p{Hiragana}\p{Katakana}ー\p{Thai}\p{Lao}\p{Khmer}\p{Myanmar}]"
 _HAS_UNSPACED = regex.compile(_UNSPACED)
 _UNIT = regex.compile(rf"(?sw){_UNSPACED}+?(?:\b|(?!{_UNSPACED}))|(?:(?!{_UNSPACED}).)+")
@@ -23,9 +23,9 @@ _PUNCTUATION = regex.compile(r"\p{P}+")
 _OPENING = regex.compile(r"[\p{Ps}\p{Pi}]+")
 
 
-def word_spans(text: str) -> list[Span]:
-    """Where the words of a text are: between white space, and in scripts without spaces by Unicode's boundaries."""
-    spans: list[Span] = []
+def word_ranges(text: str) -> list[CharRange]:
+    """Character ranges of the words: split at white space and, in scripts without spaces, at Unicode's boundaries."""
+    spans: list[CharRange] = []
     for match in re.finditer(r"\S+", text):
         if _HAS_UNSPACED.search(match.group()):
             spans += _units(text, *match.span())
@@ -34,14 +34,14 @@ def word_spans(text: str) -> list[Span]:
     return spans
 
 
-def tokens_by_word(layout: WordPieces) -> dict[WordPlace, list[int]]:
-    """The tokens that share a character with each word, in the order of the text; words without a token are absent.
+def tokens_by_word(layout: WordPieces) -> dict[WordRange, list[int]]:
+    """The tokens that overlap each word, in the order of the text; words without a token are absent.
 
-    A token that reaches over two words belongs to both.
+    A token that overlaps two words belongs to both.
     """
-    words = [_residues(layout, segment) or word_spans(text) for segment, text in enumerate(layout.texts)]
+    words = [_residues(layout, segment) or word_ranges(text) for segment, text in enumerate(layout.texts)]
     starts, ends = ([[span[side] for span in spans] for spans in words] for side in (0, 1))
-    tokens: dict[WordPlace, list[int]] = {}
+    tokens: dict[WordRange, list[int]] = {}
     for token, (segment, (first, last)) in enumerate(zip(layout.segments, layout.offsets, strict=True)):
         if first == last:
             continue
@@ -50,8 +50,8 @@ def tokens_by_word(layout: WordPieces) -> dict[WordPlace, list[int]]:
     return dict(sorted(tokens.items()))
 
 
-def _residues(layout: WordPieces, segment: int) -> list[Span]:
-    """The letters of a sequence that is written without a space and read letter by letter, as those of proteins are."""
+def _residues(layout: WordPieces, segment: int) -> list[CharRange]:
+    """The letters of a sequence without spaces that is tokenized letter by letter, such as a protein's."""
     if not _SEQUENCE.fullmatch(layout.texts[segment]):
         return []
     spans = [span for span, own in zip(layout.offsets, layout.segments, strict=True) if own == segment]
@@ -59,9 +59,9 @@ def _residues(layout: WordPieces, segment: int) -> list[Span]:
     return spans if all(len(letter) == 1 or letter.startswith(("<", "[")) for letter in letters) else []
 
 
-def _units(text: str, start: int, end: int) -> Iterator[Span]:
-    """The words between two spaces; punctuation goes with the word before it, an opening bracket with the one after."""
-    word: Span | None = None
+def _units(text: str, start: int, end: int) -> Iterator[CharRange]:
+    """The words between two spaces; punctuation joins the preceding word, an opening bracket the following one."""
+    word: CharRange | None = None
     for match in _UNIT.finditer(text, start, end):
         is_attached = _PUNCTUATION.fullmatch(match.group()) or (word and _OPENING.fullmatch(text, *word))
         if word is not None and is_attached and not (_OPENING.fullmatch(match.group())):

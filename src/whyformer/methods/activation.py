@@ -1,4 +1,4 @@
-"""Methods that read what a decoder would say at each of its positions."""
+"""Methods that read a decoder's logits at each of its positions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ FILTER_WINDOW = 3  # patches on a side, of the rank filter
 
 @method("tam", reads=Reads(maps="last", logits=True), kinds=("image prompt",))
 def tam(trace: Trace) -> StreamScores:
-    """The answer's token as it would be said at each picture position, less what earlier words explain (TAM, 2025).
+    """Logit of the answer's token at each image position, minus what earlier words explain (TAM, 2025).
 
     a_j = max(0, logit_c at j) for the token c; I = Σ_i w_i a⁽ⁱ⁾ over the words before it, w_i their share of a; the map
     is max(0, a − x I), x = ⟨a, I⟩ / ⟨I, I⟩, then filtered by rank in windows of 3×3 features.
@@ -27,14 +27,14 @@ def tam(trace: Trace) -> StreamScores:
     bridge, logits, inputs = trace.question.bridge, all_logits(trace.output), trace.question.inputs
     if bridge is None:
         raise UnsupportedModel(
-            "tam reads what a decoder would say at each place of a picture among its words, and there is none here: "
-            "give a picture with the text to a model such as LLaVA."
+            "tam reads a decoder's logits at the tokens of a picture, and this prompt has none: give a picture with "
+            "the text to a model such as LLaVA."
         )
     if logits is None or logits.shape[:2] != inputs["input_ids"].shape:
         raise UnsupportedModel("tam reads the logits at every position of the decoder: leave logits_to_keep out.")
     if any(index is None for index in trace.target.indices):
         raise UnsupportedModel(
-            "tam is about one token: give it as target, or 'predicted'; of a response ask by units='token'."
+            "tam explains one token: give it as target, or 'predicted'; for a response use units='token'."
         )
     is_picture, scores = bridge.is_placeholder, torch.zeros_like(trace.mask, dtype=logits.dtype)
     for example, token in enumerate(trace.target.indices):
@@ -44,7 +44,7 @@ def tam(trace: Trace) -> StreamScores:
         own = active[:, token]
         scores[example] = own * words
         picture = is_picture[example]
-        interference = active[picture][:, ids[earlier]] @ own[earlier]  # Σ_i w_i a⁽ⁱ⁾, but for a factor
+        interference = active[picture][:, ids[earlier]] @ own[earlier]  # Σ_i w_i a⁽ⁱ⁾, up to a factor
         scores[example, picture] = remove_interference(own[picture], interference)
     return {trace.readout.stream: _filtered(scores, bridge)}
 
@@ -57,7 +57,7 @@ def remove_interference(activation: Tensor, interference: Tensor) -> Tensor:
 
 
 def _filtered(scores: Tensor, bridge: Bridge) -> Tensor:
-    """The scores with those of each picture's features filtered on their own grid."""
+    """Filter the scores of each picture's features on their grid."""
     filtered = scores.clone()
     for one in bridge.pictures:
         places = bridge.placeholders[one.feature : one.feature + len(one.seen.sources)]
@@ -70,7 +70,7 @@ def _filtered(scores: Tensor, bridge: Bridge) -> Tensor:
 
 
 def rank_filter(values: Tensor) -> Tensor:
-    """In each window its values by rank, weighted by a Gaussian about the median whose σ is their relative spread."""
+    """Mean of each window's sorted values, weighted by a Gaussian around the median, σ their relative spread."""
     edge = FILTER_WINDOW // 2
     padding = "reflect" if min(values.shape) > edge else "replicate"
     padded = F.pad(values[None, None], (edge,) * 4, mode=padding)[0, 0]

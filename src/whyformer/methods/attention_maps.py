@@ -1,4 +1,4 @@
-"""Methods that read attention maps alone, and the control that reads nothing."""
+"""Methods that read attention maps only, and the random control."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ def rollout(
 ) -> StreamScores:
     """Attention composed through the residual blocks (Abnar & Zuidema 2020; TA Eq. 15-16).
 
-    Between streams it flows on as within one; `cross` "last" is GA's adaptation, which composes each stream by itself
-    and joins two by their last attention alone (GA Eq. 12).
+    Scores flow between streams as within one; `cross` "last" is GA's adaptation, which composes each stream separately
+    and joins two by their last attention only (GA Eq. 12).
     """
     steps = trace.steps_from(first_block)
     rows = {
@@ -49,7 +49,7 @@ def rollout(
 
 @method("random", reads=Reads(maps="last"))
 def random(trace: Trace, *, seed: int = 0) -> StreamScores:
-    """A control: noise that knows nothing of the model, drawn for each example by its own bytes and the seed."""
+    """A control: noise, drawn for each example from its bytes and the seed."""
     if seed < 0:
         raise WhyformerError(f"random: seed={seed}. A seed is 0 or more.")
     by_stream = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
@@ -63,7 +63,7 @@ def random(trace: Trace, *, seed: int = 0) -> StreamScores:
 
 
 def _checksums(question: Question) -> list[int]:
-    """A number of each example's own, made from all it is given but padding: its company changes nothing."""
+    """A checksum of each example's inputs without padding, so that it does not depend on the batch."""
     inputs, bridge = question.inputs, question.bridge
     main, _ = main_input(inputs)
     masks = {main: None} | {name: modality.mask for name, modality in INPUT_TENSORS.items()}
@@ -73,14 +73,14 @@ def _checksums(question: Question) -> list[int]:
         numbers = bridge.pixel_examples(inputs).tolist() if bridge and is_pictures else range(question.batch)
         for number, example in zip(numbers, inputs.get(name, ()), strict=False):
             if is_pictures and example.dim() == 4:
-                example = example[example.flatten(1).any(dim=1)]  # those of zeros fill up
+                example = example[example.flatten(1).any(dim=1)]  # all-zero pictures are padding
             kept = _without_padding(example, inputs[mask][number].bool() if mask in inputs else None)
             checksums[number] = zlib.crc32(kept.double().cpu().numpy().tobytes(), checksums[number])
     return checksums
 
 
 def _without_padding(example: Tensor, real: Tensor | None) -> Tensor:
-    """The mask of a text is of its tokens, that of a picture of its pixels, behind the channels."""
+    """Select real entries; a text's mask is over tokens, a picture's over pixels, after the channels."""
     if real is not None and real.shape == example.shape[:1]:
         return example[real]
     return example[:, real] if real is not None and real.shape == example.shape[1:] else example

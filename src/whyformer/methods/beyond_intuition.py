@@ -35,9 +35,9 @@ def bi_head(
     steps: int = 8,
     baseline: Baseline | Tensor = "zero",
 ) -> StreamScores:
-    """Heads weighed by their importance to the answer, then feedback (BI Eq. 15-18)."""
+    """Attention heads weighted by their importance to the answer, times feedback (BI Eq. 15-18)."""
     steps_followed = trace.steps_from(first_block)
-    records = records_of(reversed(steps_followed))  # gradients come from the end
+    records = records_of(reversed(steps_followed))  # gradients arrive from the end
     thetas = {record.operation: head_theta(record, importance) for record in records if perception == "head"}
 
     def by_importance(tile: AttentionRecord) -> MixingMatrix:
@@ -64,7 +64,7 @@ def bi_token(
     steps: int = 8,
     baseline: Baseline | Tensor = "zero",
 ) -> StreamScores:
-    """Attention weighed by how far each key token's state is carried, then feedback (BI Eq. 13-14, 16-18)."""
+    """Attention weighted by how far each key token's state is carried on, times feedback (BI Eq. 13-14, 16-18)."""
     rows = token_perception(trace, first_block, alpha)
     return _times_feedback(trace, rows, feedback, quadrature, steps, baseline)
 
@@ -79,7 +79,7 @@ def token_perception(trace: Trace, first_block: int, alpha: str) -> list[tuple[R
 def head_theta(record: AttentionRecord, importance: str) -> Tensor:
     """θ_h = I_h / Σ I_h with I_h = |Σ A_h ⊙ G_h| (Michel et al. 2019), or the authors' mean |A_hᵀ G_h|.
 
-    Heads that all have no importance count alike.
+    If no head has any importance, all count equally.
     """
     dtype = torch.promote_types(record.source.dtype, torch.float32)
     if record.tokens is not None:
@@ -94,7 +94,7 @@ def head_theta(record: AttentionRecord, importance: str) -> Tensor:
 
 
 def _of_examples(record: AttentionRecord, tokens: MapTokens, importance: str, dtype: torch.dtype) -> Tensor:
-    """The importance of heads whose maps are of windows or tiles, added up over those of an example."""
+    """The importance of heads whose maps cover windows or tiles, summed over those of an example."""
     if importance == "inner":
         parts = [(tile.map * tile.gradient).sum(dim=KEY, dtype=dtype) for _, tile in record.tiles()]
         return tokens.to_queries(torch.cat(parts, dim=QUERY)).sum(dim=-1).abs()
@@ -105,7 +105,7 @@ def _of_examples(record: AttentionRecord, tokens: MapTokens, importance: str, dt
 def token_alpha(record: AttentionRecord, alpha: str) -> TokenScores:
     """α_j = ‖(Z W_v W_o)_j‖ / ‖Z_j‖ over key tokens (BI Eq. 14).
 
-    The authors' code has ‖v_j W_o‖ above the line instead ("values"): LayerNorm and bias are then in it.
+    The authors' code has the numerator ‖v_j W_o‖ instead ("values"), which includes LayerNorm and bias.
     """
     source = {"W_v": record.value_weight} if alpha == "paper" else {"the values": record.value}
     parts = {STATE: record.key_state, "W_o": record.output_weight} | source
@@ -127,7 +127,7 @@ def token_alpha(record: AttentionRecord, alpha: str) -> TokenScores:
 
 
 def _wide(part: Tensor) -> Tensor:
-    """float16 products of states before their LayerNorm overflow."""
+    """Widen float16, in which products of states before their LayerNorm overflow."""
     return part.float() if part.dtype == torch.float16 else part
 
 
@@ -155,7 +155,7 @@ def _times_feedback(
 
 
 def product_of(perception: list[tuple[Reading, dict[str, Rows]]], feedback: dict[str, Rows]) -> StreamScores:
-    """Σ_rows w (P ⊙ F), w how much each row counts; F is 1 where there is none."""
+    """Σ_rows w (P ⊙ F), w the weight of each row; F is 1 if absent."""
     return {
         stream: torch.einsum("brk,br->bk", rows * feedback.get(stream, 1.0), reading.queries.rows[1])
         for reading, by_stream in perception

@@ -1,4 +1,4 @@
-"""Methods that ask the model again about an example without some of its units, and fit scores to what it answers."""
+"""Removal methods: run the model on subsets of an example's units, and fit scores to its outputs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def rise(
 ) -> list[UnitScores]:
     """Mean of random masks weighted by the score they leave, Σ (s(x ⊙ m) − mean s) m / (N p) (RISE, BMVC 2018).
 
-    Of a picture the masks are coarse grids of `cells` × `cells`, smoothed and shifted; of a text its units.
+    For a picture, masks are coarse grids of `cells` × `cells`, smoothed and shifted; for a text, its units.
     """
     if cells < 1:
         raise WhyformerError(f"cells={cells}: a mask has at least 1 cell on a side.")
@@ -55,14 +55,14 @@ def kernel_shap(
 ) -> list[UnitScores]:
     """Shapley values by weighted least squares over subsets and their complements (Lundberg & Lee 2017).
 
-    They add up to s(x) − s(nothing of x), and are exact where the budget reaches all 2ⁿ subsets.
+    They sum to s(x) − s(nothing of x), and are exact if the budget covers all 2ⁿ subsets.
     """
     return estimate(ablation, shapley_masks, shapley_values, forwards=forwards, seed=seed, stable=stable)
 
 
 @method("lime", reads=Reads(subsets=True))
 def lime(ablation: Ablation, *, forwards: int = 512, seed: int = 0, stable: float | None = None) -> list[UnitScores]:
-    """Ridge regression on random subsets, those near the whole input counting most (LIME, KDD 2016)."""
+    """Ridge regression on random subsets, weighted by their similarity to the input (LIME, KDD 2016)."""
     return estimate(ablation, random_masks, local_ridge, forwards=forwards, seed=seed, stable=stable)
 
 
@@ -70,5 +70,5 @@ def lime(ablation: Ablation, *, forwards: int = 512, seed: int = 0, stable: floa
 def mask_regression(
     ablation: Ablation, *, forwards: int = 512, seed: int = 0, stable: float | None = None
 ) -> list[UnitScores]:
-    """Regression on random subsets with the prior that neighbours have like scores, its strength found by GCV."""
+    """Regression on random subsets with a smoothness prior over neighbours, its strength chosen by GCV."""
     return estimate(ablation, random_masks, smooth_ridge, forwards=forwards, seed=seed, stable=stable)

@@ -1,4 +1,4 @@
-"""GA's own adaptation of the baselines to several streams: each composed by itself, joined by their last attention."""
+"""GA's adaptation of the baselines to several streams: each composed separately, joined by their last attention."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from whyformer.tracing.trace import Trace
 def joined_by_the_last(
     steps: list[Step], mixing: Mix, trace: Trace, *, normalise_rows: bool = False, alone: bool = False
 ) -> dict[str, Rows]:
-    """R_ss as it flows within the read-out's stream s; R_sq = R_ssᵀ · M_sq · R_qq (GA Eq. 12).
+    """R_ss within the read-out's stream s, and R_sq = R_ssᵀ · M_sq · R_qq for the others (GA Eq. 12).
 
-    M_sq is the last attention from s to q, R_ss and R_qq are composed of what ran before it; `alone` leaves these out.
+    M_sq is the last attention from s to q; R_ss and R_qq are composed of the steps before it; `alone` omits both.
     """
     by_stream = flow(_within(steps), mixing, trace.start(), normalise_rows=normalise_rows)
     last = {(record.query_stream, record.key_stream): record for record in records_of(steps)}
@@ -39,7 +39,7 @@ def joined_by_the_last(
 def composed(
     steps: list[Step], mixing: Mix, stream: str, trace: Trace, *, normalise_rows: bool = False
 ) -> MixingMatrix:
-    """The whole matrix (M_L + I)…(M_1 + I) of one stream's own attention, rows divided by their sum if asked."""
+    """The matrix (M_L + I)…(M_1 + I) of one stream's self-attention, rows optionally normalised."""
     mask, dtype = trace.masks[stream], trace.readout.weights.dtype
     product = torch.eye(mask.shape[1], dtype=dtype, device=mask.device).expand(len(mask), -1, -1)
     own = (record for record in records_of(steps) if record.query_stream == record.key_stream == stream)
@@ -50,10 +50,10 @@ def composed(
 
 
 def _until(record: AttentionRecord, steps: list[Step]) -> list[Step]:
-    """The steps that ran before a record."""
+    """The steps before a record."""
     return list(select_records(steps, lambda other: other.operation < record.operation))
 
 
 def _within(steps: list[Step]) -> list[Step]:
-    """The attention of streams to themselves."""
+    """The self-attention steps."""
     return list(select_records(steps, lambda record: record.query_stream == record.key_stream))

@@ -14,11 +14,11 @@ from whyformer.tracing.trace import Trace
 
 @method("consensus", reads=Reads(maps="all", gradients="all"))
 def consensus(trace: Trace, *, methods: str = "rollout+generic_attention+attention_gradient+grad_cam") -> StreamScores:
-    """AggMean (Rieger & Hansen 2020): the mean of several methods' scores, each divided by the sum of their sizes.
+    """AggMean (Rieger & Hansen 2020): the mean of several methods' scores, each divided by their absolute sum.
 
-    The `methods` are named with a + between them. Those that read maps and their gradients all read one pass, by the
-    backward of the whole; others, such as evidence and bi_token, have a pass of their own, by their own backward unless
-    another is chosen. All must score the same tokens: of a picture, what scores pixels has no place beside patches.
+    The names in `methods` are joined by +. Those that read maps and their gradients share one pass and its backward;
+    others, such as evidence and bi_token, have their own pass, with their own backward unless another is chosen. All
+    must score the same tokens: methods that score pixels cannot be combined with those that score patches.
     """
     by_stream: dict[str, list[TokenScores]] = {}
     names = [name.strip() for name in methods.split("+")]
@@ -34,14 +34,16 @@ def consensus(trace: Trace, *, methods: str = "rollout+generic_attention+attenti
 
 
 def _member_scores(trace: Trace, name: str) -> StreamScores:
-    """The scores of one of the methods, on the tokens of the input."""
+    """The scores of one method, on the tokens of the input."""
     member, question = method_named(name), trace.question
     if name == "consensus" or member.reads.subsets:
-        raise WhyformerError(f"consensus: {name} cannot be one of its methods. Choose from: {_members()}.")
+        raise WhyformerError(f"consensus: {name} cannot be combined. Choose from: {_members()}.")
     if _shares_pass(member.reads):
         return trace.on_inputs(dict(member.formula(trace)))
     if question.bridge is not None:
-        raise UnsupportedModel(f"consensus: {name} needs a pass of its own, which words about pictures do not have.")
+        raise UnsupportedModel(
+            f"consensus: {name} needs its own pass, which is not supported for prompts with pictures."
+        )
     backward = member.backward if question.backward == "gradient" else question.backward
     return dict(member(trace.once_more(member.reads, backward=backward)))
 

@@ -1,4 +1,4 @@
-"""From what a model answers to subsets of an example's units to a score for each: random subsets, and fits to them."""
+"""Estimate unit scores from a model's outputs on subsets of an example's units: subset samplers, and fits."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from whyformer.errors import WhyformerError
 from whyformer.removal.units import Ablation, Units
 
 KEEP_PROBABILITY = 0.5  # the probability that a unit is in a random subset
-ROUND = 64  # subsets, after each of which the ranking is looked at
+ROUND = 64  # subsets between two checks of the ranking
 RIDGE = 1.0  # LIME's penalty
 KERNEL_WIDTH = 0.25  # of LIME's kernel, in cosine distance
-ALONE = 0.1  # of the smoothness prior: how much a unit is drawn to 0, where its neighbours draw it to themselves by 1
-PENALTIES = np.logspace(-4, 6, 41)  # among which the best is looked for
+ALONE = 0.1  # of the smoothness prior: the pull of a unit to 0, relative to that of each neighbour
+PENALTIES = np.logspace(-4, 6, 41)  # candidates for cross-validation
 
 
 @dataclass(frozen=True, eq=False)
 class Subsets:
-    """Subsets of an example's units, and how much each counts in a fit."""
+    """Subsets of an example's units, and their weights in a fit."""
 
     masks: UnitMasks
     weights: SubsetValues
 
     def first(self, count: int) -> Subsets:
-        """The first of them."""
+        """The first subsets."""
         return Subsets(self.masks[:count], self.weights[:count])
 
 
@@ -42,10 +42,10 @@ Fit = Callable[[Units, Subsets, SubsetValues, float], UnitScores]
 def estimate(
     ablation: Ablation, draw: Draw, fit: Fit, *, forwards: int, seed: int, stable: float | None
 ) -> list[UnitScores]:
-    """The scores of each example's units, fitted to the model's answers to as many subsets as there are forwards.
+    """Fit the scores of each example's units to the model's outputs on `forwards` subsets.
 
-    With `stable` fewer where they are enough: once the ranking by all so far has this rank correlation with that by the
-    first half of them, no more are asked for. An example has the same subsets whatever else is in its batch.
+    With `stable`, stop early once the ranking by all subsets so far reaches this rank correlation with that by the
+    first half. An example has the same subsets in any batch.
     """
     _check(forwards, seed, stable)
     subsets = [draw(units, forwards, np.random.default_rng(seed)) for units in ablation.examples]
@@ -55,7 +55,7 @@ def estimate(
 
     def fit_to_first(count: int, number: int) -> UnitScores:
         units, values = ablation.examples[number], answers[:count, number]
-        if not np.isfinite(values).all():  # nothing can be fitted to that, and whoever reads it is to know
+        if not np.isfinite(values).all():  # nothing can be fitted, and NaN tells the reader
             return np.full(units.count, np.nan)
         return fit(units, subsets[number].first(count), values, float(ablation.whole[number]))
 
@@ -76,7 +76,7 @@ def estimate(
 
 def _check(forwards: int, seed: int, stable: float | None) -> None:
     if forwards < 2:
-        raise WhyformerError(f"forwards={forwards}: at least 2, for there is nothing to compare one with.")
+        raise WhyformerError(f"forwards={forwards}: at least 2, to have something to compare.")
     if seed < 0:
         raise WhyformerError(f"seed={seed}: a seed is 0 or more.")
     if stable is not None and not 0 < stable <= 1:
@@ -84,7 +84,7 @@ def _check(forwards: int, seed: int, stable: float | None) -> None:
 
 
 def spearman(one: UnitScores, other: UnitScores) -> float:
-    """Spearman's, of scores that are hardly ever equal; 1 where there is nothing to rank."""
+    """Spearman correlation, ignoring ties; 1 if there is nothing to rank."""
     if len(one) < 2:
         return 1.0
     ranks = [scores.argsort(kind="stable").argsort() - (len(scores) - 1) / 2 for scores in (one, other)]
@@ -92,14 +92,14 @@ def spearman(one: UnitScores, other: UnitScores) -> float:
 
 
 def random_masks(units: Units, count: int, random: np.random.Generator) -> Subsets:
-    """Subsets in which each unit is kept or not by the toss of a coin."""
+    """Subsets that keep each unit with probability one half."""
     return Subsets(random.random((count, units.count)) < KEEP_PROBABILITY, np.ones(count))
 
 
 def smooth_masks(units: Units, count: int, random: np.random.Generator, *, cells: int) -> Subsets:
-    """RISE's: of pictures a coarse grid of cells, made as large as the picture bilinearly and shifted at random.
+    """RISE's masks: for pictures, a coarse random grid, upsampled bilinearly and shifted at random.
 
-    The units are the pixels there. Those of other parts are kept or not by the toss of a coin.
+    Units are pixels there. Units of other parts are kept with probability one half.
     """
     parts = []
     for shape, numbers in units.parts:
@@ -107,7 +107,7 @@ def smooth_masks(units: Units, count: int, random: np.random.Generator, *, cells
         if len(shape) == 1:
             parts.append((random.random((count, own)) < KEEP_PROBABILITY).astype(np.float32))
             continue
-        sides = [-(-side // cells) for side in shape]  # pixels on a side of a cell
+        sides = [-(-side // cells) for side in shape]  # side of a cell in pixels
         grids = torch.from_numpy(random.random((count, 1, cells, cells)) < KEEP_PROBABILITY).float()
         shifts = np.stack([random.integers(0, side, count) for side in sides], axis=1)
         height, width = shape
@@ -121,9 +121,9 @@ def smooth_masks(units: Units, count: int, random: np.random.Generator, *, cells
 
 
 def shapley_masks(units: Units, count: int, random: np.random.Generator) -> Subsets:
-    """The empty set, then all others but the whole, weighted by Shapley's kernel, where the budget reaches that far.
+    """The empty set, then all other proper subsets with their Shapley kernel weights if the budget suffices.
 
-    Else subsets drawn by it, each followed by its complement.
+    Otherwise subsets are drawn by these weights, each followed by its complement.
     """
     n = units.count
     if n < 63 and 2**n - 1 <= count:
@@ -140,24 +140,24 @@ def shapley_masks(units: Units, count: int, random: np.random.Generator) -> Subs
 
 
 def weighted_mean(units: Units, subsets: Subsets, values: SubsetValues, whole: float) -> UnitScores:
-    """RISE: Σ s(masked) · mask / (N p), the scores taken from their mean.
+    """RISE: Σ s(masked) · mask / (N p), with centred scores.
 
-    That takes the same from every unit, but for the noise of how often each happened to be kept, which is large where
-    scores are logits and not, as in the paper, probabilities.
+    Centring shifts all units equally, and removes the noise of how often each was kept, which is large for logits (the
+    paper uses probabilities).
     """
     scores: UnitScores = (values - values.mean()) @ subsets.masks / (len(values) * KEEP_PROBABILITY)
     return scores
 
 
 def shapley_values(units: Units, subsets: Subsets, values: SubsetValues, whole: float) -> UnitScores:
-    """Weighted least squares that meet the empty set, which comes first, and the whole exactly.
+    """Weighted least squares that are exact on the empty set, which comes first, and the whole.
 
-    Of several that fit equally well, those nearest to equal shares.
+    Among equally good fits, the one nearest to equal shares.
     """
     empty, share = values[0], (whole - values[0]) / max(1, units.count)
     masks, roots = subsets.masks[1:].astype(np.float64), np.sqrt(subsets.weights[1:])
     rest = values[1:] - empty - masks.sum(axis=1) * share
-    # Rows that add up to 0 leave the sum of the scores as it is.
+    # Rows that sum to 0 preserve the sum of the scores.
     rows = masks - masks.mean(axis=1, keepdims=True)
     deviation: UnitScores = np.linalg.lstsq(rows * roots[:, None], rest * roots, rcond=None)[0]
     scores: UnitScores = share + deviation
@@ -165,7 +165,7 @@ def shapley_values(units: Units, subsets: Subsets, values: SubsetValues, whole: 
 
 
 def local_ridge(units: Units, subsets: Subsets, values: SubsetValues, whole: float) -> UnitScores:
-    """LIME: ridge regression with an intercept; a subset counts by its likeness to the whole, which is one of them."""
+    """LIME: ridge regression with an intercept; subsets, the whole among them, are weighted by similarity to it."""
     masks = np.concatenate([np.ones((1, units.count)), subsets.masks]).astype(np.float64)
     answers = np.append(whole, values)
     distance = 1 - np.sqrt(masks.mean(axis=1))  # cosine distance to the whole
@@ -177,17 +177,17 @@ def local_ridge(units: Units, subsets: Subsets, values: SubsetValues, whole: flo
 
 
 def smooth_ridge(units: Units, subsets: Subsets, values: SubsetValues, whole: float) -> UnitScores:
-    """Regression with the prior that neighbours have like scores, as strong as generalised cross-validation finds best.
+    """Regression with a smoothness prior over neighbours, λ chosen by generalised cross-validation.
 
-    β minimises ‖y − a − Xβ‖² + λ βᵀKβ, K the Laplacian of what touches what, plus a little of 1. With γ = K^½ β that
-    is a ridge, which one singular value decomposition solves for every λ.
+    β minimises ‖y − a − Xβ‖² + λ βᵀKβ, with K the Laplacian of the adjacency plus a multiple of the identity. With
+    γ = K^½ β this is ridge regression, which one singular value decomposition solves for every λ.
     """
     root = _inverse_root(units.count, units.neighbours)
     masks = subsets.masks.astype(np.float64)
     rows, rest = masks - masks.mean(axis=0), values - values.mean()
     left, sizes, right = np.linalg.svd(rows @ root, full_matrices=False)
     projections = left.T @ rest
-    shares = sizes**2 / (sizes**2 + PENALTIES[:, None])  # of each direction, by each penalty
+    shares = sizes**2 / (sizes**2 + PENALTIES[:, None])  # shrinkage of each direction, by penalty
     misfit = ((1 - shares) ** 2 * projections**2).sum(axis=1) + max(0.0, float(rest @ rest - projections @ projections))
     freedom = len(rest) - 1 - shares.sum(axis=1)
     best = int(np.argmin(misfit / np.maximum(freedom, 1e-9) ** 2))
@@ -196,7 +196,7 @@ def smooth_ridge(units: Units, subsets: Subsets, values: SubsetValues, whole: fl
 
 
 def _inverse_root(count: int, pairs: UnitPairs) -> np.ndarray:
-    """K^−½ of the smoothness prior's K = L + ALONE · 1, L the graph Laplacian of what touches what."""
+    """K^−½ of the smoothness prior's K = L + ALONE · 1, L the Laplacian of the adjacency graph."""
     laplacian = np.zeros((count, count))
     np.subtract.at(laplacian, (pairs[:, 0], pairs[:, 1]), 1.0)
     laplacian += laplacian.T

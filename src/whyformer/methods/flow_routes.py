@@ -1,4 +1,4 @@
-"""Information flow routes: how near each attention edge comes to the state that it is added to."""
+"""Information flow routes: the proximity of each attention edge to the state it is added to."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from whyformer.watching.mixing import TILE
 def flow_routes(trace: Trace, *, hops: int = 0, span: Tensor | None = None) -> StreamScores:
     """Share of each key's edges in the state they are added to, summed over blocks (Ferrando & Voita 2024; FlashTrace).
 
-    The positions that are read, as many as they are, count as one sink: their states and edges are added up first.
-    `hops` rounds hand on what falls on `span`, a mask of the positions of a reasoning: it becomes the sink weights of
-    the next round, whose scores count by the share handed on.
+    All positions of the read-out form one sink: their states and edges are summed first. `hops` is the number of rounds
+    that pass scores on `span`, a mask of reasoning positions, on: they become the sink weights of the next round, whose
+    scores are weighted by the share passed on.
     """
     span = _span_mask(trace, hops, span)
     stream, sinks, handed_on = trace.readout.stream, trace.readouts, torch.ones_like(trace.readout.weights[:, :1])
@@ -33,7 +33,9 @@ def flow_routes(trace: Trace, *, hops: int = 0, span: Tensor | None = None) -> S
         shares = summed(part for sink in sinks for part in _edge_shares(trace, sink))
         scores = {name: values * handed_on for name, values in shares.items()}
         if hop < hops:
-            scores.setdefault(stream, torch.zeros_like(span, dtype=handed_on.dtype))  # a pool reads only others
+            scores.setdefault(
+                stream, torch.zeros_like(span, dtype=handed_on.dtype)
+            )  # a pooled stream has no scores of its own
             on_span = scores[stream] * span
             total = torch.cat([*scores.values()], dim=1).sum(dim=1, keepdim=True)
             handed_on = handed_on * _divided(on_span.sum(dim=1, keepdim=True), total)
@@ -44,7 +46,7 @@ def flow_routes(trace: Trace, *, hops: int = 0, span: Tensor | None = None) -> S
 
 
 def _edge_shares(trace: Trace, sink: ReadOut) -> list[tuple[str, TokenScores]]:
-    """e_j of every block at a weighted sink, or at what its tokens were made of, by the stream of the keys."""
+    """e_j of every block at a weighted sink, or at the tokens it is made of, by the keys' stream."""
     sinks, shares = {sink.stream: sink.weights[:, None]}, []
     for step in reversed(trace.steps_from(0)):
         if isinstance(step, Transfer):
@@ -59,7 +61,7 @@ def _edge_shares(trace: Trace, sink: ReadOut) -> list[tuple[str, TokenScores]]:
 def edge_shares(record: AttentionRecord, sink: ReadOut) -> TokenScores:
     """e_j = Σ_h p(f_jh, x') / (Σ_jh p(f_jh, x') + p(x, x')), x and x' the sink's state before and after attention.
 
-    f_jh = Σ_i r_i A_h[i, j] v_jh W_oh is what the edge from key j carries by head h; p is the proximity.
+    f_jh = Σ_i r_i A_h[i, j] v_jh W_oh is the vector of the edge from key j by head h; p is the proximity.
     """
     before, after = record.query_states
     parts = {STATE: before, "W_v": record.linear_value, "W_o": record.output_weight}
@@ -72,7 +74,7 @@ def edge_shares(record: AttentionRecord, sink: ReadOut) -> TokenScores:
 
 
 def _edge_proximities(record: AttentionRecord, sink: ReadOut, after: Tensor) -> TokenScores:
-    """Σ_h p(f_jh, x'), head by head and for some keys at a time: the edges' vectors are never all there."""
+    """Σ_h p(f_jh, x'), by head and for some keys at a time, without materialising all edge vectors."""
     assert record.linear_value is not None
     assert record.output_weight is not None
     attention, values = _sink_attention(record, sink), record.linear_value()
@@ -108,21 +110,21 @@ def _sink_attention(record: AttentionRecord, sink: ReadOut) -> Tensor:
 def proximity(part: Tensor, whole: Tensor) -> Tensor:
     """‖x‖₁ − ‖a − x‖₁ over the last axis.
 
-    Channel by channel |x| − |a − x| is min(g, 2|x| − g) with g = a sign(x): a small part loses no digits to the whole.
+    Per channel, |x| − |a − x| is min(g, 2|x| − g) with g = a sign(x), which avoids cancellation for a small part.
     """
     along = torch.where(whole < 0, -part, part)
     return torch.minimum(along, 2 * whole.abs() - along).sum(dim=-1)
 
 
 def _divided(part: Tensor, total: Tensor) -> Tensor:
-    """part / total, and 0 where there is nothing."""
+    """part / total, or 0 if the total is 0."""
     return part / total.where(total > 0, 1.0)
 
 
 def _span_mask(trace: Trace, hops: int, span: Tensor | None) -> TokenMask:
     length = trace.mask.shape[1]
     if hops < 0:
-        raise WhyformerError(f"flow_routes: hops={hops}. It is 0 or more.")
+        raise WhyformerError(f"flow_routes: hops={hops}. It must be 0 or more.")
     if span is None:
         if hops:
             raise WhyformerError(

@@ -19,7 +19,7 @@ from whyformer.tracing.steps import summed
 from whyformer.tracing.trace import Trace
 
 WITH_RELEVANCES = Reads(maps="all", gradients="all", relevances="all")
-Relevance = dict[tuple[str, str], MixingMatrix]  # R_sq: how much each token of s has taken in of each token of q
+Relevance = dict[tuple[str, str], MixingMatrix]  # R_sq: the relevance of each token of q to each token of s
 
 
 @method(
@@ -37,10 +37,10 @@ def generic_attention(
 ) -> Attribution:
     """Attention weighted by its gradient, composed through the blocks (GA Eq. 5-11).
 
-    `clamp` says whether negative products are dropped before the head mean, as published, or after it. The next three
-    are GA's ablations, and matter between streams: no normalisation (Eq. 8-9), each update in place of what was there,
-    and attention between streams (Eq. 10) without the factors of their own. `maps` "relevance" puts each map's
-    relevance by TA's rules in its place, as the authors' code can.
+    `clamp` sets whether negative products are dropped before the head mean, as published, or after it. The next three
+    options are GA's ablations, which affect several streams: no normalisation (Eq. 8-9), updates that replace instead
+    of adding, and cross-attention (Eq. 10) without self-attention factors. `maps` "relevance" replaces each map by its
+    relevance under TA's rules, as in the authors' code.
     """
     relevances = trace.relevances("dtd", strict=True) if maps == "relevance" else None
 
@@ -52,8 +52,8 @@ def generic_attention(
     steps = trace.steps_from(first_block)
     if relevances is not None:
         steps = list(each_record(steps, relevances.on))
-    # The rules between streams are for tokens that attend to each other, not for those that were made of others, and
-    # for two streams: what is read through a third flows.
+    # The rules between streams apply to two streams of tokens that attend to each other. Tokens made of others, and
+    # streams read through a third, use flow.
     is_joined = any(isinstance(step, Transfer) for step in steps)
     if not trace.question.family.attention or is_joined or _is_chain(trace):
         rows = flow(steps, weighted, trace.start())
@@ -63,7 +63,7 @@ def generic_attention(
         assert not isinstance(step, Transfer)
         added = _added(step, weighted, relevance, normalise=normalise, self_factors=self_factors)
         relevance = relevance | {pair: relevance[pair] + part if aggregate else part for pair, part in added.items()}
-    if aggregate:  # the identity says where the answer is read, not why
+    if aggregate:  # the identity marks the read-out, not relevance
         relevance = {pair: matrix - start[pair] for pair, matrix in relevance.items()}
     by_stream = {readout.stream: readout.weights[:, None, :] for readout in trace.readouts}
     read = ((query, key) for query, key in relevance if query in by_stream)
@@ -76,14 +76,14 @@ def _attribution(scores: StreamScores, relevances: MapRelevances | None) -> Attr
 
 
 def _is_chain(trace: Trace) -> bool:
-    """Whether the answer reads some stream through another one alone."""
+    """Whether the answer reads some stream only through another one."""
     read = {readout.stream for readout in trace.readouts}
     beside = read | {record.key_stream for record in trace.records if record.query_stream in read}
     return any(record.key_stream not in beside for record in trace.records)
 
 
 def _unrelated(trace: Trace) -> Relevance:
-    """R before any attention: each token is its own, and between streams that attend to each other there is nothing."""
+    """R before any attention: the identity within streams, 0 between streams that attend to each other."""
     dtype = trace.readout.weights.dtype
     relevance = {}
     for record in trace.records:
@@ -103,7 +103,7 @@ def _added(
     normalise: bool,
     self_factors: bool,
 ) -> Relevance:
-    """The update of R by one step's attention, all computed from R before the step."""
+    """The update of R by one step, computed from R before the step."""
     added: Relevance = {}
     for record in step:
         query, key, mixed = record.query_stream, record.key_stream, dense(record, weighted)
@@ -119,7 +119,7 @@ def _added(
 
 
 def normalised(relevance: MixingMatrix) -> MixingMatrix:
-    """R with what was added to the identity divided by its row sums (GA Eq. 8-9); a row of zeros stays zero."""
+    """Divide R − I by its row sums and add I again (GA Eq. 8-9); rows of zeros stay zero."""
     identity = torch.eye(relevance.shape[-1], dtype=relevance.dtype, device=relevance.device)
     gained = relevance - identity
     total = gained.sum(dim=-1, keepdim=True)

@@ -40,7 +40,7 @@ from whyformer.watching.kernels import Attention
 def grad_cam(trace: Trace) -> StreamScores:
     """GradCAM on the last map: (mean_h w_h A_h)⁺, w_h the mean gradient of the read-out's row (TA Sec. 4).
 
-    The mean is over the keys that are real tokens and not the query itself, so that padding changes nothing.
+    The mean is over real keys other than the query itself, so padding has no effect.
     """
     rows_of_streams = []
     for readout, record in trace.last_rows:
@@ -67,9 +67,9 @@ def attention_gradient(
 ) -> StreamScores:
     """Mean over blocks and heads of the maps' positive gradient, (∇A)⁺, after LeGrad (ICCV 2025).
 
-    The score is the model's own, and `rows` says what is read of a map: the read-out's row, unless told, or the mean
-    over all tokens' rows. With `scores` "each" it is LeGrad's score, that of the mean of each block's own tokens, and
-    the mean over all rows is what is read unless told.
+    The score is the model's, and `rows` selects the read-out's row of a map, the default, or the mean of all rows. With
+    `scores` "each" it is LeGrad's score, computed from the mean token of each block, and the default is the mean of all
+    rows.
     """
     if scores == "each":
         return _own_gradients(trace, rows or "mean")
@@ -79,7 +79,7 @@ def attention_gradient(
     by_stream: dict[str, list[Tensor]] = {}
 
     def positive(tile: AttentionRecord) -> MixingMatrix:
-        is_read = tile.map > 0  # not padding, nor a token still to come
+        is_read = tile.map > 0  # neither padding nor a future token
         return (tile.gradient.clamp(min=0) * is_read).mean(HEAD).to(trace.readout.weights.dtype)
 
     for step in reversed(trace.steps_from(0)):  # gradients come from the end
@@ -94,7 +94,7 @@ def attention_gradient(
 
 
 def _own_gradients(trace: Trace, rows: Literal["readout", "mean"]) -> StreamScores:
-    """Mean over each stream's blocks and heads of G⁺ at the real keys, in the read-out's row or the mean of all."""
+    """Mean of G⁺ over each stream's blocks and heads at real keys, in the read-out's row or the mean of all."""
     readouts = {readout.stream: readout.weights for readout in trace.readouts}
     by_stream: dict[str, list[TokenScores]] = {}
     for stream, gradient in own_map_gradients(trace):
@@ -113,13 +113,12 @@ def _own_gradients(trace: Trace, rows: Literal["readout", "mean"]) -> StreamScor
 def grad_eclip(trace: Trace, *, blocks: Literal["last", "all"] = "last") -> StreamScores:
     """Grad-ECLIP (ICML 2024): (Σ_hc g_hc v_hjc w_hj)⁺ at the last attention.
 
-    g is the gradient of what the read-out's token is given there before W_o, v_j the values of token j, and w_hj the
-    cosine of the read-out's query and key j, each through W_o, from 0 for the least of the patches or words to 1. The
-    authors' code recomputes the attention with one head over all channels; here each head of the model has its own
-    part of W_o, which is the same where there is one. Queries and keys that positions have turned or widened are
-    compared as they are, since W_o is not made for them. The authors take the last block of a picture, and of a text
-    the sum over several: `blocks` "all" is the sum over all of either, which also has something to show where at the
-    last block every word speaks against the answer.
+    g is the gradient of the read-out token's attention output before W_o, v_j the values of token j, and w_hj the
+    cosine of the read-out's query and key j, each through W_o, scaled from 0 for the smallest among patches or words
+    to 1. The authors' code recomputes attention with a single head over all channels; here each head has its part of
+    W_o, which is the same for one head. Queries and keys with rotary or concatenated positions are compared as they
+    are, since W_o does not fit them. The authors use the last block for a picture and the sum over several for a text;
+    `blocks` "all" is the sum over all, which also has scores if every word is against the answer at the last block.
     """
     by_stream = {readout.stream: readout for readout in trace.readouts}
     each = [(by_stream[one.query_stream], one) for one in trace.records if one.query_stream in by_stream]
@@ -136,7 +135,7 @@ def grad_eclip(trace: Trace, *, blocks: Literal["last", "all"] = "last") -> Stre
 
 
 def _call_behind(trace: Trace, record: AttentionRecord) -> tuple[Attention, Values]:
-    """The attention call with keys and values of each head, and the gradient of what it mixed."""
+    """The attention call with keys and values per head, and the gradient of its output."""
     call, gradient = record.call, record.mixed_gradient
     if call is None or gradient is None or record.tokens is not None:
         raise _no_queries(trace, record)
@@ -144,7 +143,7 @@ def _call_behind(trace: Trace, record: AttentionRecord) -> tuple[Attention, Valu
 
 
 def _cosine(trace: Trace, query: Tensor, key: Tensor, record: AttentionRecord) -> AttentionMap:
-    """cos(W_oh q_h, W_oh k_hj), by M_h = W_ohᵀ W_oh, so that no key is ever as wide as the residual stream."""
+    """cos(W_oh q_h, W_oh k_hj) by M_h = W_ohᵀ W_oh, without widening keys to the residual stream."""
     if record.output_weight is None:
         raise unseen_parts("grad_eclip", ["W_o"], record, instead="grad_cam")
     heads, width = key.shape[1], key.shape[-1]
@@ -159,7 +158,7 @@ def _cosine(trace: Trace, query: Tensor, key: Tensor, record: AttentionRecord) -
 
 
 def _content(trace: Trace, readout: ReadOut, record: AttentionRecord) -> TokenMask:
-    """The keys that are patches or words: real, not in front of the patches, and not the one token that is read."""
+    """The keys that are patches or words: real tokens, except leading ones and a single read-out token."""
     content = trace.masks[record.key_stream].clone()
     if record.key_stream == "image":
         content[:, : prefix_length(trace.question.model, trace.question.inputs, content.shape[1])] = False
@@ -170,11 +169,11 @@ def _content(trace: Trace, readout: ReadOut, record: AttentionRecord) -> TokenMa
 
 
 def _no_queries(trace: Trace, record: AttentionRecord) -> UnsupportedModel:
-    """Why grad_eclip does not see queries and keys of all tokens, and the way out that there is."""
+    """The error for attention whose queries and keys grad_eclip cannot read, with a way out."""
     if record.tokens is not None:
         return UnsupportedModel(
-            "grad_eclip reads queries and keys of all tokens, and the last attention of this model is of a part of "
-            "them at a time: use grad_cam."
+            "grad_eclip reads queries and keys of all tokens, and the last attention of this model covers only a "
+            "part of them at a time: use grad_cam."
         )
     has_sdpa, config = getattr(trace.question.model, "_supports_sdpa", False), config_of(trace.question.model)
     can_load = has_sdpa and getattr(config, "_attn_implementation", None) != "sdpa"
@@ -186,7 +185,7 @@ def _no_queries(trace: Trace, record: AttentionRecord) -> UnsupportedModel:
 
 
 def _from_0_to_1(x: Tensor, counted: TokenMask) -> Tensor:
-    """x with its least value among the tokens that count at 0 and its greatest at 1; 0 for the others."""
+    """Rescale x to [0, 1] over the counted tokens; 0 for the others."""
     low = x.masked_fill(~counted, torch.inf).amin(dim=-1, keepdim=True)
     span = x.masked_fill(~counted, -torch.inf).amax(dim=-1, keepdim=True) - low
     return ((x - low) / span.where(span > 0, 1.0)).masked_fill(~counted, 0.0)
@@ -204,8 +203,8 @@ def gradient_shap(
 ) -> Attribution:
     """Expected gradients (Erion et al. 2021): (x − x₀) ⊙ ∇s at random points between input and baseline, their mean.
 
-    A tensor of several baselines, such as other examples, has the points shared out among them. In the mean over many
-    points the scores add up to the score less the mean score of the baselines; the explanation says how nearly.
+    The points are distributed over several baselines, such as other examples, if given as a tensor. Averaged over many
+    points, the scores sum to the score minus the mean score of the baselines; the explanation reports the difference.
     """
     return trace.expected_inputs(samples, seed, baseline)
 
@@ -218,9 +217,9 @@ def integrated_gradients(
     quadrature: Quadrature = "midpoint",
     baseline: Baseline | Tensor | None = None,
 ) -> Attribution:
-    """Input less baseline times the gradient integrated between them, (x − x₀) ⊙ ∫∇s (Sundararajan et al. 2017).
+    """Input minus baseline, times the integrated gradient between them, (x − x₀) ⊙ ∫∇s (Sundararajan et al. 2017).
 
-    The scores add up to the score less that of the baseline; the explanation says how nearly these do. The baseline
-    is grey for pixels, padding for text and zero for regions, the steps are 20 and 50, unless given.
+    The scores sum to the score minus that of the baseline; the explanation reports the difference. By default the
+    baseline is grey for pixels, padding for text and zero for regions, with 20 and 50 steps.
     """
     return trace.integrated_inputs(quadrature, steps, baseline)

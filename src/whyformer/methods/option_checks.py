@@ -1,4 +1,4 @@
-"""Validate a method's options, its own and the shared ones, by name and by value."""
+"""Validate the names and values of a method's options."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from whyformer.methods.registry import NOISE_OPTIONS, NOISE_SAMPLES, Method
 
 
 def check_options(method: Method, options: Mapping[str, Any]) -> None:
-    """Refuse options the method does not take, and values an option does not take."""
+    """Raise on unknown options and invalid values."""
     shared = method.shared_options
     _check_noise(method, options)
     for name in (name for name in shared.keys() & options.keys() if isinstance(options[name], str)):
@@ -25,7 +25,7 @@ def check_options(method: Method, options: Mapping[str, Any]) -> None:
         raise WhyformerError(f"{method.name} has no option {unknown[0]!r}. It takes: {names or 'none'}.")
     hints = get_type_hints(method.formula)
     for name, value in options.items():
-        if name in hints:  # an option without an annotation takes anything
+        if name in hints:  # an option without an annotation takes any value
             _check_value(method, name, value, _members(hints[name]))
 
 
@@ -36,18 +36,18 @@ def _check_noise(method: Method, options: Mapping[str, Any]) -> None:
         return
     name, value = next(iter(own.items()))
     if not method.reads.takes_gradients:
-        raise WhyformerError(f"{method.name} reads no gradient: {name}={value!r} has nothing to do there.")
+        raise WhyformerError(f"{method.name} reads no gradient: {name}={value!r} has no effect.")
     noise, samples = own.get("noise"), own.get("noise_samples", NOISE_SAMPLES)
     if noise is None:
         raise WhyformerError(
-            f"{method.name}: noise_samples={samples!r} draws nothing without noise, such as noise=0.1."
+            f"{method.name}: noise_samples={samples!r} has no effect without noise, such as noise=0.1."
         )
     if type(noise) not in (int, float) or not 0 < noise < inf:
         raise WhyformerError(
-            f"{method.name}: noise={noise!r}. It is a share of the input's range above 0, such as 0.1."
+            f"{method.name}: noise={noise!r}. It must be a positive share of the input's range, such as 0.1."
         )
     if type(samples) is not int or samples < 1:
-        raise WhyformerError(f"{method.name}: noise_samples={samples!r}. It is a number of draws, 1 or more.")
+        raise WhyformerError(f"{method.name}: noise_samples={samples!r}. It must be a number of draws, 1 or more.")
 
 
 def _check_value(method: Method, name: str, value: Any, kinds: tuple[Any, ...]) -> None:

@@ -1,4 +1,4 @@
-"""The methods by name: what each reads of a trace, which options it takes, and how it is called."""
+"""The registry of methods: what each reads of a trace, its options, and how it is called."""
 
 from __future__ import annotations
 
@@ -25,15 +25,15 @@ from whyformer.tracing.noise import Noise
 from whyformer.tracing.reads import Kind, Reads
 from whyformer.tracing.trace import Trace
 
-# On models with pictures among their words, whether scores go on into the image tower, or stop where features of
-# pictures enter the decoder and are shared out to the patches that they are made of.
+# For prompts with images, whether scores flow on through the image tower, or stop where image features enter the
+# decoder and are distributed over the patches they are made of.
 BridgeChoice = Literal["through", "stop"]
 NOISE_SAMPLES = 16
-# The options that every method which takes gradients has beside its own: SmoothGrad's (Smilkov et al. 2017). `noise` is
-# the standard deviation as a share of the range of an example's values, `noise_samples` how often it is drawn.
+# Options shared by all methods with gradients: SmoothGrad's (Smilkov et al. 2017). `noise` is the standard deviation as
+# a share of the range of an example's values, `noise_samples` the number of draws.
 NOISE_OPTIONS: dict[str, Any] = {"noise": float, "noise_samples": int}
-ASKS_AGAIN = Reads(subsets=True, path=True)  # what noise has read of the inputs as they are: the answer alone
-Formula = Callable[..., Any]  # gives StreamScores or an Attribution; of an ablation, a list of UnitScores
+ASKS_AGAIN = Reads(subsets=True, path=True)  # with noise, the unmodified inputs only give the answer
+Formula = Callable[..., Any]  # returns StreamScores or an Attribution, or for an ablation a list of UnitScores
 
 
 @dataclass(frozen=True)
@@ -41,12 +41,12 @@ class Method:
     """A named formula, and what it reads of a trace.
 
     Attributes:
-        name: What it is called in `explain(..., method=…)`, on the command line and in tables.
-        formula: The function (trace, *, options) that gives scores by stream, or an Attribution.
-        reads: What it reads of a trace.
-        reads_if: What it reads instead if an option has some value.
-        backward: How its gradients are taken unless that is said: as its paper takes them.
-        kinds: What it explains: an "example", a "response", a "function" (`predict=`), or an "image prompt" alone.
+        name: Its name in `explain(..., method=…)`, on the command line and in tables.
+        formula: The function (trace, *, options) that returns scores by stream, or an Attribution.
+        reads: The parts of a trace that it reads.
+        reads_if: The parts it reads instead, by option and value.
+        backward: Its default backward, that of its paper.
+        kinds: What it explains: an "example", a "response", a "function" (`predict=`), or only an "image prompt".
 
     Example:
         >>> list(whyformer.METHODS["rollout"].options)
@@ -61,7 +61,7 @@ class Method:
     kinds: tuple[Kind, ...] = ("example", "response")
 
     def reads_with(self, options: Mapping[str, Any]) -> Reads:
-        """The tensors it reads from a trace under these options."""
+        """What it reads of a trace with these options."""
         if options.get("noise") is not None:
             return ASKS_AGAIN
         chosen = [reads for (name, value), reads in self.reads_if.items() if options.get(name) == value]
@@ -80,9 +80,9 @@ class Method:
         noise_samples: int = NOISE_SAMPLES,
         **options: Any,
     ) -> Attribution:
-        """The scores of a trace, in float32 at least; whatever gradient mode the caller is in.
+        """Compute the scores of a trace, in float32 or wider, in any gradient mode.
 
-        With noise the mean of those of inputs with noise on them, about what was asked of the input as it is.
+        With noise, average the scores of noisy inputs, for the target resolved on the unmodified input.
         """
         if noise is not None:
             noisy = partial(trace.once_more, self.reads_with(options))
@@ -92,7 +92,9 @@ class Method:
             result = self._result(trace if bridge == "through" else trace.up_to_bridge, options)
         if not isinstance(result, Mapping):
             kind = "nothing" if result is None else with_article(type(result).__name__)
-            raise WhyformerError(f"{self.name} gave {kind}: return scores by stream, {{trace.readout.stream: scores}}.")
+            raise WhyformerError(
+                f"{self.name} returned {kind}: return scores by stream, {{trace.readout.stream: scores}}."
+            )
         attribution = result if isinstance(result, Attribution) else Attribution(dict(result))
         self._check_scores(attribution, trace)
         is_on_inputs = self.reads.inputs != "none" or self.reads.subsets
@@ -110,12 +112,12 @@ class Method:
             yield f"The blocks also mix neighbouring tokens by convolutions ({convolution}), which no map shows."
 
     def of_sources(self, ablation: Ablation, **options: Any) -> SourceScores:
-        """A score for each row of a response and each of its sources, of a method that asks again without some."""
+        """Compute a score for each row of a response and each source, by removing sources."""
         scores: SourceScores = np.asarray(self.formula(ablation, **options))
         expected = (len(ablation.examples), ablation.examples[0].count)
         if scores.shape != expected:
             raise WhyformerError(
-                f"{self.name} gave scores of shape {scores.shape}: one per row and source, {expected}."
+                f"{self.name} returned scores of shape {scores.shape}: one per row and source, {expected}."
             )
         return scores
 
@@ -136,19 +138,19 @@ class Method:
         for stream, values in attribution.items():
             if stream not in lengths and stream not in INPUT_STREAMS:
                 raise WhyformerError(
-                    f"{self.name} gave scores of {stream!r}, which is not a stream of this model. "
+                    f"{self.name} returned scores of {stream!r}, which is not a stream of this model. "
                     f"{nearest(stream, list(lengths))}"
                 )
             expected = (trace.question.batch, lengths.get(stream, values.shape[-1] if values.dim() else 0))
             if tuple(values.shape) != expected:
                 raise WhyformerError(
-                    f"{self.name} gave scores of shape {tuple(values.shape)} for the stream {stream!r}: one per "
+                    f"{self.name} returned scores of shape {tuple(values.shape)} for the stream {stream!r}: one per "
                     f"example and token, {expected}."
                 )
 
     @property
     def options(self) -> Mapping[str, inspect.Parameter]:
-        """The keyword options the formula takes."""
+        """The keyword options of the formula."""
         return {
             name: parameter
             for name, parameter in inspect.signature(self.formula).parameters.items()
@@ -167,7 +169,7 @@ class Method:
 
     @property
     def all_options(self) -> frozenset[str]:
-        """The names of the options it takes, shared or its own."""
+        """The names of all its options."""
         return frozenset({*self.options, *self.shared_options})
 
     @property
@@ -180,27 +182,27 @@ METHODS: dict[str, Method] = {}
 
 
 def methods_of(kind: Kind) -> dict[str, Method]:
-    """The methods that explain this kind, by name."""
+    """The methods that explain this kind."""
     return {name: method for name, method in METHODS.items() if kind in method.kinds}
 
 
 def removal_methods() -> dict[str, Method]:
-    """The methods that ask any function about an example without some of its units."""
+    """The methods that remove units, which work with any function."""
     return methods_of("function")
 
 
 def source_methods() -> dict[str, Method]:
-    """The methods of responses alone, which ask the model without some of the sources."""
+    """The methods for responses only, which remove sources."""
     return {name: method for name, method in METHODS.items() if method.kinds == ("response",)}
 
 
 def trace_methods() -> dict[str, Method]:
-    """The methods that read a trace of any model: the others ask it many times, or need pictures among the words."""
+    """The methods that read a trace of any model; the others remove parts, or need prompts with images."""
     return {name: method for name, method in methods_of("example").items() if not method.reads.subsets}
 
 
 def _ends_at_queries(trace: Trace, scores: StreamScores) -> bool:
-    """Whether scores of a picture get no further than the queries of a Q-Former."""
+    """Whether scores of a picture stop at the queries of a Q-Former."""
     bridge = trace.question.bridge
     return bridge is not None and bridge.is_queried and not ("image" in scores and bool(scores["image"].any()))
 
@@ -216,22 +218,22 @@ def method(
 ) -> Callable[[Formula], Formula]:
     """Register a function (trace, *, options) as a method.
 
-    The function gives a score per token for each stream, {stream: [example, token]}, or an Attribution where it has
-    more to tell. With reads=Reads(subsets=True) it is given an Ablation instead, the model's score as a function of
-    which units are kept, and gives for each example an array of its units' scores. It is then a method like any other:
-    in `explain`, on the command line, in evaluations.
+    The function returns a score per token for each stream, {stream: [example, token]}, or an Attribution with further
+    information. With reads=Reads(subsets=True) it takes an Ablation instead, the model's score as a function of the
+    kept units, and returns an array of unit scores for each example. The method is then available in `explain`, on the
+    command line and in evaluations.
 
     Args:
         name: The name of the method.
-        reads: What it reads of the trace; only that is computed.
-        reads_if: What it reads instead if an option has some value: {(option, value): Reads(…)}.
-        replace: Take the place of a method that has this name already.
-        backward: How its gradients are taken unless the caller says: "gradient", "libra" or "attn_lrp".
-        kinds: What it explains: "example", "response", "function" (`predict=`), "image prompt"; examples and responses
-            unless given, and functions where it reads subsets.
+        reads: The parts of the trace that it reads; only these are computed.
+        reads_if: The parts it reads instead, by option and value: {(option, value): Reads(…)}.
+        replace: Replace an existing method of this name.
+        backward: The default backward: "gradient", "libra" or "attn_lrp".
+        kinds: What it explains: "example", "response", "function" (`predict=`), "image prompt"; by default examples
+            and responses, and functions if it reads subsets.
 
     Returns:
-        A decorator that gives the function back as it is.
+        A decorator that returns the function unchanged.
 
     Raises:
         WhyformerError: If the name is taken, or `reads` is not a `Reads`.
@@ -246,7 +248,7 @@ def method(
         >>> del whyformer.METHODS["last_row"]
     """
     if not isinstance(name, str) or not name.isidentifier():
-        raise WhyformerError(f"A method's name is a Python identifier, not {name!r}.")
+        raise WhyformerError(f"A method's name must be a Python identifier, not {name!r}.")
     for value in (reads, *(reads_if or {}).values()):
         if not isinstance(value, Reads):
             raise WhyformerError(f'{name}: reads={value!r} is not a Reads, such as whyformer.Reads(maps="all").')
@@ -254,7 +256,7 @@ def method(
     for kind in kinds or ():
         check_choice(f"{name}: kinds", kind, Kind)
     if name in METHODS and not replace:
-        raise WhyformerError(f"There is a method named {name!r} already: choose another name, or say replace=True.")
+        raise WhyformerError(f"There is a method named {name!r} already: choose another name, or pass replace=True.")
 
     def register(function: Formula) -> Formula:
         METHODS[name] = Method(name, function, reads, reads_if or {}, backward, kinds or reads.kinds)
@@ -266,9 +268,7 @@ def method(
 def method_named(name: str) -> Method:
     """The method registered under a name."""
     if not isinstance(name, str):
-        raise WhyformerError(
-            f"A method is given by its name, not as {name!r:.40}. Known: {', '.join(sorted(METHODS))}."
-        )
+        raise WhyformerError(f"A method is given by name, not as {name!r:.40}. Known: {', '.join(sorted(METHODS))}.")
     if name not in METHODS:
         raise WhyformerError(f"No method named {name!r}. {nearest(name, sorted(METHODS))}")
     return METHODS[name]
@@ -278,5 +278,5 @@ def example_method_named(name: str) -> Method:
     """The method registered under a name, which must explain examples."""
     method = method_named(name)
     if name in source_methods():
-        raise WhyformerError(f"{name} asks a model what it would respond to less of a prompt: use explain_response.")
+        raise WhyformerError(f"{name} explains responses only: use explain_response.")
     return method

@@ -20,11 +20,11 @@ from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import summed
 from whyformer.tracing.trace import Trace
 
-# Rules that divide by sums of a sign: relevance can come to many times what it began with, and so does rounding.
+# Rules that divide by sums of one sign: relevance, and with it rounding errors, can grow by orders of magnitude.
 ILL_CONDITIONED = ("z_plus", "dtd", "lrp")
 ROUNDING = Noise(torch.finfo(torch.float32).eps)
-Precision = Literal["strict", "fast"]  # float32 without TF32, or what the model itself computes in
-PositionHandling = Literal["drop", "keep"]  # what becomes of the relevance that position embeddings are handed
+Precision = Literal["strict", "fast"]  # float32 without TF32, or the model's own dtype
+PositionHandling = Literal["drop", "keep"]  # whether the relevance of position embeddings is dropped
 
 
 @method(
@@ -45,17 +45,17 @@ def lrp(
 ) -> Attribution:
     """Relevance propagated to the input: the pixels, or the embeddings of word pieces and regions (TA Eq. 4).
 
-    `rules` "dtd" is TA's own, "lrp" the papers' code, "attn_lrp" and "cp_lrp" the later rules for attention. `strict`
-    refuses an operation that has no rule; otherwise it passes as a gradient, and the explanation says so. `precision`
-    "fast" computes in the model's own dtype, TF32 included; attn_lrp and cp_lrp then cost no more than a gradient.
-    In float32 z_plus, dtd and lrp are computed twice, the second time with the input moved by its rounding error: how
-    far that moves the scores is their `instability`, and the explanation says where it is too far.
+    `rules` "dtd" is TA's own, "lrp" the papers' code, "attn_lrp" and "cp_lrp" later rules for attention. `strict`
+    raises on operations without a rule; otherwise these use the gradient, and the explanation says so. `precision`
+    "fast" computes in the model's dtype, TF32 included; attn_lrp and cp_lrp then cost no more than a gradient. In
+    float32, z_plus, dtd and lrp are computed twice, the second time with the input perturbed by its rounding error: the
+    change of the scores is their `instability`, and the explanation warns if it is too large.
 
-    `positions` "keep" with `rules` "attn_lrp" is PA-LRP (Bakish et al., NeurIPS 2025): what the embedding of a position
-    is handed is added to the token that stands there. Of a table of embeddings that are added to those of words it is
-    the ε-rule's share of the sum. A rotation of queries and keys (RoPE), q ⊙ cos + q′ ⊙ sin, is a product of two
-    activations, the one and the cosines and sines of its position: half of what arrives is theirs, and stays there.
-    It is for words: the scores of a picture are its pixels', and a position is a patch's.
+    `positions` "keep" with `rules` "attn_lrp" is PA-LRP (Bakish et al., NeurIPS 2025): the relevance of a position
+    embedding is added to the token at that position. For embeddings that are added to those of words it is the ε-rule's
+    share of the sum. A rotation of queries and keys (RoPE), q ⊙ cos + q′ ⊙ sin, is a product of an activation with the
+    cosines and sines of its position: half of the relevance belongs to the position. It applies to words only: a
+    picture's scores belong to pixels, its positions to patches.
     """
     attribution = trace.input_relevances(rules, strict=strict)
     is_checked = rules in ILL_CONDITIONED and dtype_of(trace.question.model) == torch.float32
@@ -105,9 +105,9 @@ def transformer_attribution(
 ) -> Attribution:
     """Relevance weighted by gradient, mean_h (∇A ⊙ R_A)⁺, composed through the blocks (TA Eq. 13-14).
 
-    `weight` "attention" puts A in the gradient's place, and `last_block` leaves out the blocks after it (TA Table 3).
-    `cross` "last" is GA's adaptation to several streams: within the read-out's own as above, of every other one its
-    last attention alone.
+    `weight` "attention" replaces the gradient by A, and `last_block` excludes the blocks after it (TA Table 3). `cross`
+    "last" is GA's adaptation to several streams: as above within the read-out's stream, and only the last attention
+    to every other one.
     """
     relevances = trace.relevances(rules, strict=strict)
 

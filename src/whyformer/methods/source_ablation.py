@@ -1,4 +1,4 @@
-"""Methods that ask the model itself what it would say without parts of its input: subsets, and an estimator each."""
+"""Methods that remove sources of a prompt, each with an estimator."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ PENALTY = 0.01  # LASSO's alpha
 def context_ablation(ablation: Ablation, *, subsets: int = 64, seed: int = 0) -> SourceScores:
     """LASSO from random subsets of the sources to the logit of the response (ContextCite, NeurIPS 2024).
 
-    The logit is taken per token of the response, and the coefficients are scaled back to the whole of it.
+    The logit is per token of the response, and the coefficients are scaled back to the whole response.
     """
     lasso = extra("sklearn.linear_model").Lasso(alpha=PENALTY, max_iter=100_000)
     scaler = extra("sklearn.preprocessing").StandardScaler()
@@ -35,14 +35,14 @@ def context_ablation(ablation: Ablation, *, subsets: int = 64, seed: int = 0) ->
 
 @method("leave_one_out", reads=Reads(subsets=True), kinds=("response",))
 def leave_one_out(ablation: Ablation) -> SourceScores:
-    """Drop of the response's log-probability when one source alone is left out."""
+    """Drop of the response's log-probability when a single source is removed."""
     whole, *rest = ablation.scores_of(all_and_all_but_one(ablation.examples[0].count))
     scores: SourceScores = (whole - np.stack(rest)).T
     return scores
 
 
 def random_subsets(sources: int, count: int, *, kept: float = SOURCE_KEEP_PROBABILITY, seed: int = 0) -> SourceMasks:
-    """Subsets of the sources, each source in each of them with the same probability."""
+    """Random subsets that keep each source with the same probability."""
     if count < 1:
         raise WhyformerError(f"subsets={count}: at least 1.")
     if seed < 0:
@@ -51,7 +51,7 @@ def random_subsets(sources: int, count: int, *, kept: float = SOURCE_KEEP_PROBAB
 
 
 def all_and_all_but_one(sources: int) -> SourceMasks:
-    """The whole set, then the sets that lack the first source, the second, and so on."""
+    """The whole set, then the sets without the first source, without the second, and so on."""
     return np.concatenate([np.ones((1, sources), dtype=bool), ~np.eye(sources, dtype=bool)])
 
 

@@ -1,4 +1,4 @@
-"""Methods that read residual states: each token's state at a block, times the gradient of the score there."""
+"""Methods that read residual states: each token's state at a block times its gradient."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.trace import Trace
 
-# Which formula `evidence` has taken, for readers who know none.
+# Notes that state in plain words which formula `evidence` used.
 OF_WORDS = (
     "Words above 0 speak for the answer, words below 0 against it. The scores rank them; they are not what deleting a "
     "word would change."
@@ -34,8 +34,8 @@ def state_x_gradient(trace: Trace, *, blocks: Literal["sum", "first", "weighted"
     """State times gradient, S_l[j] = Σ_c z_l[j, c] g_l[j, c]: signed, for or against the answer.
 
     z_l is the residual state that enters block l, g_l the gradient of the score there: with backward="attn_lrp" S_l is
-    AttnLRP's relevance of that state. `blocks` takes the "sum" of all S_l, the "first", or a "weighted" sum in which
-    later blocks count for more, Σ_l ((l + 1) / L)² S_l / Σ|S_l|.
+    AttnLRP's relevance of that state. `blocks` selects the "sum" of all S_l, the "first", or a "weighted" sum that
+    favours later blocks, Σ_l ((l + 1) / L)² S_l / Σ|S_l|.
     """
     by_stream = state_scores(trace)
     if blocks == "first":
@@ -48,10 +48,10 @@ def state_x_gradient(trace: Trace, *, blocks: Literal["sum", "first", "weighted"
 
 @method("full_grad", reads=Reads(state_gradients=True, biases=True), backward="libra")
 def full_grad(trace: Trace) -> Attribution:
-    """FullGrad+ with LibraGrad (CVPR 2025): the first state times its gradient, and every bias times its own.
+    """FullGrad+ with LibraGrad (CVPR 2025): the first state times its gradient, plus every bias times its gradient.
 
-    Each bias of every later operation counts at the token that it is added to, and one after the answer is read where
-    that is. By LibraGrad's rules the scores then add up to the explained score; the explanation says how nearly.
+    Biases of later operations count at the token they are added to, and those after the read-out at its position. Under
+    LibraGrad's rules the scores sum to the explained score; the explanation reports the difference.
     """
     if not trace.question.family.is_one_stack:
         raise UnsupportedModel("full_grad tells by its tokens where a bias is added: it is for one stream of tokens.")
@@ -72,10 +72,10 @@ def full_grad(trace: Trace) -> Attribution:
 def evidence(trace: Trace) -> Attribution:
     """Words by state times gradient, patches and regions by that of all blocks and by perception times feedback.
 
-    Ours, no paper's. Of words S_0, the state that enters the first block times its gradient by AttnLRP's rules
-    (Achtibat et al., ICML 2024): signed. Of all else q(β) + q(Σ_l ((l + 1) / L)² q(S_l)),
-    q(x) = x / Σ|x|, β = P ⊙ F the perception of Beyond Intuition (TMLR 2023) times its feedback, from the gradient at
-    the input alone. One forward and one backward pass give all of it.
+    This method is ours, not from a paper. For words: S_0, the state that enters the first block times its gradient by
+    AttnLRP's rules (Achtibat et al., ICML 2024), signed. For all else: q(β) + q(Σ_l ((l + 1) / L)² q(S_l)),
+    q(x) = x / Σ|x|, with β = P ⊙ F the perception of Beyond Intuition (TMLR 2023) times its feedback, from the gradient
+    at the input only. All of it takes one forward and one backward pass.
     """
     by_stream, kinds = state_scores(trace), token_kinds(trace)
     scores = {stream: parts[0].masked_fill(~kinds[stream].words, 0.0) for stream, parts in by_stream.items()}
@@ -94,17 +94,17 @@ def evidence(trace: Trace) -> Attribution:
 
 
 def state_scores(trace: Trace) -> dict[str, list[TokenScores]]:
-    """S_l of every block of every stream that scores are given on, the first block first."""
+    """S_l of every block of every scored stream, first block first."""
     entering: dict[tuple[str, int], AttentionRecord] = {}
     for record in records_of(trace.steps_from(0)):
         first = entering.setdefault((record.query_stream, record.block), record)
-        if first.state_scores is None:  # of attention between streams it may not be told
+        if first.state_scores is None:  # unknown for some cross-attention
             entering[record.query_stream, record.block] = record
     constant = {stream.name for stream in trace.question.family.streams if stream.scaled == NOTHING}
     by_stream: dict[str, list[TokenScores]] = {}
     for record in reversed(entering.values()):  # gradients come from the end
         stream = record.query_stream
-        if record.state_scores is None and stream in constant:  # of which there is no input to score
+        if record.state_scores is None and stream in constant:  # streams without an input to score
             continue
         if record.state_scores is None:
             raise UnsupportedModel(

@@ -1,11 +1,11 @@
-"""Protocols that measure explanations: pure functions, tensors in, one value per example out.
+"""Metrics of explanations: pure functions of tensors that return one value per example.
 
-perturbation   how the answer changes while the input goes, most or least relevant first (with `removal`, `answers`)
-segmentation   maps against masks of objects
-sources        parts of a prompt against those that a response depends on, and against the model without them
-rationale      words against words that people marked
+perturbation   how the answer changes as the input is removed, most or least relevant first (`removal`, `answers`)
+segmentation   maps compared with masks of objects
+sources        scores of a prompt's sources compared with the true ones, and with removing them
+rationale      words compared with human rationales
 detection      weakly supervised segmentation from a detector
-approximation  how true the recursions behind the methods are
-sanity, road   controls; `priors` are maps that look at no model
+approximation  error of the recursions behind the methods
+sanity, road   controls; `priors` are maps that ignore the model
 statistics     intervals and paired tests
 """

@@ -1,4 +1,4 @@
-"""Answers of people to questions about pictures (VQA), and how right another answer is by them."""
+"""Soft accuracy of answers to visual questions (VQA)."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ _DIGITS = {word: str(max(0, value - 1)) for value, word in enumerate(_NUMBERS)}
 
 
 def answer_scores(answers: Sequence[str]) -> dict[str, float]:
-    """The soft accuracy of every answer that somebody gave: the mean, over leaving out one person, of min(n/3, 1).
+    """Soft accuracy of every human answer: min(n/3, 1), averaged over leaving one person out.
 
-    For ten people 0.3, 0.6, 0.9, 1 where one, two, three, four or more agree (Antol et al. 2015).
+    For ten people: 0.3, 0.6, 0.9, 1 if one, two, three, four or more agree (Antol et al. 2015).
     """
     counts = Counter(plain_answer(answer) for answer in answers)
     people = len(answers)
@@ -29,13 +29,13 @@ def answer_scores(answers: Sequence[str]) -> dict[str, float]:
 
 
 def plain_answer(answer: str) -> str:
-    """The answer in lower case, without articles and punctuation, small numbers as digits."""
+    """Normalise an answer: lower case, no articles or punctuation, small numbers as digits."""
     words = re.sub(r"[^\w\s']|(?<!\w)'|'(?!\w)", " ", answer.lower()).split()
     return " ".join(_DIGITS.get(word, word) for word in words if word not in _ARTICLES)
 
 
 def answer_table(answers: Sequence[Sequence[str]], vocabulary: Sequence[str]) -> Logits:
-    """The soft accuracy of every answer of a model's vocabulary to each question."""
+    """Soft accuracy of every answer in a model's vocabulary, for each question."""
     known = [plain_answer(answer) for answer in vocabulary]
     rows = [answer_scores(of_people) for of_people in answers]
     return torch.tensor([[row.get(answer, 0.0) for answer in known] for row in rows])

@@ -1,7 +1,7 @@
-"""The approximation test (BI Sec. 3.2, Fig. 3): how far is (Ã + I) Z W_MLP from what a block really makes of Z?
+"""The approximation test (BI Sec. 3.2, Fig. 3): how far is (Ã + I) Z W_MLP from the block's output?
 
-Compared are Ã of rollout (the head mean of A), of BI token-wise (A diag(α), Eq. 14) and head-wise (Σ θ_h A_h, Eq. 15),
-and Ã = 0, which leaves attention out altogether.
+It compares Ã of rollout (the head mean of A), BI token-wise (A diag(α), Eq. 14), BI head-wise (Σ θ_h A_h, Eq. 15) and
+Ã = 0, which ignores attention.
 """
 
 from __future__ import annotations
@@ -24,10 +24,9 @@ STATES, GRADIENTS = Reads(maps="all", states=True), Reads(maps="all", gradients=
 
 
 def approximation_errors(model: nn.Module, inputs: Inputs, target: Target = "predicted") -> dict[str, BlockErrors]:
-    """The squared error of each recursion at each block, by its name: rollout, token, head and none.
+    """Squared error of each recursion (rollout, token, head, none) at each block.
 
-    What a block makes of its tokens is what the next one reads, so the last block is not among them; nor is it in BI's
-    figure.
+    A block's output is taken from the input of the next, so the last block is excluded, as in BI's figure.
     """
     model = getattr(model, "_orig_mod", model)
     states, gradients = (trace(model, inputs, target, reads=reads) for reads in (STATES, GRADIENTS))
@@ -70,7 +69,7 @@ def mlp_weight(model: nn.Module, record: AttentionRecord) -> Channels:
 
 
 def _is_gated(linears: list[nn.Linear]) -> bool:
-    """A third layer as wide as the inner one is a gate; of two halves in one, only half is read on."""
+    """Whether the MLP is gated: a third layer as wide as the inner one, or an output layer that reads half of it."""
     inner, outer = linears[-2:]
     widths = [linear.out_features for linear in linears[:-2]]
     return inner.in_features != outer.out_features or (

@@ -1,4 +1,4 @@
-"""Weakly supervised segmentation: the maps of a detector's objects as masks, scored as by COCO (GA Table 1)."""
+"""Weakly supervised segmentation: maps of a detector's objects as masks, scored by COCO (GA Table 1)."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from whyformer.errors import check_choice
 from whyformer.extras import extra
 from whyformer.metrics.pixel_maps import unit_range, upsampled
 
-IOU_THRESHOLDS = tuple(number / 100 for number in range(20, 100, 5))  # GA's supplement; COCO's own start at 0.5
+IOU_THRESHOLDS = tuple(number / 100 for number in range(20, 100, 5))  # GA's supplement; COCO's start at 0.5
 ObjectSize = Literal["all", "medium", "large"]
 OBJECT_SIZES = get_args(ObjectSize)
-RECALLS = np.linspace(0, 1, 101)  # at which COCO reads precision
-TINY = np.spacing(1)  # and its own guard against 0 / 0
-DRAWN_AT_ONCE = 2**22  # draws times thresholds times objects found
+RECALLS = np.linspace(0, 1, 101)  # recall levels of COCO's precision
+TINY = np.spacing(1)  # COCO's guard against 0 / 0
+DRAWN_AT_ONCE = 2**22  # draws × thresholds × detections
 Otsu = Literal["pixels", "patches"]
 Size = tuple[int, int]
 
 
 @dataclass(frozen=True)
 class DetectedObject:
-    """One object that a detector found: in which image, what, how surely, and where (a mask, or its run lengths)."""
+    """A detection: its image, label, confidence, and mask (or its run-length encoding)."""
 
     image: int
     category: int
@@ -41,10 +41,10 @@ class DetectedObject:
 def object_masks(
     scores: PatchScores, padded: Size, content: Size, original: Size, *, otsu: Otsu = "pixels"
 ) -> PixelMask:
-    """The masks of one image's objects, each where its map is above Otsu's threshold.
+    """Masks of one image's objects: where each map is above its Otsu threshold.
 
-    The maps cover the padded input, whose upper left `content` is the image, `original` its own (height, width). GA's
-    code thresholds the patches, and takes every pixel that a chosen patch still reaches when upsampled ("patches").
+    The maps cover the padded input, whose upper left `content` is the image; `original` is its (height, width). GA's
+    code thresholds the patches, and takes every pixel that a chosen patch influences when upsampled ("patches").
     """
     check_choice("otsu", otsu, Otsu)
     if otsu == "pixels":
@@ -56,7 +56,7 @@ def object_masks(
 
 
 def above_otsu(maps: PatchScores) -> PixelMask:
-    """Where each map, in 256 shades, is above its own Otsu threshold; nowhere if it is the same everywhere."""
+    """Where each map, quantised to 256 levels, is above its Otsu threshold; nowhere if it is constant."""
     threshold = extra("skimage.filters").threshold_otsu
     shades = (unit_range(maps) * 255).to(torch.uint8)
     masks = [shade > int(threshold(shade.cpu().numpy())) for shade in shades]
@@ -66,7 +66,7 @@ def above_otsu(maps: PatchScores) -> PixelMask:
 def evaluate_objects(
     truth: Mapping[str, Any], objects: Sequence[DetectedObject], thresholds: Sequence[float] = IOU_THRESHOLDS
 ) -> Any:
-    """Every object found matched with those of the truth (a COCO instances dictionary), image by image: a COCOeval."""
+    """Match detections with the ground truth (a COCO instances dictionary); return the COCOeval."""
     coco, coco_eval, rle = (extra(f"pycocotools.{part}") for part in ("coco", "cocoeval", "mask"))
     results = [
         {
@@ -79,7 +79,7 @@ def evaluate_objects(
         }
         for one in objects
     ]
-    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools reports on every step
+    with contextlib.redirect_stdout(io.StringIO()):  # pycocotools prints on every step
         known = coco.COCO()
         known.dataset = {"info": {}, **truth}
         known.createIndex()
@@ -95,10 +95,10 @@ def evaluate_objects(
 
 @dataclass(frozen=True, eq=False)
 class Matches:
-    """Objects of one kind: how many each image has, and what was found, the surest first.
+    """Objects of one category: their number per image, and the detections by descending confidence.
 
-    Of each that was found: in which image, how surely, and at which IoU thresholds, [threshold found], it is one of
-    them or none; it is neither where it counts for nothing, as a crowd or of another size.
+    Each detection has its image, its confidence, and whether it is right or wrong at each IoU threshold [threshold,
+    detection]; it is neither if it is ignored, as a crowd or of another size.
     """
 
     objects: Any
@@ -109,7 +109,7 @@ class Matches:
 
 
 def matches(evaluation: Any, area: ObjectSize = "all") -> list[Matches]:
-    """The matches of each kind of object, of those of a size; `evaluation` is what `evaluate_objects` gives."""
+    """Matches per category, for objects of a size; `evaluation` comes from `evaluate_objects`."""
     check_choice("area", area, ObjectSize)
     parameters = evaluation.params
     shape = (len(parameters.catIds), len(parameters.areaRng), len(parameters.imgIds))
@@ -132,7 +132,7 @@ def _matches(images: Any, thresholds: int) -> Matches:
 
 
 def concatenate_matches(evaluations: Sequence[Sequence[Matches]]) -> list[Matches]:
-    """Several evaluations of the same kinds as one, the images of each after those of the one before."""
+    """Concatenate evaluations of the same categories along images."""
     return [_joined(parts) for parts in zip(*evaluations, strict=True)]
 
 
@@ -152,7 +152,7 @@ def _surest_first(objects: Any, image: Any, score: Any, right: Any, wrong: Any) 
 
 
 def object_average_precision(by_kind: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
-    """COCO's AP of images counted so often, for a bootstrap: precision at 101 recalls, over thresholds and kinds."""
+    """COCO's AP with images weighted by bootstrap counts: precision at 101 recalls, over thresholds and categories."""
 
     def precision(one: Matches, weights: Any, objects: Any) -> Any:
         hits, misses = (np.cumsum(weights[:, None] * part, axis=-1) for part in (one.right, one.wrong))
@@ -164,14 +164,14 @@ def object_average_precision(by_kind: Sequence[Matches], counts: ImageCounts) ->
 
 
 def average_recall(by_kind: Sequence[Matches], counts: ImageCounts) -> DrawnFigures:
-    """COCO's AR of images counted so often: the share of objects found, over thresholds and kinds."""
+    """COCO's AR with images weighted by bootstrap counts: recall, over thresholds and categories."""
     return _over_kinds(by_kind, counts, lambda one, weights, objects: weights @ one.right.T / objects)
 
 
 def _over_kinds(
     by_kind: Sequence[Matches], counts: ImageCounts, figure: Callable[[Matches, Any, Any], Any]
 ) -> DrawnFigures:
-    """The mean over thresholds, and over the kinds of which there are objects at all."""
+    """Mean over thresholds, and over the categories that have objects."""
     weights = counts.reshape(-1, counts.shape[-1])
     total, kinds = np.zeros(len(weights)), np.zeros(len(weights))
     for one in by_kind:

@@ -1,7 +1,7 @@
-"""Perturbation: how the answer changes while the input is taken away, the most or the least relevant first.
+"""Perturbation: how the answer changes as the input is removed, most or least relevant first.
 
-An explanation is faithful if the answer falls at once when what it calls relevant goes (positive perturbation), and
-stays when the rest goes (negative). The steps of all examples are made as one batch:
+An explanation is faithful if the answer drops at once when relevant parts are removed (positive perturbation), and
+stays when the others are (negative). The steps of all examples run as one batch:
 
 steps = blanked(pixels, removed_pixels(scores, size, FRACTIONS), blank("black", mean, std))
 by_step = curves(step_logits(forward, steps), labels, explained)
@@ -32,8 +32,8 @@ Domain = Literal["0-0.9", "0.1-0.9", "0-1", "0-1-zero"]
 Steps = TypeVar("Steps", Tensor, dict[str, Any])
 
 _TENTHS = tuple(number / 10 for number in range(11))
-# The fractions that each area is taken over: as TA's author does, with the clean point; as TA prints; as BI does on
-# CLIP; as BI does elsewhere, where the answer to nothing at all is not measured but set to 0.
+# The range of each area: TA's code, with the clean point; TA's paper; BI on CLIP; BI elsewhere, where the answer to an
+# empty input is not measured but set to 0.
 DOMAINS: dict[Domain, tuple[float, ...]] = {
     "0-0.9": _TENTHS[:10],
     "0.1-0.9": _TENTHS[1:10],
@@ -47,21 +47,21 @@ VQA_FRACTIONS = (0.0, 0.25, 0.5, 0.75, 0.8, 0.85, 0.9, 0.95, 1.0)
 
 @dataclass(frozen=True)
 class Curves:
-    """Output for each example, step by step."""
+    """Output of each example at each step."""
 
-    accuracy: Curve  # 1 where the label is still the most probable
+    accuracy: Curve  # 1 if the label is still the most probable
     probability: Curve  # of the explained class
     logit: Curve
 
 
 def explained_class(logits: Logits, labels: Labels, which: Explained = "predicted") -> Labels:
-    """The class whose explanation is tested: the model's own answer, or the true one."""
+    """The explained class: the model's prediction, or the true one."""
     check_choice("explained", which, Explained)
     return logits.argmax(dim=1) if which == "predicted" else labels
 
 
 def step_logits(forward: Callable[[Steps], Logits], steps: Steps) -> StepLogits:
-    """The model's output for every example at every step, in one batch without a graph."""
+    """Run the model on every example at every step, in one batch without a graph."""
     first = steps if isinstance(steps, Tensor) else next(iter(steps.values()))
     with torch.no_grad():
         if isinstance(steps, Tensor):
@@ -73,7 +73,7 @@ def step_logits(forward: Callable[[Steps], Logits], steps: Steps) -> StepLogits:
 
 
 def curves(logits: StepLogits, labels: Labels, explained: Labels) -> Curves:
-    """Accuracy against the labels, and probability and logit of the explained class."""
+    """Accuracy, and probability and logit of the explained class."""
     wide = logits.to(torch.promote_types(logits.dtype, torch.float32))
     return Curves(
         accuracy=(wide.argmax(dim=2) == labels).to(wide.dtype).T,
@@ -83,17 +83,17 @@ def curves(logits: StepLogits, labels: Labels, explained: Labels) -> Curves:
 
 
 def soft_accuracy(logits: StepLogits, scores: Logits) -> Curve:
-    """The soft accuracy of each answer given, where `scores` holds that of every answer to the question (VQA)."""
+    """Soft accuracy of each prediction, given that of every answer to the question in `scores` (VQA)."""
     answers = logits.argmax(dim=2)
     return scores.gather(1, answers.T)
 
 
 def area(values: Curve, fractions: Sequence[float], domain: Domain = "0-0.9") -> ExampleScores:
-    """The area under each example's curve, by trapezoids, over the named domain; as published, not divided by it."""
+    """Area under each example's curve over a domain, by trapezoids; as published, not divided by its length."""
     check_choice("domain", domain, Domain)
     low, high = (0.1 if domain == "0.1-0.9" else 0.0), (0.9 if domain.endswith("0.9") else 1.0)
     ends_at_zero = domain == "0-1-zero"
-    barely = 1e-9  # nine times a tenth may be a little more than 0.9
+    barely = 1e-9  # 9 · 0.1 may exceed 0.9
     within = [
         n
         for n, fraction in enumerate(fractions)
@@ -104,12 +104,12 @@ def area(values: Curve, fractions: Sequence[float], domain: Domain = "0-0.9") ->
         places, heights = [*places, 1.0], F.pad(heights, (0, 1))
     if not places or abs(places[0] - low) + abs(places[-1] - high) > 2 * barely:
         known = ", ".join(map(str, fractions))
-        raise WhyformerError(f"An area over {domain} needs the curve at {low} and {high}; it is known at {known}.")
+        raise WhyformerError(f"An area over {domain} needs the curve at {low} and {high}; it is measured at {known}.")
     return torch.trapezoid(heights, torch.tensor(places, dtype=heights.dtype, device=heights.device), dim=1)
 
 
 def largest_area(domain: Domain = "0-0.9") -> float:
-    """The area under a curve that stays at 1: 0.9, 0.8, 1, or 0.95 where the last point is set to 0."""
+    """The area under a constant curve of 1: 0.9, 0.8, 1, or 0.95 if the last point is set to 0."""
     fractions = DOMAINS[domain]
     return round(float(area(torch.ones(1, len(fractions)), fractions, domain)), 9)
 

@@ -1,4 +1,4 @@
-"""Maps that look at no model: what an explanation must beat before its localisation means anything."""
+"""Maps that ignore the model, the baselines of localisation."""
 
 from __future__ import annotations
 
@@ -15,29 +15,29 @@ SPREAD = 0.25  # standard deviation of the centre prior, as a share of the image
 
 
 def centre_prior(pixels: Pixels, rows: int, columns: int) -> PatchScores:
-    """A Gaussian blob in the middle, the same for every image."""
+    """A Gaussian blob in the centre, the same for every image."""
     down, across = ((torch.arange(n, device=pixels.device) + 0.5) / n for n in (rows, columns))
     return _blob(down[:, None], across).expand(len(pixels), -1, -1)
 
 
 def edge_prior(pixels: Pixels, rows: int, columns: int) -> PatchScores:
-    """The magnitude of the image's gradient (Sobel), mean over each patch."""
+    """Mean magnitude of the image's gradient (Sobel) over each patch."""
     return F.adaptive_avg_pool2d(_steepness(pixels), (rows, columns))
 
 
 def centre_prior_of_regions(pixels: Pixels, boxes: RegionBoxes) -> RegionScores:
-    """The blob where each region of a picture has its middle; boxes are shares of its sides."""
+    """The centre prior at each region's centre; boxes are in shares of the picture's sides."""
     across, down = (boxes[:, :2] + boxes[:, 2:]).T / 2
     return _blob(down, across)
 
 
 def edge_prior_of_regions(pixels: Pixels, boxes: RegionBoxes) -> RegionScores:
-    """The magnitude of the picture's gradient, mean over each region."""
+    """Mean magnitude of the picture's gradient over each region."""
     steep = _steepness(pixels)[0]
     height, width = steep.shape
     means = []
     for left, top, right, bottom in (boxes * torch.tensor([width, height, width, height])).tolist():
-        x, y = min(int(left), width - 1), min(int(top), height - 1)  # a box on the border has a pixel, too
+        x, y = min(int(left), width - 1), min(int(top), height - 1)  # a box on the border still has a pixel
         means.append(steep[y : max(ceil(bottom), y + 1), x : max(ceil(right), x + 1)].mean())
     return torch.stack(means)
 

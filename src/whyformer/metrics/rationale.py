@@ -1,4 +1,4 @@
-"""Rationales: do the words an explanation picks agree with those that people marked (ERASER, DeYoung et al. 2020)?"""
+"""Agreement of an explanation's top words with human rationales (ERASER, DeYoung et al. 2020)."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from whyformer.metrics.perturbation_curves import curves
 from whyformer.metrics.removal import removed
 
 TOP_WORDS = tuple(range(10, 81, 10))  # TA Fig. 4
-BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # shares of the words that ERASER calls the rationale, in turn
+BINS = (0.01, 0.05, 0.1, 0.2, 0.5)  # ERASER's shares of words taken as the rationale
 
 
 def word_scores(text: str, offsets: Sequence[tuple[int, int]], scores: Sequence[float]) -> WordScores:
-    """The score of each whitespace-delimited word: the largest of the pieces that share a character with it.
+    """Score of each whitespace-delimited word: the maximum over the pieces that overlap it.
 
-    A word without a piece, such as one beyond the model's limit, has none: −∞.
+    A word without pieces, such as one beyond the model's limit, gets −∞.
     """
     spans = [match.span() for match in re.finditer(r"\S+", text)]
     starts, ends = np.array(spans, dtype=np.int64).reshape(-1, 2).T
@@ -46,30 +46,30 @@ def word_scores(text: str, offsets: Sequence[tuple[int, int]], scores: Sequence[
 
 
 def picked_words(scores: WordScores, count: int) -> WordPlaces:
-    """The words of highest score, highest first; of equal scores the earlier; a word without a score never."""
+    """The words with the highest scores, in descending order; ties by position; words without a score are excluded."""
     order: WordPlaces = np.argsort(-scores, kind="stable")[:count]
     return np.compress(np.isfinite(scores[order]), order)
 
 
 def rationale_counts(scores: WordScores, truth: WordTruth, counts: Sequence[int] = TOP_WORDS) -> WordCounts:
-    """For each count of words picked: how many are marked, how many were picked, how many are marked in all."""
+    """For each count of picked words: hits, picked words, and marked words."""
     picked = [picked_words(scores, count) for count in counts]
     return np.array([[truth[words].sum(), len(words), truth.sum()] for words in picked], dtype=np.int64)
 
 
 def precision_recall_f1(counts: WordCounts) -> WordFigures:
-    """Of counts of one document, whose mean over documents is the macro figure; or of their sum, the micro figure."""
+    """Precision, recall and F1: macro as a mean over documents, or micro from summed counts."""
     hits, picked, marked = np.moveaxis(np.asarray(counts, dtype=np.float64), -1, 0)
     return np.stack([_share(hits, picked), _share(hits, marked), _share(2 * hits, picked + marked)], axis=-1)
 
 
 def auprc(scores: WordScores, truth: WordTruth) -> float:
-    """Area under the curve of precision over recall, by trapezoids as ERASER takes it; NaN if nothing is marked."""
+    """Area under the precision-recall curve, by trapezoids as in ERASER; NaN if nothing is marked."""
     if not truth.any():
         return float("nan")
     known = np.isfinite(scores)
     low, high = (float(end) for end in (scores[known].min(), scores[known].max())) if known.any() else (0.0, 0.0)
-    # torchmetrics squashes scores outside [0, 1]; words without a score come after all others.
+    # torchmetrics applies a sigmoid to scores outside [0, 1]; words without a score rank last.
     stretched = np.where(known, 0.5 + (np.where(known, scores, low) - low) / (2 * (high - low) or 1.0), 0.0)
     curve = extra("torchmetrics.functional.classification").binary_precision_recall_curve
     precision, recall, _ = curve(torch.from_numpy(stretched), torch.from_numpy(truth.astype(np.int64)))
@@ -77,17 +77,17 @@ def auprc(scores: WordScores, truth: WordTruth) -> float:
 
 
 def without_rationale(scores: TokenScores, removable: TokenMask, bins: Sequence[float] = BINS) -> Removal:
-    """The most relevant share of the tokens gone, for each bin."""
+    """Remove the most relevant share of the tokens, for each bin."""
     return removed(scores, bins, removable=removable)
 
 
 def only_rationale(scores: TokenScores, removable: TokenMask, bins: Sequence[float] = BINS) -> Removal:
-    """All but the most relevant share of the tokens gone, for each bin."""
+    """Remove all but the most relevant share of the tokens, for each bin."""
     return removable & ~without_rationale(scores, removable, bins)
 
 
 def mean_drop(clean: Logits, steps: StepLogits, explained: Labels) -> ExampleScores:
-    """By how much the explained class became less probable, mean over the steps."""
+    """Drop in the probability of the explained class, averaged over the steps."""
     before, after = (curves(part, explained, explained).probability for part in (clean[None], steps))
     return (before - after).mean(dim=1)
 

@@ -1,4 +1,4 @@
-"""Masks of what is removed and in which order, shared by all perturbation protocols."""
+"""Removal masks and order, shared by all perturbation protocols."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whyformer.metrics.pixel_maps import upsampled
 Rounded = Literal["removed", "kept"]
 Unit = Literal["pixel", "patch"]
 RemovableTokens = Literal["content", "real", "all"]
-BARELY = 1e-9  # 0.29 · 100 is 28.999999999999996 to a computer
+BARELY = 1e-9  # 0.29 · 100 is 28.999999999999996 in floating point
 
 
 def removed(
@@ -26,9 +26,9 @@ def removed(
     removable: TokenMask | None = None,
     rounded: Rounded = "removed",
 ) -> Removal:
-    """Which places are gone at each fraction of the removable ones; of equal scores, the earlier place goes first.
+    """Mask the removed places at each fraction of the removable ones; ties are removed in order of position.
 
-    Of n places int(fraction · n) are removed (TA, BI); GA keeps int((1 − fraction) · n) instead: `rounded="kept"`.
+    Removes int(fraction · n) of n places (TA, BI); GA keeps int((1 − fraction) · n) instead: `rounded="kept"`.
     """
     check_choice("rounded", rounded, Rounded)
     removable = torch.ones_like(scores, dtype=torch.bool) if removable is None else removable
@@ -39,7 +39,7 @@ def removed(
 
 
 def removal_ranks(scores: TokenScores, removable: TokenMask, *, most_relevant_first: bool = True) -> Positions:
-    """The turn at which each place goes, from 0; those that may not go come last."""
+    """Rank at which each place is removed, from 0; places that are not removable rank last."""
     wanted = scores if most_relevant_first else -scores
     order = wanted.masked_fill(~removable, -torch.inf).argsort(dim=1, descending=True, stable=True)
     turns = torch.arange(scores.shape[1], device=scores.device).expand_as(order)
@@ -54,7 +54,7 @@ def removed_pixels(
     unit: Unit = "pixel",
     most_relevant_first: bool = True,
 ) -> PixelRemoval:
-    """Which pixels are gone at each fraction: of the bilinear map (the papers' code), or whole patches (BI's text)."""
+    """Mask the removed pixels at each fraction, by the bilinear map (the papers' code) or by patches (BI's text)."""
     check_choice("unit", unit, Unit)
     maps = upsampled(scores, size) if unit == "pixel" else scores
     removal = removed(maps.flatten(1), fractions, most_relevant_first=most_relevant_first).unflatten(2, maps.shape[1:])
@@ -64,9 +64,9 @@ def removed_pixels(
 def removable_tokens(
     ids: Positions, mask: TokenMask, special: Iterable[int], which: RemovableTokens = "content"
 ) -> TokenMask:
-    """The tokens that may go: all but special ones and padding ("content").
+    """The removable tokens: all except special ones and padding ("content").
 
-    BI's code lets special tokens go as well ("real"), and on 20 Newsgroups counts the padding in ("all").
+    BI's code also removes special tokens ("real") and, on 20 Newsgroups, padding ("all").
     """
     check_choice("removable", which, RemovableTokens)
     if which == "all":
@@ -76,12 +76,12 @@ def removable_tokens(
 
 
 def class_token_least(scores: TokenScores, is_class: TokenMask) -> TokenScores:
-    """Scores as BI's code ranks them where special tokens may go: none below 0, and that of [CLS] 0."""
+    """Scores as ranked by BI's code if special tokens are removable: clamped at 0, and 0 for [CLS]."""
     return scores.clamp(min=0).masked_fill(is_class, 0.0)
 
 
 def groups(scores: TokenScores, count: int, *, removable: TokenMask | None = None) -> Removal:
-    """The places in so many groups of descending score, of sizes that differ by one at most."""
+    """Split places into `count` groups of descending score, whose sizes differ by at most one."""
     removable = torch.ones_like(scores, dtype=torch.bool) if removable is None else removable
     upto = [0.0, *((number + 1) / count for number in range(count))]
     removal = removed(scores, upto, removable=removable)

@@ -1,4 +1,4 @@
-"""Checks that the papers lack: does a map depend on the model, on the class, and on what it calls relevant?"""
+"""Sanity checks: does a map depend on the model, on the class, and on the parts it marks as relevant?"""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Other = Literal["second", "last"]
 
 
 def randomised(model: nn.Module, *, seed: int = 0) -> Iterator[tuple[str, nn.Module]]:
-    """The model with more and more of it forgotten, from the output down, block by block (Adebayo et al. 2018).
+    """Randomise the model cascadingly, block by block from the output (Adebayo et al. 2018).
 
-    Each parameter is drawn anew, normally distributed as its own values are. The model itself is not touched; the
-    copies are one, changed further at each step.
+    Parameters are redrawn from a normal distribution with their mean and variance. The model is not modified; a single
+    copy is changed further at each step.
     """
     changed, generator = copy.deepcopy(model), torch.Generator().manual_seed(seed)
     for name, parameters in reversed(stages(changed)):
@@ -32,7 +32,7 @@ def randomised(model: nn.Module, *, seed: int = 0) -> Iterator[tuple[str, nn.Mod
 
 
 def stages(model: nn.Module) -> list[tuple[str, list[nn.Parameter]]]:
-    """The parameters block by block, those before, between and after blocks together, in the model's own order."""
+    """Parameters grouped by block, in the model's order; those outside blocks are grouped by position."""
     by_block = []
     for block, named in groupby(model.named_parameters(), key=lambda pair: _block(pair[0])):
         names, parameters = zip(*named, strict=True)
@@ -53,7 +53,7 @@ def _forget(parameters: list[nn.Parameter], generator: torch.Generator) -> None:
 
 
 def rank_correlation(first: TokenScores, second: TokenScores) -> ExampleScores:
-    """Spearman's, of each example's two rows of scores; 0 where one of them ranks nothing."""
+    """Spearman correlation of each example's two rows of scores; 0 if one is constant."""
     ranks = [extra("scipy.stats").rankdata(x.detach().cpu().double().numpy(), axis=1) for x in (first, second)]
     one, other = (torch.from_numpy(x - x.mean(axis=1, keepdims=True)) for x in ranks)
     norms = one.norm(dim=1) * other.norm(dim=1)
@@ -62,7 +62,7 @@ def rank_correlation(first: TokenScores, second: TokenScores) -> ExampleScores:
 
 
 def other_class(logits: Logits, which: Other = "second") -> Labels:
-    """The class to compare the predicted one with: the second most probable, or the least probable."""
+    """The class to compare with the predicted one: the second most, or the least probable."""
     check_choice("other", which, Other)
     return logits.argsort(dim=1, descending=True)[:, 1 if which == "second" else -1]
 
@@ -70,8 +70,8 @@ def other_class(logits: Logits, which: Other = "second") -> Labels:
 def saco(scores: TokenScores, members: Removal, drops: GroupValues) -> ExampleScores:
     """The salience-guided coefficient, in [−1, 1] (Wu et al., CVPR 2024).
 
-    `members` are the groups of descending salience, `drops` how much less probable the class is without each of them
-    alone. A pair of groups counts by the difference of their saliences, for or against.
+    `members` are groups of descending salience, and `drops` the drops in probability when each is removed alone. Pairs
+    of groups are weighted by the difference of their saliences, with the sign of their agreement.
     """
     salience = torch.einsum("gbp,bp->bg", members.to(scores.dtype), scores)
     first, second = torch.triu_indices(len(members), len(members), offset=1, device=scores.device)
@@ -82,9 +82,9 @@ def saco(scores: TokenScores, members: Removal, drops: GroupValues) -> ExampleSc
 
 
 def pointing_game(maps: PixelScores, truth: PixelTruth) -> ExampleScores:
-    """1 where the highest point of the map lies on the object; of several highest points, the share that do.
+    """1 if the map's maximum is on the object; with ties, the share that are.
 
-    In the truth 1 is object, 0 background; elsewhere is unknown, and not pointed at.
+    In the truth 1 is object, 0 background; all else is unknown and ignored.
     """
     known = (truth == 0) | (truth == 1)
     highest = maps.masked_fill(~known, -torch.inf)
@@ -93,9 +93,9 @@ def pointing_game(maps: PixelScores, truth: PixelTruth) -> ExampleScores:
 
 
 def mass_on_object(maps: PixelScores, truth: PixelTruth) -> ExampleScores:
-    """The share of the map's positive scores that lies on the object; of a map without any, the object's own share.
+    """Share of the map's positive scores on the object; for a map without any, the object's share of the area.
 
-    In the truth 1 is object, 0 background; elsewhere is unknown, and counts nothing.
+    In the truth 1 is object, 0 background; all else is unknown and ignored.
     """
     known = (truth == 0) | (truth == 1)
     positive = maps.clamp(min=0) * known

@@ -1,6 +1,6 @@
-"""Segmentation: how well a map of scores tells the object from its background (TA Sec. 4, BI Table 2).
+"""Segmentation: how well a map separates the object from the background (TA Sec. 4, BI Table 2).
 
-In the truth 1 is object, 0 background, and everything else unknown: such pixels are left out of every count.
+In the truth 1 is object, 0 background; all else is unknown and ignored.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from whyformer.errors import check_choice
 from whyformer.metrics.pixel_maps import unit_range
 from whyformer.metrics.statistics import OfTotals
 
-# What `overlap` counts in each image; figures of a data set are made from the sums of these.
+# Counts of `overlap` per image; metrics of a data set are computed from their sums.
 COUNTS = (
     "correct",
     "labelled",
@@ -27,7 +27,7 @@ COUNTS = (
     "object_union",
 )
 Averaged = Literal["thresholds", "image", "rows"]
-THRESHOLDS = 100  # points of [0, 1), for what is averaged over them
+THRESHOLDS = 100  # in [0, 1), to average over
 
 
 def foreground(maps: PixelScores) -> PixelMask:
@@ -59,7 +59,7 @@ def _iou(totals: Any) -> Any:
         np.stack([_count(totals, f"{part}_{what}") for part in ("background", "object")], axis=-1)
         for what in ("intersection", "union")
     )
-    # A class that is neither there nor found is found right, as in the authors' code; of no pixel at all there is none.
+    # A class that is neither present nor predicted has an IoU of 1, as in the authors' code; without pixels it is NaN.
     ratios = np.where(union > 0, intersection / np.maximum(union, 1), 1.0)
     return np.where(_count(totals, "labelled") > 0, ratios.mean(axis=-1), np.nan)
 
@@ -68,24 +68,23 @@ def _count(totals: Any, name: str) -> Any:
     return np.asarray(totals)[..., COUNTS.index(name)]
 
 
-# Of the counts of all images: the share of the labelled pixels that are found right; and intersection over union,
-# summed over all images, the mean of background and object.
+# From the counts of all images: pixel accuracy; and intersection over union, averaged over background and object.
 pixel_accuracy = OfTotals(_accuracy)
 mean_iou = OfTotals(_iou)
 
 
 def pixel_average_precision(maps: PixelScores, truth: PixelTruth) -> ExampleScores:
-    """One average precision for each image, over its object scores and its background scores 1 − map together."""
+    """Average precision of each image, over object scores and background scores 1 − map together."""
     scores = unit_range(maps).flatten(1)
     flat = truth.flatten(1)
-    both = torch.where((flat == 0) | (flat == 1), 1 - flat, flat)  # the background's truth; unknown stays unknown
+    both = torch.where((flat == 0) | (flat == 1), 1 - flat, flat)  # truth of the background; unknown stays unknown
     return precisions(torch.cat([1 - scores, scores], dim=1), torch.cat([both, flat], dim=1))
 
 
 def precisions(scores: Tensor, truth: Tensor) -> ExampleScores:
-    """The average precision of each example's places [example place], all examples at once; unknown ones count nothing.
+    """Average precision of each example's places [example place]; unknown ones are ignored.
 
-    Places of the same score are found together. An example without a single true place has 0.
+    Places with equal scores are retrieved together. An example without positives gets 0.
     """
     ordered, order = scores.sort(dim=1, descending=True)
     marks = truth.gather(1, order)
@@ -94,15 +93,15 @@ def precisions(scores: Tensor, truth: Tensor) -> ExampleScores:
     precision = hits.cumsum(dim=1) / known.clamp(min=1)
     places = torch.arange(scores.shape[1], device=scores.device).expand_as(order)
     is_last = F.pad(ordered[:, :-1] != ordered[:, 1:], (0, 1), value=True)
-    last = places.where(is_last, scores.shape[1]).flip(1).cummin(dim=1).values.flip(1)  # of those of the same score
+    last = places.where(is_last, scores.shape[1]).flip(1).cummin(dim=1).values.flip(1)  # of equal scores
     return (hits * precision.gather(1, last)).sum(dim=1) / hits.sum(dim=1).clamp(min=1)
 
 
 def f1(maps: PixelScores, truth: PixelTruth, averaged: Averaged = "thresholds") -> ExampleScores:
     """F1 of the object in each image.
 
-    The mean over THRESHOLDS of the map in [0, 1], as BI prints it ("thresholds"); at the map's mean ("image"); or
-    there, for every row of pixels by itself, one without object being 0, as the authors' code has it ("rows").
+    Averaged over THRESHOLDS of the map in [0, 1], as in BI's paper ("thresholds"); at the map's mean ("image"); or at
+    the mean but per row of pixels, 0 for rows without object, as in the authors' code ("rows").
     """
     check_choice("averaged", averaged, Averaged)
     if averaged == "thresholds":
@@ -113,14 +112,14 @@ def f1(maps: PixelScores, truth: PixelTruth, averaged: Averaged = "thresholds") 
 
 
 def row_f1(maps: PixelScores, truth: PixelTruth) -> RowScores:
-    """F1 of every row of pixels, at the mean of the whole map."""
+    """F1 of every row of pixels, thresholded at the mean of the map."""
     return _f1(foreground(maps), truth, dim=(2,))
 
 
 def _threshold_f1(scores: Tensor, truth: Tensor) -> Tensor:
-    """F1 of each image at every threshold, by counting the pixels between them once."""
+    """F1 of each image at every threshold, from one histogram."""
     points = torch.arange(THRESHOLDS, device=scores.device, dtype=torch.double).div(THRESHOLDS).to(scores.dtype)
-    passed = torch.searchsorted(points, scores.contiguous())  # how many thresholds a pixel is above
+    passed = torch.searchsorted(points, scores.contiguous())  # number of thresholds that a pixel exceeds
     thing, background = (
         torch.zeros(len(scores), THRESHOLDS + 1, dtype=torch.long, device=scores.device)
         .scatter_add_(1, passed, (truth == value).long())

@@ -1,4 +1,4 @@
-"""Sources of a response: are those of highest score the true ones, and does the model do without them as predicted?"""
+"""Metrics of source attribution: recall of the true sources, and agreement with removing sources."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ import regex
 
 from whyformer.axes import SourceMasks, SourceScores, SourceTruth, SourceValues, SpanFigures, SubsetScores
 from whyformer.extras import extra
-from whyformer.inputs.words import word_spans
+from whyformer.inputs.words import word_ranges
 from whyformer.methods.source_ablation import random_subsets
 from whyformer.removal.units import Ablation
 
 TOP = (1, 3, 5)
-HELD_OUT = 2**32  # added to a seed: subsets that no method has been shown
+HELD_OUT = 2**32  # added to a seed, so that subsets differ from those of methods
 PUNCTUATION = regex.compile(r"^\p{P}+|\p{P}+$")  # around a word
 SATURATION, LENGTH_WEIGHT = 1.5, 0.75  # BM25's k₁ and b
 
 
 def source_recall(scores: SourceValues, truth: SourceTruth, k: int) -> float:
-    """The share of the true sources among the k of highest score; NaN where none is true.
+    """Share of the true sources among the k with the highest scores; NaN if there are none.
 
-    Of equal scores each is as likely as the other to be among the k: what is expected of that counts.
+    Ties count by their expectation under random order.
     """
     if not truth.any():
         return float("nan")
@@ -34,14 +34,14 @@ def source_recall(scores: SourceValues, truth: SourceTruth, k: int) -> float:
 
 
 def source_average_precision(scores: SourceValues, truth: SourceTruth) -> float:
-    """Area under the curve of precision over recall, by steps; NaN where no source is true."""
+    """Average precision of the true sources; NaN if there are none."""
     if not truth.any():
         return float("nan")
     return float(extra("sklearn.metrics").average_precision_score(truth, scores))
 
 
 def top_k_drop(ablation: Ablation, scores: SourceScores, counts: Sequence[int] = TOP) -> SubsetScores:
-    """log p(row) less what it is without the k sources of highest score, [row, k]."""
+    """Drop in log p(row) without the k sources with the highest scores, [row, k]."""
     whole = np.ones((1, scores.shape[1]), dtype=bool)
     masks = np.concatenate([whole, *(without_the_highest(row, counts) for row in scores)])
     before, *after = ablation.scores_of(masks)
@@ -51,7 +51,7 @@ def top_k_drop(ablation: Ablation, scores: SourceScores, counts: Sequence[int] =
 
 
 def without_the_highest(scores: SourceValues, counts: Sequence[int], *, seed: int = 0) -> SourceMasks:
-    """For each count k the subset that lacks the k sources of highest score; equal scores are in random order."""
+    """For each k, the subset without the k sources with the highest scores; ties are broken at random."""
     order = np.lexsort((np.random.default_rng(seed).random(len(scores)), -scores))
     masks = np.ones((len(counts), len(scores)), dtype=bool)
     for mask, count in zip(masks, counts, strict=True):
@@ -62,16 +62,16 @@ def without_the_highest(scores: SourceValues, counts: Sequence[int], *, seed: in
 def linear_datamodelling_score(
     ablation: Ablation, scores: SourceScores, *, subsets: int = 32, seed: int = 0
 ) -> SpanFigures:
-    """LDS: Spearman between what the scores of the kept sources sum to and the real log-probability (Park et al. 2023).
+    """LDS: Spearman correlation of summed scores of the kept sources with the true log-probability (Park et al. 2023).
 
-    The subsets are held out: no method with this seed has been shown them.
+    The subsets are held out: no method with this seed has used them.
     """
     masks = random_subsets(scores.shape[1], subsets, seed=seed + HELD_OUT)
     return rank_agreement(masks @ scores.T, ablation.scores_of(masks))
 
 
 def rank_agreement(predicted: SubsetScores, real: SubsetScores) -> SpanFigures:
-    """Spearman's correlation of each row over the subsets; 0 where either does not vary."""
+    """Spearman correlation of each row over the subsets; 0 if either is constant."""
     ranks = [extra("scipy.stats").rankdata(values, axis=0) for values in (predicted, real)]
     first, second = (values - values.mean(axis=0) for values in ranks)
     size = np.sqrt((first**2).sum(axis=0) * (second**2).sum(axis=0))
@@ -90,7 +90,7 @@ def recency(sources: int) -> SourceValues:
 
 
 def lexical_overlap(sources: Sequence[str], query: str) -> SourceValues:
-    """A control: the words that each source shares with question and response, by BM25 (Robertson & Zaragoza 2009)."""
+    """A control: word overlap of each source with question and response, by BM25 (Robertson & Zaragoza 2009)."""
     counts = [Counter(_words(source)) for source in sources]
     lengths = np.array([sum(count.values()) for count in counts], dtype=np.float64)
     norm = SATURATION * (1 - LENGTH_WEIGHT + LENGTH_WEIGHT * lengths / (lengths.mean() or 1.0))
@@ -104,5 +104,5 @@ def lexical_overlap(sources: Sequence[str], query: str) -> SourceValues:
 
 
 def _words(text: str) -> list[str]:
-    words = (PUNCTUATION.sub("", text[start:end]).casefold() for start, end in word_spans(text))
+    words = (PUNCTUATION.sub("", text[start:end]).casefold() for start, end in word_ranges(text))
     return [word for word in words if word]

@@ -1,4 +1,4 @@
-"""How sure a figure is: bootstrap intervals over the examples, and paired tests between methods."""
+"""Bootstrap intervals over examples, and paired tests between methods."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from whyformer.axes import ExampleRows
 from whyformer.errors import WhyformerError
 from whyformer.extras import extra
 
-Statistic = Callable[[Any], float]  # of all examples at once: their mean, or the mIoU of their counts
+Statistic = Callable[[Any], float]  # of all examples: their mean, or the mIoU of their counts
 RESAMPLES = 2000
 
 
 @dataclass(frozen=True)
 class Interval:
-    """A figure, and between which values it lies with 95 % confidence."""
+    """A figure and its 95 % confidence interval."""
 
     value: float
     low: float
@@ -28,7 +28,7 @@ class Interval:
 
 @dataclass(frozen=True)
 class PairedComparison:
-    """By how much one figure exceeds another on the same examples, and how often chance alone would do as much."""
+    """The difference of two figures on the same examples, and its p-value."""
 
     difference: Interval
     p: float
@@ -36,7 +36,7 @@ class PairedComparison:
 
 @dataclass(frozen=True)
 class OfTotals:
-    """A figure that reads no more of its rows than their sum: `of` makes it of sums [… value]. Fast to draw again."""
+    """A statistic of the sum of its rows, computed by `of` from sums [… value], which is fast to resample."""
 
     of: Callable[[Any], Any]
 
@@ -46,10 +46,10 @@ class OfTotals:
 
 @dataclass(frozen=True)
 class OfTexts:
-    """A figure of texts: of those of one method, or of several mixed, `of` makes a function of how often each counts.
+    """A statistic of texts: `of` maps those of one or several methods to a function of their counts.
 
-    Its intervals are those of the basic bootstrap. Such a figure, as the average precision of images, is larger of
-    examples drawn twice, and the percentiles of its draws lie above it.
+    It uses the basic bootstrap, because a statistic such as average precision is biased upwards by repeated examples,
+    so that percentiles of its draws lie above it.
     """
 
     of: Callable[..., Callable[..., Any]]
@@ -66,7 +66,7 @@ def interval(
     resamples: int = RESAMPLES,
     seed: int = 0,
 ) -> Interval:
-    """The percentile bootstrap: the figure of examples drawn again and again, with replacement, from these."""
+    """Percentile bootstrap interval of a statistic over examples."""
     rows = _checked(rows)
     value = float(figure(rows))
     if len(rows) == 1:
@@ -90,9 +90,9 @@ def interval(
 def paired_comparison(
     first: ExampleRows, second: ExampleRows, figure: Statistic = np.mean, *, resamples: int = RESAMPLES, seed: int = 0
 ) -> PairedComparison:
-    """Two methods on the same examples: the bootstrap of their difference, and a paired permutation test.
+    """Compare two methods on the same examples: a bootstrap of their difference, and a paired permutation test.
 
-    Under the null hypothesis the two values of an example may change places.
+    Under the null hypothesis the two values of an example are exchangeable.
     """
     first, second = _checked(first), _checked(second)
     if first.shape != second.shape:
@@ -120,9 +120,9 @@ def paired_comparison(
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
-    """Holm's correction (1979) of several tests: each p as it counts when all of them are looked at together.
+    """Holm's correction (1979) of p-values for multiple tests.
 
-    The smallest of m counts m times, the next m − 1 times, and none counts less than a smaller one.
+    The smallest of m is multiplied by m, the next by m − 1, and so on, keeping them monotone.
     """
     order = sorted(range(len(p_values)), key=lambda place: p_values[place])
     corrected, largest = [1.0] * len(p_values), 0.0
@@ -135,7 +135,7 @@ def holm(p_values: Sequence[float]) -> list[float]:
 def _fast_comparison(
     first: ExampleRows, second: ExampleRows, figure: Statistic, mixed: Callable[..., Any], resamples: int, seed: int
 ) -> PairedComparison:
-    """The same of counts: every draw and every exchange is a row of a matrix."""
+    """Vectorised comparison of statistics of counts: every draw and every permutation is a row of a matrix."""
     value, counts = figure(first) - figure(second), draws(len(first), resamples, seed)
     one, other = (_of_counts(figure, rows) for rows in (first, second))
     assert one is not None
@@ -143,14 +143,14 @@ def _fast_comparison(
     exchanged, is_exact = _exchanges(len(first), resamples, seed)
     kept = 1 - exchanged
     chance = mixed(exchanged, kept) - mixed(kept, exchanged)
-    barely = 1e-9 * np.abs(chance).max()  # the order of a sum changes its last digits
+    barely = 1e-9 * np.abs(chance).max()  # summation order changes the last digits
     extreme = min((chance >= value - barely).sum(), (chance <= value + barely).sum())
     p = 2 * (extreme / len(chance) if is_exact else (extreme + 1) / (len(chance) + 1))
     return PairedComparison(_bounded(value, one(counts) - other(counts), figure, 0.95), min(1.0, float(p)))
 
 
 def _of_counts(figure: Statistic, *methods: ExampleRows) -> Callable[..., Any] | None:
-    """The figure of examples of these methods mixed, each counted so often, [… example]; None if it must see them."""
+    """The statistic as a function of counts [… example]; None if it needs the examples."""
     if isinstance(figure, OfTexts):
         return figure.of(*methods)
     if figure is np.mean and methods[0].ndim == 1:
@@ -171,7 +171,7 @@ def _bounded(value: float, figures: Any, figure: Statistic, confidence: float) -
 
 @lru_cache(maxsize=4)
 def draws(count: int, resamples: int = RESAMPLES, seed: int = 0) -> Any:
-    """How often each example is drawn, [resample example]: the same for all methods, so drawn once."""
+    """Bootstrap counts [resample example], shared by all methods."""
     counts = np.random.default_rng(seed).multinomial(count, np.full(count, 1 / count), resamples).astype(np.float64)
     counts.flags.writeable = False
     return counts
@@ -179,7 +179,7 @@ def draws(count: int, resamples: int = RESAMPLES, seed: int = 0) -> Any:
 
 @lru_cache(maxsize=4)
 def _exchanges(count: int, resamples: int, seed: int) -> tuple[Any, bool]:
-    """Which examples' values change places, [resample example]; all the ways there are where these are few enough."""
+    """Examples whose values are exchanged, [resample example]; all permutations if there are few enough."""
     if 2**count <= resamples:
         return (np.arange(2**count)[:, None] >> np.arange(count) & 1).astype(np.float64), True
     return np.random.default_rng(seed).integers(0, 2, (resamples, count)).astype(np.float64), False
@@ -193,5 +193,5 @@ def _checked(rows: ExampleRows) -> ExampleRows:
         return rows
     wrong = int((~np.isfinite(rows)).reshape(len(rows), -1).any(axis=1).sum())
     if wrong:
-        raise WhyformerError(f"{wrong} of {len(rows)} examples have no finite value: leave them out, and say so.")
+        raise WhyformerError(f"{wrong} of {len(rows)} examples have no finite value: exclude and report them.")
     return rows

@@ -1,4 +1,4 @@
-"""The kinds of input, a module each: how they are read, encoded, collated, laid out, drawn and stored."""
+"""Kinds of input, one module each: how to read, encode, collate, lay out, draw and store them."""
 
-# In the order in which parts are listed in an explanation.
+# Also the order of parts in an explanation.
 NAMES = ("text", "audio", "written", "image", "regions", "image_text", "video")

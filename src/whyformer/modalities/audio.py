@@ -1,4 +1,4 @@
-"""Sounds, heard alone or transcribed."""
+"""Sounds, for classification or transcription."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
+from whyformer.inputs.audio_encoding import AudioClip, audio_clip_of, audio_inputs, audio_layout
 from whyformer.inputs.chunks import decoder_beginning
-from whyformer.inputs.hearing import Hearing, hearing_of, sound_inputs, sound_layout
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.sound import Sound, is_sound
 from whyformer.modalities.written import token_ids, written_of
 from whyformer.models.input_tensors import SOUND_INPUTS
@@ -21,20 +21,20 @@ from whyformer.models.structure import device_of, dtype_of, sound_prefix
 
 
 def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
-    """A sound and, for a model that writes, what it has written so far."""
+    """Encode a sound and, for generative models, the transcript so far."""
     sound, so_far = (example, "") if is_sound(example) else example
-    hearing = hearing_of(sound, loaded_model, truncate=truncate)
+    clip = audio_clip_of(sound, loaded_model, truncate=truncate)
     if loaded_model.task.writes:
-        beginning = transcript_beginning(loaded_model, hearing.sound)
-        yield {"written": written_of(token_ids(so_far, loaded_model), loaded_model, beginning), "audio": hearing}
+        beginning = transcript_beginning(loaded_model, clip.sound)
+        yield {"written": written_of(token_ids(so_far, loaded_model), loaded_model, beginning), "audio": clip}
         return
     if so_far:
-        raise WhyformerError(f"{loaded_model.name} hears and does not read: leave the text {so_far!r:.40} out.")
-    yield {"audio": hearing}
+        raise WhyformerError(f"{loaded_model.name} takes no text beside a sound: leave {so_far!r:.40} out.")
+    yield {"audio": clip}
 
 
 def transcript_beginning(loaded_model: LoadedModel, sound: Sound) -> list[int]:
-    """The tokens a transcript begins with: its start and, for Whisper, the language heard, the task, no timestamps."""
+    """The tokens before a transcript: a start token and, for Whisper, the language, the task, and no timestamps."""
     model, extractor = cast(Any, loaded_model.model), loaded_model.feature_extractor
     settings, beginning = model.generation_config, decoder_beginning(loaded_model)
     if getattr(settings, "lang_to_id", None):
@@ -50,13 +50,13 @@ def transcript_beginning(loaded_model: LoadedModel, sound: Sound) -> list[int]:
     return beginning if silent is None else [*beginning, silent]
 
 
-def collate(loaded_model: LoadedModel, hearings: Sequence[Hearing]) -> Inputs:
+def collate(loaded_model: LoadedModel, clips: Sequence[AudioClip]) -> Inputs:
     """Run the feature extractor on the sounds."""
-    return sound_inputs([hearing.sound for hearing in hearings], loaded_model)
+    return audio_inputs([clip.sound for clip in clips], loaded_model)
 
 
 def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartPlace | None:
-    """The tokens after those that lead the sound."""
+    """Locate the sound's tokens, after its leading ones."""
     stream = next((stream for stream in ("spectrogram", "frames", "audio") if stream in lengths), None)
     if stream is None or not any(name in inputs for name in SOUND_INPUTS):
         return None
@@ -64,21 +64,21 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("sound", stream, first, lengths[stream] - first)
 
 
-def lay(hearing: Hearing, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
-    """Frames or cells of a spectrogram, without those that are padding."""
-    layout, positions = sound_layout(forward.model, forward.inputs, hearing, place.count)
-    return LaidPart("audio", layout, scores[place.first + positions])
+def lay_out(clip: AudioClip, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
+    """Lay scores out on frames or cells of a spectrogram, without padding."""
+    layout, positions = audio_layout(forward.model, forward.inputs, clip, place.count)
+    return ScoredLayout("audio", layout, scores[place.first + positions])
 
 
-def length(hearing: Hearing) -> int:
-    """Samples: some models hear the padding of a shorter sound."""
-    return len(hearing.sound.samples)
+def length(clip: AudioClip) -> int:
+    """Number of samples: some models do not mask padding."""
+    return len(clip.sound.samples)
 
 
 def noise(loaded_model: LoadedModel) -> Sound:
-    """Half a second of it."""
+    """Half a second of noise."""
     rate = loaded_model.feature_extractor.sampling_rate
     return Sound(np.random.default_rng(0).standard_normal(rate // 2, dtype=np.float32) * 0.1, rate)
 
 
-MODALITY = Modality("audio", collate, place, lay, encode, length, noise)
+MODALITY = Modality("audio", collate, place, lay_out, encode, length, noise)

@@ -1,4 +1,4 @@
-"""Pictures, alone, with a text, or with a point or a box of theirs."""
+"""Images, alone, with a text, or with a point or box prompt."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import whole_text
 from whyformer.inputs.layouts import Box, Patches, covered_box
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.parts import real_grid
-from whyformer.inputs.read import image_of, prompt_of, two_of
+from whyformer.inputs.read import image_of, point_or_box, two_of
 from whyformer.modalities.text import text_stream, word_count
 from whyformer.modalities.written import written_of
 from whyformer.models.families import FAMILIES
@@ -26,13 +26,13 @@ from whyformer.models.family import JOINT
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, patch_grid
 
-LONGEST = 16  # times as long as wide, a picture is handed over whole
-POINT = 0.01  # of a picture's longer side is how far the mark of a point reaches
+LONGEST = 16  # largest aspect ratio of a picture that is passed to the processor uncropped
+POINT = 0.01  # radius of a point's mark, as a share of the picture's longer side
 
 
 @dataclass(frozen=True)
 class Picture:
-    """A picture, the part of it the model sees, and for a model that cuts out a point or a box of it."""
+    """A picture, the part of it that the model sees, and a point or box prompt, if any."""
 
     image: Image.Image
     box: Box
@@ -40,17 +40,17 @@ class Picture:
 
 
 def picture_of(example: Any, loaded_model: LoadedModel) -> Picture:
-    """A picture as the model is shown it."""
+    """Read a picture, and find the part of it that the processor keeps."""
     image = image_of(example)
     return Picture(image, covered_box(loaded_model.image_processor, image.size))
 
 
 def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
-    """A picture, with the text or the prompt that the model takes beside it."""
+    """Encode a picture, with the text or prompt that the model takes beside it."""
     task = loaded_model.task
     if task.cuts_out:
         picture, prompt = two_of(example, "a picture and a point or a box of it: ('street.jpg', (0.4, 0.6))")
-        yield {"image": replace(picture_of(picture, loaded_model), prompt=prompt_of(prompt))}
+        yield {"image": replace(picture_of(picture, loaded_model), prompt=point_or_box(prompt))}
     elif loaded_model.tokenizer is not None:
         picture, text = two_of(example, "a picture and a text: ('street.jpg', 'a red bus')")
         chunk = whole_text(text, loaded_model, truncate=truncate)
@@ -61,7 +61,7 @@ def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int
 
 
 def collate(loaded_model: LoadedModel, pictures: Sequence[Picture]) -> Inputs:
-    """The pixels that the processor makes, and the prompts among them."""
+    """Run the image processor, and scale point and box prompts to its pixels."""
     processor, takes = loaded_model.image_processor, inspect.signature(loaded_model.model.forward).parameters
     batch = processor(images=[_shortened(one.image, processor) for one in pictures], return_tensors="pt")
     own = {name: batch[name] for name in ("pixel_values", "pixel_mask") if name in batch and name in takes}
@@ -69,7 +69,7 @@ def collate(loaded_model: LoadedModel, pictures: Sequence[Picture]) -> Inputs:
 
 
 def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartPlace | None:
-    """The patches, or the pixels where these are a stream, after what leads them in their stream."""
+    """Locate the patches, after any leading tokens, or the pixels if these are a stream."""
     row = FAMILIES.get(getattr(config_of(model), "model_type", ""))
     if "pixel_values" not in inputs or (row is not None and row.modality not in (None, "image")):
         return None
@@ -87,20 +87,20 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("picture", shared, lengths[shared] - rows * columns, rows * columns, (rows, columns))
 
 
-def lay(picture: Picture, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
-    """The patches, without those that are padding."""
+def lay_out(picture: Picture, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
+    """Lay scores out on the patches, without padding."""
     layout = _patches(picture, row, forward, place)
-    return LaidPart("image", layout, scores[place.first : place.first + layout.size])
+    return ScoredLayout("image", layout, scores[place.first : place.first + layout.size])
 
 
-def _patches(picture: Picture, row: int, forward: SeenBatch, place: PartPlace) -> Patches:
+def _patches(picture: Picture, row: int, forward: ForwardBatch, place: PartPlace) -> Patches:
     inputs, grid = forward.inputs, place.grid
     assert grid is not None
     if place.stream == JOINT:
         return Patches(picture.image, *real_grid(inputs, row, grid), picture.box)
     height, width = inputs["pixel_values"].shape[-2:]
     left, top, right, bottom = picture.box
-    if "pixel_mask" in inputs:  # a picture smaller than the others of its batch lies at the top left of its pixels
+    if "pixel_mask" in inputs:  # a picture smaller than the others of its batch is padded at the right and bottom
         real = inputs["pixel_mask"][row].bool()
         right *= width / int(real.any(dim=0).sum())
         bottom *= height / int(real.any(dim=1).sum())
@@ -109,15 +109,15 @@ def _patches(picture: Picture, row: int, forward: SeenBatch, place: PartPlace) -
 
 
 def _prompt_outline(picture: Picture, prompt: tuple[float, ...]) -> Box:
-    """The box that a model was shown, or a small one around a point, in the picture's pixels."""
+    """The box prompt, or a small box around a point prompt, in the picture's pixels."""
     width, height = picture.image.size
     reach = POINT * max(width, height) if len(prompt) == 2 else 0.0
     left, top, right, bottom = prompt if len(prompt) == 4 else (*prompt, *prompt)
     return left * width - reach, top * height - reach, right * width + reach, bottom * height + reach
 
 
-def _outline(picture: Picture, row: int, forward: SeenBatch) -> Box | None:
-    """The box of the detection that is asked about, in the picture's pixels; None where it has no area."""
+def _outline(picture: Picture, row: int, forward: ForwardBatch) -> Box | None:
+    """The box of the explained detection, in the picture's pixels; None if it has no area."""
     boxes = getattr(forward.output, "pred_boxes", None)
     if boxes is None or forward.queries is None:
         return None
@@ -134,7 +134,7 @@ def _outline(picture: Picture, row: int, forward: SeenBatch) -> Box | None:
 
 
 def _prompt_inputs(pictures: Sequence[Picture], inputs: Inputs) -> Inputs:
-    """Points, or boxes, in the pixels that a picture is made into: it lies at the top left of a square."""
+    """Scale point or box prompts to processed pixels, where the picture is at the top left of a square."""
     places: list[list[float]] = []
     for one in pictures:
         if one.prompt is not None:
@@ -142,7 +142,7 @@ def _prompt_inputs(pictures: Sequence[Picture], inputs: Inputs) -> Inputs:
             sides = [int(side * scale + 0.5) for side in one.image.size]
             places.append([share * side for share, side in zip(one.prompt, sides * 2, strict=False)])
     if len({len(place) for place in places}) > 1:
-        raise WhyformerError("Points and boxes cannot be explained together: give those of one kind, or batch_size=1.")
+        raise WhyformerError("Points and boxes do not fit one batch: give prompts of one kind, or batch_size=1.")
     if not places:
         return {}
     prompts = torch.tensor(places)[:, None]
@@ -150,7 +150,7 @@ def _prompt_inputs(pictures: Sequence[Picture], inputs: Inputs) -> Inputs:
 
 
 def _shortened(image: Image.Image, processor: Any) -> Image.Image:
-    """The middle of a very long picture, where the processor would enlarge it whole only to keep the middle."""
+    """Crop a very elongated picture to its middle if the processor would enlarge all of it to keep that."""
     width, height = image.size
     spare = (max(width, height) - LONGEST * min(width, height)) // 2
     if spare <= 0 or not getattr(processor, "do_center_crop", False) or "shortest_edge" not in processor.size:
@@ -159,7 +159,7 @@ def _shortened(image: Image.Image, processor: Any) -> Image.Image:
 
 
 def noise(loaded_model: LoadedModel) -> Image.Image:
-    """A picture of the size that the model sees."""
+    """Noise of the model's image size."""
     processor = loaded_model.image_processor
     size = processor.crop_size if getattr(processor, "do_center_crop", False) else processor.size
     edge = size.get("shortest_edge") or size.get("longest_edge")
@@ -167,4 +167,4 @@ def noise(loaded_model: LoadedModel) -> Image.Image:
     return Image.fromarray(np.random.default_rng(0).integers(0, 256, (height, width, 3), dtype=np.uint8))
 
 
-MODALITY = Modality("image", collate, place, lay, encode, noise=noise)
+MODALITY = Modality("image", collate, place, lay_out, encode, noise=noise)

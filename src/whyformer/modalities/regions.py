@@ -1,4 +1,4 @@
-"""Regions of a picture that a detector found, with a question about them."""
+"""Detected regions of a picture, with a question about them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import whole_text
 from whyformer.inputs.layouts import Boxes
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import Regions, regions_of, two_of
 from whyformer.modalities.text import text_stream, word_count
 from whyformer.models.family import JOINT
@@ -26,13 +26,13 @@ from whyformer.models.structure import config_of
 
 
 def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
-    """Regions and the text that goes with them."""
+    """Encode regions and their text."""
     regions, text = two_of(example, "regions and a text: (whyformer.Regions(…), 'what colour is the circle?')")
     yield {"regions": regions_of(regions), "text": whole_text(text, loaded_model, truncate=truncate)}
 
 
 def collate(loaded_model: LoadedModel, regions: Sequence[Regions]) -> Inputs:
-    """Features and boxes, fewer regions filled up with masked ones."""
+    """Stack features and boxes, padded with masked regions."""
     config = config_of(loaded_model.model)
     width = getattr(config, "visual_feat_dim", None) or getattr(config, "visual_embedding_dim", None)
     wrong = next((part.features.shape[1] for part in regions if part.features.shape[1] != width), None)
@@ -53,7 +53,7 @@ def collate(loaded_model: LoadedModel, regions: Sequence[Regions]) -> Inputs:
 
 
 def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartPlace | None:
-    """A stream of their own, or the end of the one that they share with the words."""
+    """Locate the regions: a separate stream, or the end of one shared with the words."""
     shared = next((stream for stream in ("image", JOINT) if stream in lengths), text_stream(lengths))
     if "pixel_values" in inputs or shared not in lengths or not any(name in inputs for name in REGION_INPUTS):
         return None
@@ -61,14 +61,14 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("regions", shared, first, lengths[shared] - first)
 
 
-def lay(regions: Regions, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
-    """The regions' boxes, without those that fill up the batch."""
+def lay_out(regions: Regions, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
+    """Lay scores out on the regions' boxes, without padding."""
     boxes = Boxes(regions.image, tuple((float(a), float(b), float(c), float(d)) for a, b, c, d in regions.boxes))
-    return LaidPart("image", boxes, scores[place.first : place.first + boxes.size])
+    return ScoredLayout("image", boxes, scores[place.first : place.first + boxes.size])
 
 
 def noise(loaded_model: LoadedModel) -> Regions:
-    """Four regions of a picture, with features of noise."""
+    """Four regions with noise features."""
     config = config_of(loaded_model.model)
     width = getattr(config, "visual_feat_dim", None) or config.visual_embedding_dim
     boxes = np.array([[0, 0, 16, 16], [16, 0, 32, 16], [0, 16, 16, 32], [16, 16, 32, 32]])
@@ -76,4 +76,4 @@ def noise(loaded_model: LoadedModel) -> Regions:
     return Regions(Image.new("RGB", (32, 32)), boxes, features)
 
 
-MODALITY = Modality("regions", collate, place, lay, encode, noise=noise)
+MODALITY = Modality("regions", collate, place, lay_out, encode, noise=noise)

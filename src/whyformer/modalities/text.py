@@ -1,4 +1,4 @@
-"""Texts, read whole or in overlapping chunks."""
+"""Texts, whole or in overlapping chunks."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
-from whyformer.inputs.chunks import Chunk, check_ids, chunks_of, length_limit, padded, whole_text
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
-from whyformer.inputs.pictured import has_picture
+from whyformer.inputs.chunks import Chunk, check_ids, chunks_of, length_limit, pad_chunks, whole_text
+from whyformer.inputs.image_prompt import has_picture
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import text_of, two_of
 from whyformer.modalities.written import token_ids, written_of
 from whyformer.models.families import FAMILIES
@@ -23,10 +23,10 @@ from whyformer.models.structure import config_of
 
 
 def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
-    """A text for a classifier in chunks; one that is continued or goes with another input as a whole."""
+    """Encode a text, in chunks for a classifier; a text to be continued, or beside another input, must fit."""
     task = loaded_model.task
     if has_picture(example):
-        raise WhyformerError(f"{loaded_model.name} sees no pictures: give it a text.")
+        raise WhyformerError(f"{loaded_model.name} takes no pictures: give a text.")
     if task.has_decoder:
         is_pair = isinstance(example, (tuple, list))
         source, so_far = two_of(example, "a text, and what was written so far") if is_pair else (example, "")
@@ -43,14 +43,16 @@ def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int
 
 
 def collate(loaded_model: LoadedModel, chunks: Sequence[Chunk]) -> Inputs:
-    """Token ids and masks, padded to the longest or to the length that the family asks for."""
+    """Pad token ids and masks to the longest text, or to the length that the family requires."""
     encodings = [chunk.encoding for chunk in chunks]
     check_ids(loaded_model, [encoding["input_ids"] for encoding in encodings])
     length = _fixed_length(loaded_model.model)
-    own = padded(encodings, loaded_model.tokenizer) if length is None else _filled_up(encodings, loaded_model, length)
+    own = (
+        pad_chunks(encodings, loaded_model.tokenizer) if length is None else _filled_up(encodings, loaded_model, length)
+    )
     takes = inspect.signature(loaded_model.model.forward).parameters
     takes_any = any(parameter.kind is parameter.VAR_KEYWORD for parameter in takes.values())
-    if "token_type_ids" not in takes and not takes_any:  # tokenizers of transformers 4 make them unasked
+    if "token_type_ids" not in takes and not takes_any:  # transformers 4 tokenizers return them unconditionally
         own.pop("token_type_ids", None)
     if loaded_model.task.answer == "choice":  # [example, choice, token]: one choice is read at a time
         own = {name: value[:, None] for name, value in own.items()}
@@ -58,40 +60,40 @@ def collate(loaded_model: LoadedModel, chunks: Sequence[Chunk]) -> Inputs:
 
 
 def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartPlace | None:
-    """The word pieces, which come first where they share their stream."""
+    """Locate the word pieces, which come first in a shared stream."""
     words, stream = word_count(inputs), text_stream(lengths)
     return PartPlace("text", stream, 0, words) if words and stream in lengths else None
 
 
-def lay(chunk: Chunk, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
-    """The word pieces that have characters in the text."""
+def lay_out(chunk: Chunk, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
+    """Lay scores out on the word pieces, without special tokens."""
     name = "text" if place.stream == JOINT else place.stream
-    return LaidPart(name, chunk.layout, scores[torch.tensor(chunk.positions, dtype=torch.long)])
+    return ScoredLayout(name, chunk.layout, scores[torch.tensor(chunk.positions, dtype=torch.long)])
 
 
 def word_count(inputs: Inputs) -> int:
-    """How many word pieces each text has."""
-    return inputs["input_ids"].shape[-1] if "input_ids" in inputs else 0  # behind the choices, where there are some
+    """Number of word pieces per text."""
+    return inputs["input_ids"].shape[-1] if "input_ids" in inputs else 0  # the last axis, after that of choices
 
 
 def text_stream(lengths: Mapping[str, int]) -> str:
-    """The stream that word pieces are in."""
+    """The stream of the word pieces."""
     return next((stream for stream in ("source", "text", JOINT) if stream in lengths), "text")
 
 
 def _fixed_length(model: nn.Module) -> int | None:
-    """The length that every text is padded to, where the model's family says so."""
+    """The length that every text is padded to, if the model's family requires it."""
     config = config_of(model)
     row = FAMILIES.get(getattr(config, "model_type", ""))
     return config.text_config.max_position_embeddings if row is not None and row.pads_to_limit else None
 
 
 def _filled_up(chunks: list[dict[str, list[int]]], loaded_model: LoadedModel, length: int) -> Inputs:
-    """Texts padded on the right to one length, with the mask that the family's row names, if any."""
+    """Pad texts on the right to one length, with the mask that the family's row names, if any."""
     rows, padding = [chunk["input_ids"] for chunk in chunks], loaded_model.tokenizer.pad_token_id
     ids = {"input_ids": torch.tensor([row + [padding] * (length - len(row)) for row in rows])}
     masks = {s.mask for s in FAMILIES[config_of(loaded_model.model).model_type].streams if s.name == "text" and s.mask}
     return ids | {mask: torch.tensor([[1] * len(row) + [0] * (length - len(row)) for row in rows]) for mask in masks}
 
 
-MODALITY = Modality("text", collate, place, lay, encode)
+MODALITY = Modality("text", collate, place, lay_out, encode)

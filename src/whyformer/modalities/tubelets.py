@@ -1,4 +1,4 @@
-"""Tubelets, the patches of a video over a few frames each: where they are, how they are drawn and stored."""
+"""Tubelets, the patches of a video over a few frames each: their layout, drawings and serialisation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from whyformer.render.cells import shade, style
 from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.heat import CUT_OFF, GREY_LUMA, blend, upsample
 from whyformer.render.html import TEMPLATES
-from whyformer.render.layout_kinds import KINDS, LayoutKind
+from whyformer.render.layout_kinds import LAYOUT_KINDS, LayoutKind
 from whyformer.render.sound_picture import BLOCKS
 from whyformer.render.text_spans import number
 from whyformer.render.view import data_uri
@@ -33,7 +33,7 @@ MOST_IN_LINE, LEAST_FRAME, FRAME_GAP, MOMENT_SIZE = 8, 84, 6, 14
 CURVE_HEIGHT = 72
 COLOURED_FRAMES = 4  # on a terminal
 LARGEST_WIDTH = 380  # of a frame
-SECONDS_A_FRAME = 0.25  # of the player
+SECONDS_A_FRAME = 0.25  # in the player
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,13 +41,13 @@ class Tubelets:
     """Patches of a video over one or more frames, whose scores lie step by step and row by row.
 
     Args:
-        image: The frames that the model was shown, one under the other.
-        numbers: The number of each frame in the video, from 0.
-        rate: Frames per second; None where that is not known.
-        steps: How many steps of time, each of equally many frames.
-        rows: How many rows of patches a frame has.
-        columns: How many patches a row has.
-        box: What the grid covers of a frame of `image`: left, top, right, bottom in its pixels.
+        image: The model's frames, stacked vertically.
+        numbers: Index of each frame in the video.
+        rate: Frames per second; None if unknown.
+        steps: Number of time steps, each of the same number of frames.
+        rows: Rows of patches per frame.
+        columns: Patches per row.
+        box: The area that the grid covers of a frame of `image`: left, top, right, bottom in its pixels.
 
     Raises:
         WhyformerError: If the frames do not fill the picture or the steps, or the grid is empty.
@@ -85,30 +85,30 @@ class Tubelets:
 
     @property
     def size(self) -> int:
-        """How many tubelets there are."""
+        """Number of tubelets."""
         return self.steps * self.rows * self.columns
 
     @property
     def frames_per_step(self) -> int:
-        """How many frames a tubelet covers."""
+        """Number of frames of a tubelet."""
         return len(self.numbers) // self.steps
 
     @cached_property
     def frames(self) -> tuple[Image.Image, ...]:
-        """The frames of the picture."""
+        """The frames of `image`."""
         height = self.image.height // len(self.numbers)
         tops = range(0, self.image.height, height)
         return tuple(self.image.crop((0, top, self.image.width, top + height)) for top in tops)
 
     @property
     def spans(self) -> tuple[tuple[int, int], ...]:
-        """The first and the last frame of each step, by their numbers in the video."""
+        """Indices in the video of the first and last frame of each step."""
         ends = range(0, len(self.numbers) + 1, self.frames_per_step)
         return tuple((self.numbers[start], self.numbers[end - 1]) for start, end in pairwise(ends))
 
     @property
     def moments(self) -> tuple[str, ...]:
-        """When each step is: in seconds, or by the numbers of its frames from 1 where the rate is not known."""
+        """Time of each step: in seconds, or in frames counted from 1 if the rate is unknown."""
         if self.rate is None:
             return tuple(f"frame {a + 1}" if a == b else f"frames {a + 1}–{b + 1}" for a, b in self.spans)
         times = [(a / self.rate, b / self.rate) for a, b in self.spans]
@@ -116,7 +116,7 @@ class Tubelets:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """Names of the tubelets: when they are, and their row and column, counted from 1."""
+        """Names of the tubelets: their time, and their row and column counted from 1."""
         rows, columns = range(1, self.rows + 1), range(1, self.columns + 1)
         return tuple(
             f"{when}, row {row}, column {column}" for when in self.moments for row in rows for column in columns
@@ -138,13 +138,13 @@ class Tubelets:
 
 
 def by_step(part: Part) -> np.ndarray:
-    """The sum of the scores of each step: relevance over time."""
+    """Sum the scores of each step: relevance over time."""
     sums: np.ndarray = part.scores.reshape(_layout(part).steps, -1).sum(axis=1, dtype=np.float64)
     return sums
 
 
 def heated_frame(part: Part, number: int) -> Image.Image:
-    """A frame in grey with the scores of its step as heat, on the scale of the whole video."""
+    """Draw a frame in grey with its step's scores as a heatmap, on one scale for the whole video."""
     layout, scale = _layout(part), score_scale(part.scores)
     frame, step = layout.frames[number], number // layout.frames_per_step
     grid = scale.strength(part.scores).reshape(layout.steps, layout.rows, layout.columns)[step]
@@ -155,7 +155,7 @@ def heated_frame(part: Part, number: int) -> Image.Image:
 
 
 def figure(part: Part, width: int) -> Image.Image:
-    """A frame of each step above the same with its heat, and below them the relevance over time."""
+    """Draw a frame of each step, the same frame with its heatmap, and relevance over time below."""
     layout = _layout(part)
     count = min(layout.steps, MOST_IN_LINE, max(1, width // LEAST_FRAME))
     side = min((width - FRAME_GAP * (count - 1)) // count, LARGEST_WIDTH)
@@ -167,26 +167,26 @@ def figure(part: Part, width: int) -> Image.Image:
         cells.append(canvas.stack([*pictures, canvas.label(moment, side, MOMENT_SIZE)], gap=3))
     lines = [canvas.side_by_side(cells[start : start + count], gap=FRAME_GAP) for start in range(0, len(cells), count)]
     title = canvas.label("relevance over time", width, MOMENT_SIZE)
-    return canvas.stack([*lines, _curve(by_step(part), width), title], gap=10)
+    return canvas.stack([*lines, _curve(by_step(part), lines[0].width), title], gap=10)
 
 
 def _curve(sums: np.ndarray, width: int) -> Image.Image:
-    """A bar for each step, upwards for and downwards against."""
+    """Draw a bar for each step, below its frame if these fit one line: up for positive, down for negative."""
     scale = score_scale(sums)
     sheet = Image.new("RGB", (width, CURVE_HEIGHT), canvas.WHITE)
     pen, strength = ImageDraw.Draw(sheet), scale.strength(sums)
     ground = (CURVE_HEIGHT - 1) * (0.5 if scale.is_diverging else 1)
     colours = scale.colours(strength, "light")
     for step, (share, colour) in enumerate(zip(strength.tolist(), colours, strict=True)):
-        left, right = (round(edge * width / len(sums)) for edge in (step, step + 1))
+        left, right = (round(edge * (width + FRAME_GAP) / len(sums)) for edge in (step, step + 1))
         top, bottom = sorted((ground, ground - share * ground))
-        pen.rectangle((left, top, right - 2, bottom), fill=rgb(colour))
+        pen.rectangle((left, top, right - min(FRAME_GAP, (right - left) // 3) - 1, bottom), fill=rgb(colour))
     pen.line((0, ground, width, ground), fill=canvas.FAINT)
     return sheet
 
 
 def lines(part: Part, width: int) -> list[str]:
-    """The relevance over time in blocks and shades, and the patches of the strongest step."""
+    """Relevance over time in block characters, and the patches of the strongest step in shades."""
     layout, sums = _layout(part), by_step(part)
     strength = score_scale(sums).strength(sums)
     places = np.arange(width) * layout.steps // width
@@ -202,7 +202,7 @@ def lines(part: Part, width: int) -> list[str]:
 
 
 def coloured(part: Part, width: int) -> list[Text]:
-    """Some frames with their heat in half blocks, and below them the relevance over time."""
+    """Some frames with their heatmaps in half blocks, and relevance over time below."""
     layout, sums = _layout(part), by_step(part)
     count = min(COLOURED_FRAMES, layout.steps)
     side = width // count
@@ -229,9 +229,9 @@ def _ends(layout: Tubelets, width: int) -> str:
 
 
 def page(part: Part, side: int) -> Markup:
-    """A player: the film beside itself with its heat, and a curve whose bars are its scrubber; all of it is CSS.
+    """A player in pure CSS: the video beside its heatmap, and a curve whose bars are the scrubber.
 
-    Bars are radio buttons, so that arrow keys step through the video where one has the focus.
+    Bars are radio buttons, so arrow keys step through the video once one has the focus.
     """
     layout, sums = _layout(part), by_step(part)
     heat = [heated_frame(part, frame) for frame in range(len(layout.frames))]
@@ -293,7 +293,7 @@ def _places(layout: Tubelets) -> Iterator[dict[str, Any]]:
                 yield {"from_frame": first + 1, "to_frame": last + 1, "row": row, "column": column}
 
 
-KINDS[Tubelets] = LayoutKind(
+LAYOUT_KINDS[Tubelets] = LayoutKind(
     name="tubelets",
     fields=("image", "numbers", "rate", "steps", "rows", "columns", "box"),
     units=("patch", "token"),

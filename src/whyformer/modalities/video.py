@@ -1,4 +1,4 @@
-"""Videos: the frames that the model takes are sampled from a clip, and each tubelet of patches has a score."""
+"""Videos: frames are sampled from a clip, and every tubelet of patches gets a score."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel, WhyformerError, with_article
 from whyformer.extras import extra
 from whyformer.inputs.layouts import Box, covered_box
-from whyformer.inputs.modality import LaidPart, Modality, PartPlace, SeenBatch
+from whyformer.inputs.modality import ForwardBatch, Modality, PartPlace, ScoredLayout
 from whyformer.inputs.read import check_file, image_of
 from whyformer.modalities import image
 from whyformer.modalities.tubelets import Tubelets
@@ -24,32 +24,32 @@ from whyformer.models.loading import LoadedModel
 from whyformer.models.pictures import WHOLE
 from whyformer.models.structure import config_of, main_input
 
-PATCH_MAJOR = ("timesformer",)  # whose tokens run through all times of a patch before the next one
-LARGEST_FRAME = 320  # pixels of the longer side that a layout keeps of a frame
+PATCH_MAJOR = ("timesformer",)  # whose tokens are ordered by patch, then by time
+LARGEST_FRAME = 320  # longer side of a stored frame, in pixels
 
 
 @dataclass(frozen=True, eq=False)
 class Clip:
-    """The frames of a video that a model is shown, their numbers in it, how many it has, and its frame rate."""
+    """The frames of a video that the model takes, their indices, the length of the video, and its frame rate."""
 
     frames: tuple[Image.Image, ...]
     numbers: tuple[int, ...]
     length: int
     rate: float | None
-    box: Box = WHOLE  # of a frame is what the processor keeps, in its pixels
+    box: Box = WHOLE  # the part of a frame that the processor keeps, in pixels
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """How many frames were taken, where not all were."""
+        """Says how many frames were sampled, if not all."""
         if len(set(self.numbers)) == self.length:
             return ()
-        return (f"The model was shown {len(self.frames)} frames of {self.length}, evenly spaced.",)
+        return (f"The model takes {len(self.frames)} evenly spaced frames of {self.length}.",)
 
 
 def clip_of(example: Any, count: int) -> Clip:
-    """So many frames of a video, evenly spaced: a file, an array [frame, height, width, 3], or a list of pictures.
+    """Sample `count` evenly spaced frames of a video: a file, an array [frame, height, width, 3], or a list of images.
 
-    The rate may be given beside it: (frames, frames per second).
+    An array or list may come with its frame rate: (frames, rate).
     """
     rate = None
     if isinstance(example, tuple) and len(example) == 2 and isinstance(example[1], (int, float)):
@@ -65,12 +65,12 @@ def clip_of(example: Any, count: int) -> Clip:
     numbers = frame_numbers(len(example), count)
     frames = tuple(image_of(example[place]) for place in numbers)
     if len({frame.size for frame in frames}) > 1:
-        raise WhyformerError("The frames of a video are of one size, and these are not: resize them.")
+        raise WhyformerError("The frames of a video must have the same size: resize them.")
     return Clip(frames, numbers, len(example), rate)
 
 
 def frame_numbers(length: int, count: int) -> tuple[int, ...]:
-    """The middle frames of so many equal spans of a video; of a short one some are taken more than once."""
+    """The middle frame of each of `count` equal spans of a video; frames of a short video repeat."""
     return tuple(((2 * np.arange(count) + 1) * length // (2 * count)).tolist())
 
 
@@ -91,7 +91,7 @@ def _read(path: Path, count: int) -> Clip:
     except (av.FFmpegError, IndexError) as error:
         raise WhyformerError(f"The file {str(path)!r} is not a video that can be read: {error}") from error
     if not wanted:
-        raise WhyformerError(f"The file {str(path)!r} has no frame.")
+        raise WhyformerError(f"The file {str(path)!r} has no frames.")
     known = sorted(wanted)  # a damaged file may end before its last frame
     numbers = tuple(min(known, key=lambda one: abs(one - number)) for number in numbers)
     return Clip(tuple(wanted[number] for number in numbers), numbers, length, rate)
@@ -110,14 +110,14 @@ def _excerpt(example: Any) -> str:
 
 
 def encode(example: Any, loaded_model: LoadedModel, *, truncate: bool, room: int) -> Iterator[dict[str, Any]]:
-    """The frames that the model is shown."""
+    """Sample as many frames as the model takes."""
     config = config_of(loaded_model.model)
     clip = clip_of(example, getattr(config, "num_frames", None) or config.frames_per_clip)
     yield {"video": replace(clip, box=covered_box(loaded_model.image_processor, clip.frames[0].size))}
 
 
 def collate(loaded_model: LoadedModel, clips: Sequence[Clip]) -> Inputs:
-    """Pixels [example, frame, channel, height, width], by the name that the model has for them."""
+    """Run the processor: pixels [example, frame, channel, height, width], under the model's input name."""
     batch = loaded_model.image_processor([list(clip.frames) for clip in clips], return_tensors="pt")
     name = getattr(loaded_model.model, "main_input_name", "pixel_values")
     return {name: batch["pixel_values"]}
@@ -125,7 +125,7 @@ def collate(loaded_model: LoadedModel, clips: Sequence[Clip]) -> Inputs:
 
 @dataclass(frozen=True)
 class TubeletGrid:
-    """How the pixels of a video are cut up: steps of time, rows and columns of patches."""
+    """A grid of tubelets: time steps, rows and columns of patches."""
 
     steps: int
     rows: int
@@ -143,7 +143,7 @@ def is_video(model: nn.Module) -> bool:
 
 
 def grid_of(model: nn.Module, inputs: Inputs) -> TubeletGrid:
-    """The tubelets of a model's pixels, by its configuration."""
+    """The model's grid of tubelets, from its configuration and pixels."""
     config, (_, pixels) = config_of(model), main_input(inputs)
     frames, _, height, width = pixels.shape[1:]
     tubelet = getattr(config, "tubelet_size", 1)
@@ -154,7 +154,7 @@ def grid_of(model: nn.Module, inputs: Inputs) -> TubeletGrid:
 
 
 def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartPlace | None:
-    """The tubelets after the class token, or the pixels where these are a stream."""
+    """Locate the tubelets, after the class token, or the pixels if these are a stream."""
     if not is_video(model) or not {"image", "pixels"} & lengths.keys():
         return None
     if "pixels" in lengths:
@@ -165,8 +165,8 @@ def place(model: nn.Module, inputs: Inputs, lengths: Mapping[str, int]) -> PartP
     return PartPlace("video", "image", lengths["image"] - count, count)
 
 
-def lay(clip: Clip, row: int, forward: SeenBatch, place: PartPlace, scores: Tensor) -> LaidPart:
-    """A score for each tubelet, step by step; scores of pixels are summed in each."""
+def lay_out(clip: Clip, row: int, forward: ForwardBatch, place: PartPlace, scores: Tensor) -> ScoredLayout:
+    """Lay scores out on the tubelets, step by step; scores of pixels are summed over each."""
     grid, (_, pixels) = grid_of(forward.model, forward.inputs), main_input(forward.inputs)
     if place.stream == "pixels":
         frames, _, height, width = pixels.shape[1:]
@@ -177,11 +177,11 @@ def lay(clip: Clip, row: int, forward: SeenBatch, place: PartPlace, scores: Tens
         own = scores[place.first :]
         if getattr(config_of(forward.model), "model_type", "") in PATCH_MAJOR:
             own = own.reshape(-1, grid.steps).T
-    return LaidPart("video", _layout(clip, grid), own.flatten())
+    return ScoredLayout("video", _layout(clip, grid), own.flatten())
 
 
 def _layout(clip: Clip, grid: TubeletGrid) -> Tubelets:
-    """The frames at a size to be shown, one under the other."""
+    """Stack the frames vertically, at display size."""
     width, height = clip.frames[0].size
     scale = min(1.0, LARGEST_FRAME / max(width, height))
     size = max(1, round(width * scale)), max(1, round(height * scale))
@@ -197,4 +197,4 @@ def noise(loaded_model: LoadedModel) -> list[Image.Image]:
     return [image.noise(loaded_model)] * 2
 
 
-MODALITY = Modality("video", collate, place, lay, encode, noise=noise)
+MODALITY = Modality("video", collate, place, lay_out, encode, noise=noise)

@@ -1,4 +1,4 @@
-"""Models run so that their answer is seen, where they keep it to themselves."""
+"""Run models whose own output hides the logits, so that these are returned."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ from torch import nn
 from whyformer.errors import misfits_in_one_line
 from whyformer.models.calls import reroute_checkpoints
 
-# The part whose output is the answer, of models whose own output has no logits.
+# The submodule that returns the logits, for models whose own output has none.
 ANSWERING = {"BlipForQuestionAnswering": "text_decoder"}
 
 
 def hides_logits(model: nn.Module) -> bool:
-    """Whether the model's own output has no logits, and a decoder within it writes them."""
+    """Whether the model's own output lacks the logits that a decoder within it returns."""
     return type(model).__name__ in ANSWERING
 
 
 def run_model(model: nn.Module, *args: Any, **inputs: Any) -> Any:
-    """The model's output, or that of the part within it which answers; what it raises of its own is one line."""
+    """Return the model's output, or that of the submodule with the logits; report its errors in one line."""
     with misfits_in_one_line(type(model).__name__), reroute_checkpoints(model):
         return _answer(model, *args, **inputs) if hides_logits(model) else model(*args, **inputs)
 

@@ -1,4 +1,4 @@
-"""Bridges: features of pictures put at the placeholder tokens of a decoder, and the way of scores back over them."""
+"""Bridges: image features at a decoder's placeholder tokens, and how scores flow back through them."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from whyformer.models.joined import Leaving, MapTokens, Transfer
 from whyformer.models.pictures import ImageTokenLayout, SeenPicture
 from whyformer.models.structure import config_of
 
-# What to know where scores get no further than the queries of a Q-Former.
+# Note for scores that stop at the queries of a Q-Former.
 AT_QUERIES = "Scores end at query tokens, which have no place in the picture: its patches have none."
 
 
 @dataclass(frozen=True, eq=False)
 class PlacedPicture:
-    """A picture of a prompt, and what is seen of it.
+    """A picture of a prompt, as the image tower sees it.
 
     Attributes:
-        seen: What the tower and the bridge make of it.
-        example: Which prompt it is of.
-        number: Which of that prompt's pictures it is.
+        seen: Its representation in the tower and the bridge.
+        example: Index of its prompt.
+        number: Its index among that prompt's pictures.
         start: Its first token in the image stream.
         feature: Its first feature, among those of all prompts.
     """
@@ -40,7 +40,7 @@ class PlacedPicture:
 
 @dataclass(frozen=True, eq=False)
 class Bridge:
-    """The pictures of a batch of prompts, and the placeholder tokens [feature, (example, position)] they are put at."""
+    """The pictures of a batch of prompts, and their placeholder tokens [feature, (example, position)]."""
 
     pictures: tuple[PlacedPicture, ...]
     placeholders: Tensor
@@ -49,44 +49,44 @@ class Bridge:
 
     @property
     def image_length(self) -> int:
-        """How many tokens the image stream has: those of the prompt with the most."""
+        """Length of the image stream: that of the prompt with the most tokens."""
         return max(one.start + len(one.seen.order) for one in self.pictures)
 
     @property
     def most_pictures(self) -> int:
-        """How many pictures the prompt with the most has."""
+        """Largest number of pictures in a prompt."""
         return max(one.number + 1 for one in self.pictures)
 
     @property
     def has_one_each(self) -> bool:
-        """Whether each prompt has one picture, which is seen as a whole."""
+        """Whether each prompt has exactly one picture, not cut into tiles."""
         is_whole = all(len(one.seen.views) == one.seen.tiles == 1 for one in self.pictures)
         return is_whole and [one.example for one in self.pictures] == list(range(self.batch))
 
     @property
     def is_queried(self) -> bool:
-        """Whether features are queries of a Q-Former, which stand at no patches of their own."""
+        """Whether features are queries of a Q-Former, which have no patches of their own."""
         return any(one.seen.sources.shape[1] == 0 for one in self.pictures)
 
     @property
     def is_placeholder(self) -> TokenMask:
-        """Which positions of the text hold features of pictures."""
+        """Positions of the text that hold image features."""
         mask = torch.zeros(self.batch, self.text_length, dtype=torch.bool, device=self.placeholders.device)
         mask[self.placeholders[:, 0], self.placeholders[:, 1]] = True
         return mask
 
     def tower_tokens(self) -> Tensor:
-        """For each token that the tower runs, in its order, which one of the image stream it is."""
+        """Index in the image stream of each token that the tower runs, in the tower's order."""
         parts = [one.example * self.image_length + one.start + one.seen.order for one in self.pictures]
         return torch.cat(parts).to(self.placeholders.device)
 
     def map_tokens(
         self, maps: int, sizes: tuple[int, int], streams: tuple[str, str], run: int, query_size: int
     ) -> MapTokens | None:
-        """Which tokens the maps of a tower or a Q-Former mix; None where map b is that of example b.
+        """Return the tokens that the maps of a tower or a Q-Former mix; None if map b belongs to example b.
 
-        A tower has a map for each picture or tile, or for each part of a sequence of which `run` tokens have run. A
-        Q-Former has one for each picture, of which it has `query_size` tokens.
+        A tower has a map per picture or tile, or part of a packed sequence after `run` of its tokens. A Q-Former has
+        one per picture, over `query_size` tokens.
         """
         queries, keys = (
             self._tokens(maps, size, stream, run, query_size) for size, stream in zip(sizes, streams, strict=True)
@@ -103,7 +103,7 @@ class Bridge:
         return (starts[:, None] + torch.arange(size)).to(self.placeholders.device)
 
     def to_image(self, later: str = "text", *, share: float = 1.0, leaving: Leaving = "carried") -> Transfer:
-        """The way of scores from placeholder positions to the patches that the features there are made of."""
+        """The transfer of scores from placeholder positions to the patches their features are made of."""
         rows, columns, shares = [], [], []
         for one in self.pictures:
             used = one.seen.weights > 0
@@ -117,7 +117,7 @@ class Bridge:
         )
 
     def to_queries(self, size: int) -> Transfer:
-        """The way to the queries that the features are: the first of the `size` tokens that a Q-Former has of each."""
+        """The transfer to the queries that the features are: the first of a Q-Former's `size` tokens per picture."""
         length = size * self.most_pictures
         columns = [
             one.example * length + one.number * size + torch.arange(len(one.seen.sources)) for one in self.pictures
@@ -128,14 +128,14 @@ class Bridge:
         return Transfer("text", "queries", first, second, shares, (self.text_length, length), self.batch, "carried")
 
     def held(self, stream: str) -> Transfer:
-        """The placeholders' scores as a stream of their own, where features were added to what was there."""
+        """The placeholders' scores as a separate stream, where features were added to the states there."""
         tokens = self._text_tokens().to(self.placeholders.device)
         lengths = (self.text_length, self.text_length)
         shares = torch.ones(len(tokens), device=tokens.device)
         return Transfer("text", stream, tokens, tokens, shares, lengths, self.batch, "none")
 
     def pixel_examples(self, inputs: Inputs) -> Tensor:
-        """The example that each row of the pixels is of: a picture, a patch of one, or all that an example has."""
+        """The example of each row of the pixels, which is a picture, a patch, or all pictures of an example."""
         examples = torch.tensor([one.example for one in self.pictures])
         if "image_grid_thw" in inputs:
             examples = examples.repeat_interleave(torch.tensor([len(one.seen.patches) for one in self.pictures]))
@@ -143,14 +143,14 @@ class Bridge:
         return (examples if len(examples) == rows else torch.arange(rows)).to(self.placeholders.device)
 
     def row_examples(self) -> dict[int, Tensor]:
-        """The example of each picture or tile, of each token of a tower, and of each feature, by how many they are."""
+        """The example of each picture or tile, each token of the tower and each feature, keyed by their number."""
         tiles = [one.example for one in self.pictures for _ in range(one.seen.tiles)]
         device = self.placeholders.device
         parts = [torch.tensor(tiles, device=device), self.tower_tokens() // self.image_length, self.placeholders[:, 0]]
         return {len(part): part for part in reversed(parts) if len(part) != self.batch}
 
     def patch_scores(self, pixels: Tensor) -> TokenScores:
-        """Sum the scores of pixels within each patch, at the patches of the image stream."""
+        """Sum the scores of pixels over each patch of the image stream."""
         if pixels.dim() > 2:
             pixels = torch.cat(
                 [self._by_patch(*tiles) for tiles in zip(self.pictures, self._tiles(pixels), strict=True)]
@@ -177,13 +177,13 @@ class Bridge:
         return patches[..., : view.rows, : view.columns, :, :].flatten(0, 2).flatten(1)[: len(one.seen.patches)]
 
     def _text_tokens(self) -> Tensor:
-        """The token of the text stream that each feature is put at."""
+        """The token of the text stream that holds each feature."""
         places = self.placeholders.cpu()
         return places[:, 0] * self.text_length + places[:, 1]
 
 
 def bridge_of(model: nn.Module, inputs: Inputs, sight: ImageTokenLayout) -> Bridge:
-    """The pictures of these inputs at their placeholders."""
+    """Match the pictures of these inputs with their placeholders."""
     config, ids = config_of(model), inputs["input_ids"]
     placeholders = (ids == image_token(config)).nonzero()
     pictures: list[PlacedPicture] = []
@@ -209,22 +209,22 @@ def _is_counted(tokens: Tensor) -> bool:
 
 
 def _tokens_of_its_own(model: nn.Module) -> int:
-    """How many tokens an image tower puts before its patches: a class token, registers."""
+    """Number of tokens before the patches of an image tower: a class token, registers."""
     tower = {name: x for name, x in model.named_parameters() if "vision" in name or "visual" in name}
     names = ("class_embedding", "cls_token", "register_tokens")
     return sum(x.shape[1] if x.dim() == 3 else 1 for name, x in tower.items() if name.endswith(names))
 
 
 def image_token(config: Any) -> int:
-    """The token that stands for a feature of a picture."""
+    """Id of the placeholder token of image features."""
     names = ("image_token_id", "image_token_index")
     token: int = next(value for name in names if (value := getattr(config, name, None)) is not None)
     return token
 
 
 def unequal_features(placeholders: int) -> WhyformerError:
-    """The error of prompts whose placeholder tokens are not as many as the features of their pictures."""
+    """The error for prompts whose placeholders and image features differ in number."""
     return WhyformerError(
-        f"The prompts have {placeholders} placeholder tokens for pictures, and the pictures given make another number "
-        "of features: give a picture for each that a prompt speaks of."
+        f"The prompts have {placeholders} placeholder tokens for pictures, and the given pictures another number of "
+        "features: give one picture per placeholder."
     )

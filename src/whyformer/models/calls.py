@@ -1,4 +1,4 @@
-"""Calls of modules rerouted for one thread: its own pass goes another way, every other thread's runs as ever."""
+"""Reroute module calls for one thread, without affecting the passes of others."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from torch import nn
 from whyformer.models.structure import modules_of
 
 Call = Callable[..., Any]
-# Where nn.Module.__call__ looks before it runs hooks and forward: what it finds stands for all of them.
+# nn.Module.__call__ looks this up before hooks and forward; if present, it replaces all of them.
 COMPILED_CALL = "_compiled_call_impl"
 
 _LOCK = threading.RLock()
-_USERS: dict[nn.Module, tuple[Call | None, set[object]]] = {}  # what was at the entry, and who has it rerouted
+_USERS: dict[nn.Module, tuple[Call | None, set[object]]] = {}  # the previous entry, and the users that reroute it
 _THREAD = threading.local()
 
 
 @contextmanager
 def reroute_calls(modules: Sequence[nn.Module], make: Callable[[nn.Module, Call], Call]) -> Iterator[None]:
-    """While inside, and in this thread, calling a module calls what `make` makes of it and of its own call.
+    """Within the context and this thread, calling a module calls `make(module, its own call)` instead.
 
-    Its own call includes its hooks, but no wrapper that would run it again for its gradient. What is rerouted already
-    stays so. Passes of other threads through the same modules are not affected.
+    Its own call includes its hooks, but no wrapper that would rerun it for its gradient. Modules that are already
+    rerouted stay so. Other threads are not affected.
     """
     user, before = object(), _calls()
     try:
@@ -42,18 +42,18 @@ def reroute_calls(modules: Sequence[nn.Module], make: Callable[[nn.Module, Call]
 
 
 def lends_weights(model: nn.Module) -> bool:
-    """Whether accelerate brings the weights of a model when a module runs, and takes them away again."""
+    """Whether accelerate loads the weights of a model when a module runs and offloads them afterwards."""
     return any(hasattr(module, "_hf_hook") for module in modules_of(model).values())
 
 
 def reroute_checkpoints(model: nn.Module) -> AbstractContextManager[None]:
-    """While inside, and in this thread, modules run without PyTorch's checkpoint wrappers, which hide their graph."""
+    """Within the context and this thread, run modules without PyTorch's checkpoint wrappers, which hide their graph."""
     wrapped = [module for module in modules_of(model).values() if _wrapped(module)]
     return reroute_calls(wrapped, lambda _, own_call: own_call)
 
 
 def _wrapped(module: nn.Module) -> nn.Module | None:
-    """The module inside a wrapper of torch.distributed.algorithms._checkpoint; None for any other module."""
+    """The module inside a torch.distributed.algorithms._checkpoint wrapper; None for any other module."""
     return module._modules.get("_checkpoint_wrapped_module")
 
 
@@ -66,7 +66,7 @@ def _add_user(module: nn.Module, user: object) -> None:
 
 
 def _remove_user(module: nn.Module, user: object) -> None:
-    """Restore the entry once nobody uses it; an interrupt may have come before this user was added."""
+    """Restore the entry after its last user; an interrupt may have come before this user was added."""
     entry, users = _USERS.get(module, (None, {user}))
     users.discard(user)
     if not users and _USERS.pop(module, None) is not None:
@@ -75,7 +75,7 @@ def _remove_user(module: nn.Module, user: object) -> None:
 
 
 def _own_call(module: nn.Module) -> Call:
-    """The module's call as it is without rerouting."""
+    """The module's call without rerouting."""
     entry, _ = _USERS[module]
     call: Call = module._call_impl if entry is None else entry
     return call

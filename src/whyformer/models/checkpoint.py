@@ -1,4 +1,4 @@
-"""The files of a model folder: which ones are read, and what a folder may not ask for."""
+"""The files of a model folder: which are read, and which settings are refused."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whyformer.errors import WhyformerError
 from whyformer.files import parse_json
 
 WEIGHTS, ONE_FILE, INDEX = ".safetensors", "model.safetensors", "model.safetensors.index.json"
-# The other files that transformers and this package read from a folder; a tokenizer class may name more.
+# Other files that transformers and this package read from a folder; a tokenizer class may name more.
 SETTINGS = (
     "config.json",
     "generation_config.json",
@@ -39,9 +39,9 @@ _TIMM_ARGUMENTS = ("model_args", "backbone_kwargs")
 
 
 def check_folder(folder: Path, name: str, *, is_complete: bool = True) -> None:
-    """Refuse a folder that is not a model, or that would have other files, pickles or code read.
+    """Raise if a folder is not a model, or would cause other files, pickles or code to be read.
 
-    Of a model of the hub the weights may not be there yet: it is not complete.
+    A model from the hub is incomplete as long as its weights are not downloaded.
     """
     if not (folder / "config.json").is_file():
         raise WhyformerError(f"The folder {name!r} has no config.json: it is not a model in Hugging Face layout.")
@@ -64,7 +64,7 @@ def check_folder(folder: Path, name: str, *, is_complete: bool = True) -> None:
 
 
 def weight_files(folder: Path, name: str = "") -> list[Path]:
-    """The files that the weights are read from: one, or those that the index names."""
+    """The weight files: a single one, or those listed in the index."""
     if (folder / ONE_FILE).is_file():
         return [folder / ONE_FILE]
     if not (folder / INDEX).is_file():
@@ -81,7 +81,7 @@ def weight_files(folder: Path, name: str = "") -> list[Path]:
 
 
 def setting_files(folder: Path, tokenizer: Any = None) -> list[Path]:
-    """The files beside the weights that decide what the model is given and how it computes."""
+    """The files beside the weights that affect the model's inputs or computation."""
     names = [name for name in getattr(tokenizer, "vocab_files_names", {}).values() if isinstance(name, str)]
     index = [folder / INDEX] if (folder / INDEX).is_file() and not (folder / ONE_FILE).is_file() else []
     files = {file for pattern in (*SETTINGS, *names) for file in folder.glob(pattern) if file.is_file()}
@@ -103,7 +103,7 @@ def _read_settings(path: Path, name: str) -> dict[str, Any]:
 
 
 def _check_config(config: dict[str, Any], name: str) -> None:
-    """Refuse settings by which transformers would load other files, or code from the hub."""
+    """Raise on settings that make transformers load other files, or code from the hub."""
     architectures = config.get("architectures")
     if architectures is not None and not (
         isinstance(architectures, list) and all(isinstance(one, str) for one in architectures)
@@ -129,7 +129,7 @@ def _check_config(config: dict[str, Any], name: str) -> None:
 
 
 def _entries(value: Any) -> Iterator[tuple[str, Any]]:
-    """Every key of an object, of the objects in it and of those in its lists, with its value."""
+    """Iterate over all keys and values of an object, recursively."""
     if isinstance(value, dict):
         for key, inner in value.items():
             yield key, inner
@@ -157,7 +157,7 @@ def _short(value: Any) -> str:
 
 
 def _check_place(folder: Path, file: Path, name: str) -> None:
-    """Refuse a link that leaves the folder; those of the hub's cache lead to the blobs beside its snapshots."""
+    """Raise on links out of the folder, except those of the hub's cache to the blobs beside its snapshots."""
     root = folder.resolve()
     roots = [root, *([root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [])]
     if file.is_symlink() or file.parent != folder:

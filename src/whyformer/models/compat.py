@@ -11,7 +11,7 @@ IS_FOUR = int(transformers.__version__.partition(".")[0]) < 5
 
 
 def weight_names(model_class: Any) -> dict[str, Any]:
-    """How `from_pretrained` is told the names of weights: 4 has a level in image towers that 5 leaves out of files."""
+    """Arguments that map weight names in `from_pretrained`: 4 nests image towers one level deeper than files of 5."""
     names: Mapping[str, str] = getattr(model_class, "_checkpoint_conversion_mapping", None) or {}
     if not IS_FOUR or names.get("^vision_tower") != "model.vision_tower":
         return {}
@@ -20,7 +20,7 @@ def weight_names(model_class: Any) -> dict[str, Any]:
 
 
 def misfit(report: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The first weight whose shape in the file is not the model's, and how they differ: 4 keeps the names alone."""
+    """The first weight whose shape differs between file and model, and how; 4 reports names only."""
     if not report["mismatched_keys"]:
         return None
     first = min(report["mismatched_keys"])
@@ -31,12 +31,12 @@ def misfit(report: Mapping[str, Any]) -> tuple[str, str] | None:
 
 
 def pil_processor(name: str) -> Any:
-    """The image processor of this name that works without torchvision: 5 calls it by a name of its own."""
+    """The image processor of this name that works without torchvision; 5 has a separate name for it."""
     return getattr(transformers, f"{name}ImageProcessor" if IS_FOUR else f"{name}ImageProcessorPil")
 
 
 def has_part(processor: Any, name: str) -> bool:
-    """Whether a processor is made of several and this is one of them; 4 warns where others are accessed."""
+    """Whether a composite processor has this part; 4 warns when missing parts are accessed."""
     parts = getattr(processor, "attributes", None) if IS_FOUR else None
     return hasattr(processor, name) if parts is None else name in parts
 
@@ -49,6 +49,6 @@ def picture_settings(processor: Any) -> Mapping[str, Any]:
 
 
 def special_ids(tokenizer: Any) -> set[int]:
-    """The special tokens of a tokenizer; 4 does not count those that 5 has saved beside the named ones."""
+    """The ids of a tokenizer's special tokens; 4 omits the extra ones that 5 saves."""
     added = getattr(tokenizer, "added_tokens_decoder", {}) if IS_FOUR else {}
     return {*tokenizer.all_special_ids, *(number for number, token in added.items() if token.special)}

@@ -1,4 +1,4 @@
-"""Which weights a model has, in short: the SHA-256 of its files, or of what is in memory."""
+"""Identify a model's weights by the SHA-256 of its files, or of its tensors in memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from whyformer.models.checkpoint import setting_files, weight_files
 from whyformer.models.structure import config_of
 from whyformer.models.zoo import bundled, bundled_folder
 
-MEMORY = "memory"  # in the place of a file's name
+MEMORY = "memory"  # used instead of a file name
 
 
 def weight_digests(model: nn.Module, place: str | None) -> dict[str, str]:
-    """SHA-256 by the name of each file of weights in the place a model was loaded from; without one, of its tensors."""
+    """SHA-256 of each weight file in the place a model was loaded from, or of its tensors if there is none."""
     folder = None if place is None else weight_folder(place, revision_of(model))
     files = [] if folder is None else weight_files(folder, str(place))
     if folder is None or not files:
@@ -30,7 +30,7 @@ def weight_digests(model: nn.Module, place: str | None) -> dict[str, str]:
 
 
 def setting_digests(model: nn.Module, place: str | None, tokenizer: Any = None) -> dict[str, str]:
-    """SHA-256 by name of the other files that were read: configuration, tokenizer, processor, templates."""
+    """SHA-256 of the other files that were read: configuration, tokenizer, processor, templates."""
     folder = None if place is None else weight_folder(place, revision_of(model))
     files = [] if folder is None else setting_files(folder, tokenizer)
     return {file.relative_to(folder).as_posix(): file_digest(file) for file in files if folder is not None}
@@ -46,13 +46,13 @@ def file_stamps(place: str, revision: str | None = None) -> dict[str, tuple[int,
 
 
 def revision_of(model: nn.Module) -> str | None:
-    """The commit of the Hugging Face Hub that a model was loaded from."""
+    """The Hugging Face Hub commit that a model was loaded from."""
     revision: Any = getattr(config_of(model), "_commit_hash", None)
     return revision if isinstance(revision, str) else None
 
 
 def weight_folder(place: str, revision: str | None = None) -> Path | None:
-    """Where the files of a bundled model, a folder or a Hugging Face id in the cache are."""
+    """The local folder of a bundled model, a folder, or a cached Hugging Face id."""
     if place in bundled():
         return bundled_folder(place)
     folder = Path(os.path.expanduser(place))
@@ -60,13 +60,13 @@ def weight_folder(place: str, revision: str | None = None) -> Path | None:
         return folder
     try:
         config = huggingface_hub.try_to_load_from_cache(place, "config.json", revision=revision)
-    except HFValidationError:  # no id: `timm:` and a name of its own
+    except HFValidationError:  # not an id but `timm:` and a name
         return None
     return Path(config).parent if isinstance(config, str) else None
 
 
 def module_digest(model: nn.Module) -> str:
-    """SHA-256 of the names, types, shapes and values of a model's tensors, one after the other."""
+    """SHA-256 of the names, dtypes, shapes and values of a model's tensors."""
     digest = hashlib.sha256()
     tensors = {name: value for name, value in model.state_dict().items() if isinstance(value, torch.Tensor)}
     for name, tensor in tensors.items():

@@ -1,4 +1,4 @@
-"""Facts about each architecture that its forward pass does not show: one row each."""
+"""One row per architecture with the facts that its forward pass does not show."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def _encoder_decoder(source: str, cross: str, embeddings: str = "embed_tokens") 
 
 
 def _with_pictures(sight: ImageTokenLayout, *others: Stream) -> Family:
-    """A decoder with pictures among its words."""
+    """A decoder whose text contains images."""
     return Family(
         "text",
         scaled="embed_tokens",
@@ -71,7 +71,7 @@ def _clip_with(embeddings: str) -> Family:
 
 
 _MASKED_QUERIES = Family("queries", scaled=NOTHING, mask=None, others=(Stream("image"),), arrange=masked_queries)
-# A mask is what its token makes of the patches' own states, so that it is read in both.
+# A mask combines its token with the patches' states, so it is read from both.
 _SAM = replace(_MASKED_QUERIES, others=(Stream("image", is_read=True),), arrange=prompted_masks)
 _WINDOWS = Family("image", mask=None, arrange=shifted_windows)
 _PYRAMID = Family("image", mask=None, arrange=pyramid)
@@ -90,7 +90,7 @@ _DETECTOR = Family(
         ("encoder", "image", "image"),
     ),
 )
-# What its encoder attends to is mixed by convolutions before the queries read it, and followed no further.
+# Convolutions mix the encoder's tokens before the queries read them; scores stop there.
 _FEATURE_DETECTOR = replace(
     _DETECTOR,
     attention=(
@@ -175,7 +175,7 @@ FAMILIES: dict[str, Family] = {
     "glpn": _PYRAMID,
     "cvt": _PYRAMID,
     "hiera": Family("image", mask=None, arrange=mask_units),
-    # Its boxes are read in a stream of their own, which has the same maps and never comes back to the words.
+    # Its boxes are read in a separate stream, which uses the same maps and never returns to the words.
     "lilt": Family(
         "text",
         "first",
@@ -279,13 +279,13 @@ ROW_TO_WRITE = (
 
 
 def family_of(model: nn.Module, inputs: Inputs) -> Family:
-    """The model's row. A model outside the table is taken by its structure: one stream, read-out from the gradient.
+    """The model's row. Models outside the table get a default: one stream, its read-out found from the gradient.
 
-    The table's own rows are for the stock heads alone: another head on the same encoder may read elsewhere. Those of
-    several streams, or of streams cut up, leave that to the gradient, and are for every model that has all of them.
+    The table's rows apply to stock heads only, since another head on the same encoder may read elsewhere. Rows with
+    several or rearranged streams leave that to the gradient, and apply to every model that has all of the streams.
     """
     kind = getattr(getattr(model, "config", None), "model_type", "")
-    kind = type(model).__name__ if type(model).__name__ in FAMILIES else kind  # a class may have a row of its own
+    kind = type(model).__name__ if type(model).__name__ in FAMILIES else kind  # a class may have its own row
     row = FAMILIES.get(kind)
     is_stock = type(model).__module__.startswith("transformers.") and type(model).__name__.endswith(_STOCK_HEADS)
     is_one_stream = row is not None and row.is_one_stack and not row.others
@@ -298,7 +298,7 @@ def family_of(model: nn.Module, inputs: Inputs) -> Family:
 
 
 def _by_structure(model: nn.Module) -> Family:
-    """A text model without a row: one stream, or what an encoder reads and a decoder writes, whose maps none tells."""
+    """Default row of a text model: one stream, or an encoder's and a decoder's."""
     parts = [getattr(model, name, None) for name in ("encoder", "decoder")]
     if not getattr(getattr(model, "config", None), "is_encoder_decoder", False) or None in parts:
         return Family("text", None, _embedding_path(model))
@@ -311,24 +311,24 @@ def scaled_module(model: nn.Module, path: str) -> nn.Module:
     """The module of the base model whose output the path scales."""
     modules: dict[str, nn.Module] = dict(base_model(model).named_modules(remove_duplicate=False))
     inside = (module for name, module in modules.items() if name.endswith(f".{path}"))
-    target = modules.get(path) or next(inside, None)  # a wrapper such as PEFT's puts it further in
+    target = modules.get(path) or next(inside, None)  # a wrapper such as PEFT's nests it deeper
     if target is None:
         raise UnsupportedModel(f"{type(model).__name__} has no module {path!r} to scale. {ROW_TO_WRITE}")
     return target
 
 
 def _has_all(model: nn.Module, row: Family) -> bool:
-    """Whether the model has every module that the row scales: the image tower alone has no text."""
+    """Whether the model has every module that the row scales: an image tower alone has no text."""
     names = [name for name, _ in base_model(model).named_modules(remove_duplicate=False)]
     paths = [stream.scaled for stream in row.streams if stream.scaled]
     return all(any(f".{name}".endswith(f".{path}") for name in names) for path in paths)
 
 
 def _embedding_path(model: nn.Module) -> str:
-    """The embedding module as a whole, or where there is none the table of word pieces."""
+    """Path of the embedding module, or else of the word-piece table."""
     modules = list(model.named_modules())
     whole: list[str] = [name for name, _ in modules if name.split(".")[-1] == "embeddings"]
     tables: list[str] = [name for name, module in modules if isinstance(module, nn.Embedding)]
     if not whole + tables:
-        raise UnsupportedModel(f"{type(model).__name__} shows no embedding module to scale. {ROW_TO_WRITE}")
+        raise UnsupportedModel(f"{type(model).__name__} has no recognisable embedding module to scale. {ROW_TO_WRITE}")
     return min(whole, key=len) if whole else tables[0]

@@ -1,4 +1,4 @@
-"""The form of a row that says what a forward pass does not show of an architecture."""
+"""Rows of the architecture table: what a forward pass does not show."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whyformer.models.joined import Operation, Place, Transfer
 from whyformer.models.pictures import ImageTokenLayout
 
 NOTHING = ""  # scales nothing: the stream is not an input, such as a detector's object queries
-JOINT = "joint"  # a stream of words and patches, which are inputs of their own
+JOINT = "joint"  # a stream of words and patches, which are separate inputs
 
 Readout = str | Callable[[nn.Module], str] | None
 Arrange = Callable[[nn.Module, Inputs, Sequence[Operation]], Iterable[Place | Transfer]]
@@ -23,12 +23,12 @@ class Stream:
     """A sequence of tokens inside a model.
 
     Args:
-        name: What it is called in scores: "text", "image", "source", "target", "audio", "queries".
-        readout: Where the answer is read in it, by the kinds of `readout.KINDS`; None is found from the gradient.
-        scaled: The module of the base model whose output the path of integrated gradients scales; None for the pixels
-            themselves, NOTHING for a stream that is not an input.
+        name: Its name in the scores: "text", "image", "source", "target", "audio", "queries".
+        readout: Where the answer is read in it, one of `readout.READOUT_KINDS`; None to find it from the gradient.
+        scaled: The module of the base model whose output integrated gradients scale; None for the pixels themselves,
+            NOTHING for a stream that is not an input.
         is_read: Whether the answer is read in it.
-        mask: The input that says which of its tokens are real; None where padding shows in the attention alone.
+        mask: The input that marks its real tokens; None if padding shows in the attention mask only.
 
     Example:
         >>> whyformer.Stream("image", scaled="encoder.visn_fc", mask="visual_attention_mask").name
@@ -49,16 +49,15 @@ class Family:
     Args:
         stream: The stream the answer is read from, with its `readout`, `scaled` and `mask` as in `Stream`.
         others: The other streams.
-        attention: For a part of an attention's path (* is anything between), the streams of its queries and of its
-            keys; the first row that fits counts. Rows for the same part are taken in turn, and are one step: they read
-            the same state.
-        pads_to_limit: Whether every text is padded to the model's limit, with the mask its row names; without one, all
-            of it is read (SigLIP).
-        arrange: For streams that are cut up or joined, such as windows or merged patches: the place of each attention
-            operation, in the order they ran, and between them what makes one stream of another; None where map b is
-            that of example b, and query i that of token i.
-        sight: For a decoder with pictures among its words: which patches its placeholder tokens stand for.
-        modality: The module of `whyformer.modalities` that encodes its examples, where its processor does not tell.
+        attention: The streams of the queries and the keys by a part of the attention's path (* matches anything); the
+            first match wins. Rows for the same part are used in turn and form one step: they read the same state.
+            pads_to_limit: Whether every text is padded to the model's limit, with the mask that its row names; without
+            a mask, padding is read too (SigLIP).
+            arrange: For streams that are split or joined, such as windows or merged patches: yields the place of each
+            attention operation in the order of execution, and the transfers between streams; None if map b belongs to
+            example b and query i to token i.
+            sight: For a decoder with images in its text: the patches that its placeholder tokens stand for.
+            modality: The module of `whyformer.modalities` that encodes its examples, if its processor does not tell.
 
     Example:
         >>> whyformer.FAMILIES["my_bert"] = whyformer.Family("text", readout="first", scaled="embeddings")
@@ -78,10 +77,10 @@ class Family:
 
     @property
     def is_one_stack(self) -> bool:
-        """Whether it is one stream whose tokens keep their places."""
+        """Whether it has a single stream whose tokens keep their positions."""
         return not self.attention and self.arrange is None
 
     @property
     def streams(self) -> tuple[Stream, ...]:
-        """All its streams, the one that is read from first."""
+        """All streams, the one with the read-out first."""
         return Stream(self.stream, self.readout, self.scaled, is_read=True, mask=self.mask), *self.others

@@ -1,6 +1,6 @@
-"""The tensors that models take: what each holds, which mask says what of it is padding, and where its channels are.
+"""Input tensors of models: their kind, their padding mask and their channel axis.
 
-A new kind of input is a row here, and a row of its architecture in `families`.
+To add a kind of input, add a row here and one for its architecture in `families`.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class InputTensor:
-    """A kind of input. `stream` names the scores of the input itself, `channels` is the axis they are summed over.
+    """A kind of input. `stream` names the scores of the input itself, and `channels` is the axis they are summed over.
 
-    None where each number has a score of its own.
+    It is None where every value has its own score.
     """
 
     stream: str
@@ -38,13 +38,13 @@ INPUT_TENSORS: dict[str, InputTensor] = {
     "visual_embeds": _REGIONS,
 }
 
-# Inputs that hold an entry for each word piece, or for each region.
+# Inputs with an entry per word piece, or per region.
 TEXT_INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-# Inputs that hold an entry for each picture, or for each patch of all pictures.
+# Inputs with an entry per picture, or per patch of all pictures.
 PICTURE_INPUTS = ("pixel_values", "pixel_attention_mask", "image_grid_thw", "image_sizes", "batch_num_images")
 REGION_INPUTS = ("visual_feats", "visual_pos", "visual_embeds", "visual_attention_mask", "visual_token_type_ids")
 
-# Inputs that hold a sound: samples or a spectrogram by one name, and a spectrogram whose frequencies are channels.
+# Sound inputs: samples or a spectrogram under one name, and a spectrogram whose frequencies are channels.
 SOUND_INPUTS = ("input_values", "input_features")
 
 _CHANNELS = {modality.stream: modality.channels for modality in (*INPUT_TENSORS.values(), _SPECTROGRAM)}
@@ -52,7 +52,7 @@ INPUT_STREAMS = frozenset(_CHANNELS)
 
 
 def channel_axis(stream: str) -> int | None:
-    """The axis of an input's channels: before rows and columns of pixels, the second of frames, none of samples."""
+    """The channel axis of an input: before the rows and columns of pixels, the second of frames, none for samples."""
     return _CHANNELS.get(stream, -1)
 
 
@@ -60,6 +60,6 @@ def input_stream(name: str, values: Tensor, tokens: str) -> str:
     """Stream name of scores of the input itself: pixels, parts of a sound, or `tokens` if it is already the stream."""
     if name == "input_values":
         return (_SAMPLES if values.dim() == 2 else _SPECTROGRAM).stream
-    if values.dim() in (4, 5):  # pictures, or the frames of videos
+    if values.dim() in (4, 5):  # [example, channel, row, column], or with frames before the channels
         return "pixels"
     return INPUT_TENSORS[name].stream if name in INPUT_TENSORS and INPUT_TENSORS[name].channels == 1 else tokens

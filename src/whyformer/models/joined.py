@@ -1,7 +1,7 @@
-"""Streams that are cut up or joined: whose tokens the maps of an operation are about, and what is made of others.
+"""Streams that are split or joined: which tokens the maps of an operation mix, and which tokens are made of others.
 
-Windows, tiles and packed sequences put tokens into maps of their own; merged, pooled and projected tokens become those
-of another stream. Both are known linear maps between positions, so scores follow them exactly.
+Windows, tiles and packed sequences split tokens over several maps; merged, pooled and projected tokens become those of
+another stream. Both are known linear maps between positions, so scores follow them exactly.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from whyformer.axes import AttentionMap, Positions, Rows, State, TokenMask, Values
 
-# Tokens of a stream numbered through all examples, example · length + position; −1 is padding, and no token.
+# Tokens of a stream numbered through all examples: example · length + position; −1 is padding.
 Tokens = Int[Tensor, "*any"]
 Shares = Float[Tensor, "*any"]
 NO_TOKEN = -1
@@ -33,13 +33,13 @@ class Operation:
 
 @dataclass(frozen=True, eq=False)
 class MapTokens:
-    """Which tokens the maps of an operation mix, where map b is not example b and query i not token i.
+    """The tokens that the maps of an operation mix, where map b is not example b or query i not token i.
 
     Attributes:
-        queries: The token that each query of each map is.
-        keys: The token that each key is.
-        lengths: How many tokens an example has in the stream of the queries, and in that of the keys.
-        batch: How many examples there are.
+        queries: The token of each query of each map.
+        keys: The token of each key.
+        lengths: Tokens per example in the streams of the queries and of the keys.
+        batch: Number of examples.
     """
 
     queries: Int[Tensor, "map query"]
@@ -48,11 +48,11 @@ class MapTokens:
     batch: int
 
     def pick(self, rows: slice) -> MapTokens:
-        """Those of a run of queries."""
+        """Select a slice of the queries."""
         return replace(self, queries=self.queries[:, rows])
 
     def repeat(self, times: int, maps: int) -> MapTokens:
-        """Those of the examples so many times one after the other, which are `maps` maps, or longer ones (packed)."""
+        """Repeat the examples, giving `maps` maps, or longer ones if sequences are packed."""
 
         def repeated(tokens: Tokens, length: int) -> Tokens:
             shift = self.batch * length * torch.arange(times, device=tokens.device)[:, None, None]
@@ -63,37 +63,37 @@ class MapTokens:
         return replace(self, queries=queries, keys=keys, batch=self.batch * times)
 
     def of_queries(self, rows: Rows) -> Float[Tensor, "map row query"]:
-        """The entries of rows at the queries of each map; 0 at padding."""
+        """Gather the entries of rows at the queries of each map; 0 at padding."""
         return _gather(rows, self.queries)
 
     def state_of_queries(self, state: State) -> Float[Tensor, "map query channel"]:
-        """The state of the token that each query is."""
+        """Gather the state of each query's token."""
         return _gather(state.mT, self.queries).mT
 
     def state_of_keys(self, state: State) -> Float[Tensor, "map key channel"]:
-        """The state of the token that each key is."""
+        """Gather the state of each key's token."""
         return _gather(state.mT, self.keys).mT
 
     def to_queries(self, x: Float[Tensor, "map row query"]) -> Rows:
-        """Place the values of all maps' queries at their tokens."""
+        """Scatter the values of all maps' queries to their tokens."""
         return _scatter(x, self.queries, self.batch, self.lengths[0])
 
     def to_keys(self, x: Float[Tensor, "map row key"]) -> Rows:
-        """Add the values of all maps' keys at their tokens."""
+        """Scatter and add the values of all maps' keys to their tokens."""
         return _scatter(x, self.keys, self.batch, self.lengths[1])
 
     def values_at_keys(self, values: Values) -> Values:
-        """The values of the keys of all maps, put at their tokens."""
+        """Scatter the value vectors of all maps' keys to their tokens."""
         rows = self.to_keys(values.mT.flatten(1, 2))
         at_tokens: Values = rows.unflatten(1, (values.shape[1], values.shape[3])).mT
         return at_tokens
 
     def examples(self) -> Int[Tensor, "map query"]:
-        """The example that each query is of; padding counts to the first."""
+        """The example of each query; padding belongs to the first."""
         return self.queries.clamp(min=0) // self.lengths[0]
 
     def rows_at(self, x: AttentionMap, positions: Positions) -> AttentionMap:
-        """The rows of the queries at some positions, over all keys of the stream."""
+        """The rows of the queries at the given positions, over all keys of the stream."""
         query_length, key_length = self.lengths
         example = torch.arange(self.batch, device=x.device)[:, None]
         place = torch.full((self.batch * query_length,), NO_TOKEN, device=x.device)
@@ -111,20 +111,20 @@ class MapTokens:
 
 @dataclass(frozen=True, eq=False)
 class Transfer:
-    """Tokens of one stream made of those of an earlier one: merged, pooled, or put into its places.
+    """Tokens of one stream made of those of an earlier one: merged, pooled, or inserted.
 
-    Scores go the other way, r_earlier += r_later · B.
+    Scores flow the other way, r_earlier += r_later · B.
 
     Attributes:
         later: The stream that is made.
         earlier: The stream that it is made of.
-        later_tokens: For each entry of B its row.
-        earlier_tokens: Its column.
-        shares: Its value; those of a token that is the mean of others add up to 1.
-        lengths: How many tokens an example has in the later and in the earlier stream.
-        batch: How many examples there are.
-        leaving: What scores leave the later stream: "all" where it starts here, those that are "carried" where some of
-            its tokens were put in the place of others, "none" where something was added to it.
+        later_tokens: Row of each entry of B.
+        earlier_tokens: Column of each entry.
+        shares: Value of each entry; those of a mean sum to 1.
+        lengths: Tokens per example in the later and in the earlier stream.
+        batch: Number of examples.
+        leaving: Which scores leave the later stream: "all" if it starts here, the "carried" ones if some of its tokens
+            were replaced, "none" if something was added to it.
     """
 
     later: str
@@ -137,7 +137,7 @@ class Transfer:
     leaving: Leaving = "all"
 
     def carry(self, rows: dict[str, Rows]) -> dict[str, Rows]:
-        """The rows with what the later stream has of them carried to the earlier one."""
+        """Carry rows from the later stream to the earlier one."""
         if self.later not in rows:
             return rows
         own, rest = rows[self.later], {stream: part for stream, part in rows.items() if stream != self.later}
@@ -148,7 +148,7 @@ class Transfer:
         return rest | {self.earlier: rest[self.earlier] + carried if self.earlier in rest else carried}
 
     def repeat(self, times: int) -> Transfer:
-        """The transfer of the examples so many times one after the other."""
+        """Repeat the examples."""
         copies = torch.arange(times, device=self.shares.device)[:, None] * self.batch
         tokens = (self.later_tokens, self.earlier_tokens)
         later, earlier = ((x + copies * length).flatten() for x, length in zip(tokens, self.lengths, strict=True))
@@ -157,7 +157,7 @@ class Transfer:
 
     @property
     def whole(self) -> Transfer:
-        """The transfer of all that a token has, where others share in it."""
+        """The transfer in which every token passes on its whole score."""
         sums = self.shares.new_zeros(self.batch * self.lengths[0]).index_add(0, self.later_tokens, self.shares)
         return replace(self, shares=self.shares / sums[self.later_tokens])
 
@@ -170,14 +170,14 @@ class Transfer:
 
 @dataclass(frozen=True)
 class Place:
-    """An operation's block in its stream, its streams, and whether it belongs to the step of the one before it."""
+    """An operation's block, its streams, and whether it belongs to the previous operation's step."""
 
     block: int
     query_stream: str
     key_stream: str
     joins: bool = False
     tokens: MapTokens | None = None
-    states: tuple[Tokens, Tokens] | None = None  # the tokens of the residual states of queries and keys, if in no order
+    states: tuple[Tokens, Tokens] | None = None  # tokens of the queries' and keys' residual states, if not in order
 
 
 def mean_of(
@@ -189,9 +189,9 @@ def mean_of(
     positions: Positions | None = None,
     leaving: Leaving = "all",
 ) -> Transfer:
-    """The transfer by which tokens are each the mean of others: `parts` are their positions, −1 for none.
+    """The transfer that makes each token the mean of others, at positions `parts`, −1 for none.
 
-    They are all tokens of the later stream, or those at some positions of it, where −1 stands for none.
+    It makes all tokens of the later stream, or those at the given positions, −1 for none.
     """
     batch, count, _ = parts.shape
     if positions is None:
@@ -205,7 +205,7 @@ def mean_of(
 
 
 def in_order(state: Num[Tensor, "*any channel"], tokens: Tokens, batch: int, length: int) -> State | None:
-    """A state whose entries are of these tokens, as [example, token, channel]; None where it has other entries."""
+    """Reorder a state of these tokens as [example, token, channel]; None if its entries do not match."""
     rows = state.reshape(-1, state.shape[-1])
     if len(rows) != tokens.numel():
         return None

@@ -28,19 +28,19 @@ from whyformer.models.task import Task, answer_of_class, task_of
 from whyformer.models.third_party import THIRD_PARTY, load_third_party
 from whyformer.models.zoo import bundled
 
-_SWITCHES = RLock()  # transformers' switches belong to the process: one thread at a time
+_SWITCHES = RLock()  # transformers' settings are process-wide: one thread at a time
 
 
 @dataclass(frozen=True)
 class LoadedModel:
-    """A model, what turns examples into its inputs, and the name it is spoken of by.
+    """A model with its processor and its name.
 
     Attributes:
         model: The module, on its device and in evaluation mode.
-        processor: Its tokenizer, image processor or feature extractor, or two in one.
-        name: What results call it.
-        place: Where `load` found it: the name, folder or id that it was given; None for a module of your own.
-        stamps: Sizes and times of the files it was loaded from, by name; empty for a module of your own.
+        processor: Its tokenizer, image processor or feature extractor, or a combination.
+        name: Its name in results.
+        place: The name, folder or id passed to `load`; None for your own module.
+        stamps: Sizes and times of the files it was loaded from, by name; empty for your own module.
 
     Example:
         >>> whyformer.load("mini-bert").task.answer
@@ -55,7 +55,7 @@ class LoadedModel:
 
     @property
     def image_processor(self) -> Any:
-        """The image processor; None for a model without pictures."""
+        """The image processor; None for a model without images."""
         part = getattr(self.processor, "image_processor", self.processor)
         return part if hasattr(part, "image_mean") else None
 
@@ -92,24 +92,24 @@ def load(
 ) -> LoadedModel:
     """Load a model with its processor, ready to be explained.
 
-    Only safetensors weights are read, and no code that comes with a model is ever run.
+    Only safetensors weights are read, and code that comes with a model is never run.
 
     Args:
-        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, or
-            where timm or open_clip is installed `timm:` or `open_clip:` and one of its names, behind which `?random`
-            asks for random weights, and of open_clip `/` and a name for one of its checkpoints.
-        device: Where it is to compute; a GPU where there is one, unless given.
-        dtype: What it is to compute in: a torch dtype or its name, or "auto" for what the checkpoint is meant to be
-            computed in. Unless given, "auto" on a GPU and float32 on a CPU.
-        device_map: Instead of a device, how the model is spread over several, as transformers takes it: "auto", or a
-            device, "cpu" or "disk" by module name. Needs accelerate.
+        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, or a
+            model of timm or open_clip if installed: `timm:name` or `open_clip:name/checkpoint`. The suffix `?random`
+            gives random weights.
+            device: The device to run on; by default a GPU if there is one.
+            dtype: A torch dtype or its name, or "auto" for the checkpoint's own. By default "auto" on a GPU and float32
+            on a CPU.
+            device_map: Instead of a device, how to spread the model over several, as in transformers: "auto", or a
+            device, "cpu" or "disk" by module name. Requires accelerate.
 
     Returns:
         The LoadedModel.
 
     Raises:
-        WhyformerError: If there is no such model, its files are damaged, or it answers in no way that can be explained,
-            or the device, the dtype or the device map cannot be used here.
+        WhyformerError: If there is no such model, its files are damaged, its kind of output is not supported, or the
+            device, dtype or device map cannot be used here.
 
     Example:
         >>> whyformer.load("mini-vit", device="cpu").name
@@ -140,7 +140,7 @@ def load(
 
 
 def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> LoadedModel:
-    """The model as given in any of the ways `explain` takes one. Models given by name are kept for the next call."""
+    """Load a model given in any of the ways `explain` takes one. Models given by name are cached for the next call."""
     if isinstance(model, (str, Path)):
         model = _remembered(str(model), _stamp(str(model)))
     if processor is not None:
@@ -167,7 +167,7 @@ def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Transformers without progress bars and advice, and afterwards as talkative as before."""
+    """Silence transformers' progress bars and warnings within the context."""
     logs = transformers.utils.logging
     with _SWITCHES:
         verbosity, has_bars = logs.get_verbosity(), logs.is_progress_bar_enabled()
@@ -180,7 +180,7 @@ def quiet() -> Iterator[None]:
             logs.set_verbosity(verbosity)
             if has_bars:
                 logs.enable_progress_bar()
-            if hub_is_quiet:  # transformers has one switch for both
+            if hub_is_quiet:  # transformers has a single setting for both
                 disable_progress_bars()
             else:
                 enable_progress_bars()
@@ -192,14 +192,14 @@ def _remembered(name: str, stamp: tuple[Any, ...]) -> LoadedModel:
 
 
 def _stamp(name: str) -> tuple[Any, ...]:
-    """Stamp that tells whether a folder changed since loading; empty for names that are not folders."""
+    """Stamp that changes with the files of a folder; empty for names that are not folders."""
     if name in bundled() or not os.path.isdir(os.path.expanduser(name)):
         return ()
     return os.path.realpath(os.path.expanduser(name)), *file_stamps(name).items()
 
 
 def _model(source: Location, config: Any, name: str, placement: Placement) -> nn.Module:
-    """The model with its weights, all of them: transformers would make up those it does not find."""
+    """Load a model with all of its weights: transformers would randomly initialise missing ones."""
     model_class = _model_class(config, name)
     with reading("weights file", name):
         model, report = model_class.from_pretrained(
@@ -218,7 +218,7 @@ def _model(source: Location, config: Any, name: str, placement: Placement) -> nn
             f"The weights of {name!r} do not fit its config.json: {unfit[0]} {unfit[1]}"
             f"{_and_more(report['mismatched_keys'])}."
         )
-    is_headless = answer_of_class(model_class.__name__) == "embedding"  # whose pooler nobody reads
+    is_headless = answer_of_class(model_class.__name__) == "embedding"  # whose pooler is not used
     missing = [key for key in report["missing_keys"] if not (is_headless and key.startswith("pooler."))]
     if missing:
         raise WhyformerError(
@@ -242,7 +242,7 @@ def _model_class(config: Any, name: str) -> Any:
 
 
 def _reads_one_text(model_class: Any) -> bool:
-    """Whether a model takes a text and nothing else: its states are the text's."""
+    """Whether a model takes a text and nothing else."""
     takes = inspect.signature(model_class.forward).parameters
     return "input_ids" in takes and "pixel_values" not in takes and "decoder_input_ids" not in takes
 

@@ -20,16 +20,16 @@ from whyformer.models.zoo import bundled, bundled_folder
 
 LONGEST_NAME = 80  # characters of a name that a message repeats
 LONGEST_REASON = 300  # characters of a library's message
-HUB_SECONDS = 5.0  # to answer in; from_pretrained itself would try six times, for half a minute
+HUB_SECONDS = 5.0  # to respond; from_pretrained itself would retry six times, for half a minute
 
 
 @dataclass(frozen=True)
 class Location:
-    """Where a model's files are: a folder or a hub id, and whether only what is on this machine can be read."""
+    """Where a model's files are: a folder or a hub id, and whether only local files can be read."""
 
     place: str
     is_offline: bool
-    revision: str | None = None  # the commit of the hub whose files were checked
+    revision: str | None = None  # the hub commit whose files were checked
 
     @property
     def how(self) -> dict[str, Any]:
@@ -50,7 +50,7 @@ def locate(name: str) -> Location:
         return Location(folder, is_offline=True)
     if not is_hub_id(name):
         raise WhyformerError(
-            f"No model {_excerpt(name)}: no such folder, and no Hugging Face id (owner/name).{bundled_names(name)}"
+            f"No model {_excerpt(name)}: no such folder, and not a Hugging Face id (owner/name).{bundled_names(name)}"
         )
     is_offline = is_unreachable(name)
     if is_offline and huggingface_hub.try_to_load_from_cache(name, "config.json") is None:
@@ -59,14 +59,14 @@ def locate(name: str) -> Location:
             f"reached.{bundled_names(name)}"
         )
     with reading("configuration", name):
-        # Whatever decides which files are read, of one commit: what is checked is what is loaded.
+        # All files that decide what is read, from one commit: the files that are checked are the ones that are loaded.
         snapshot = Path(snapshot_download(name, allow_patterns="*.json", local_files_only=is_offline))
     check_folder(snapshot, name, is_complete=False)
     return Location(name, is_offline, snapshot.name)
 
 
 def is_unreachable(hub_id: str) -> bool:
-    """Whether the hub does not answer; that it has no such model, or keeps it closed, is an error at once."""
+    """Whether the hub does not respond; raise if it has no such model or the model is gated."""
     try:
         huggingface_hub.HfApi().model_info(hub_id, timeout=HUB_SECONDS)
     except GatedRepoError as error:
@@ -76,28 +76,28 @@ def is_unreachable(hub_id: str) -> bool:
     except RepositoryNotFoundError as error:
         message = f"No model {hub_id!r}: no folder, and none on the Hugging Face Hub.{bundled_names(hub_id)}"
         raise WhyformerError(message) from error
-    except Exception:  # What a dead line raises is the HTTP library's own, and that changes with the hub's version.
+    except Exception:  # Connection errors belong to the HTTP library, which changes with the hub's version.
         return True
     return False
 
 
 @contextmanager
 def reading(part: str, name: str) -> Iterator[None]:
-    """Report in one line any error that a library raises on a damaged file."""
+    """Report any error that a library raises on a damaged file in one line."""
     try:
         yield
     except WhyformerError:
         raise
     except Exception as error:  # A damaged file can fail anywhere in the readers of three libraries.
         if "trust_remote_code" in str(error):
-            own_code = "needs code of its own, which is never run here: load it yourself and pass the model"
+            own_code = "requires its own code, which is never run here: load it yourself and pass the model"
             raise WhyformerError(f"{name!r} {own_code}.") from error
         reason = f"its {part} cannot be used: fix it, or fetch the model again ({_first_line(error)})"
         raise WhyformerError(f"Cannot load {name!r}: {reason}") from error
 
 
 def _excerpt(name: str) -> str:
-    """A name in quotes, cut where it is too long for a message."""
+    """A name in quotes, shortened if it is too long for a message."""
     return repr(name if len(name) <= LONGEST_NAME else f"{name[:LONGEST_NAME]}…")
 
 
@@ -114,6 +114,6 @@ def bundled_names(name: str) -> str:
 
 
 def _first_line(error: Exception) -> str:
-    """The first line of a library's message, which is the part meant for people, with what it announces."""
+    """The first line of a library's message, and the second if the first announces it."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()] or [type(error).__name__]
     return (" ".join(lines[:2]) if lines[0].endswith(":") else lines[0])[:LONGEST_REASON]

@@ -1,4 +1,4 @@
-"""Which patches of an image tower each placeholder token of a decoder stands for."""
+"""Map the placeholder tokens of a decoder to the patches of its image tower."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ WHOLE: BoxShares = (0.0, 0.0, 1.0, 1.0)
 
 @dataclass(frozen=True, eq=False)
 class PatchView:
-    """A grid of patches as which a picture is seen, whole or cut into tiles.
+    """A grid of patches over a picture, whole or in tiles.
 
-    `positions` are those of the patches among the tokens of the picture, row by row; `box` is what the grid covers of
-    it, in shares of its width and height, and reaches beyond it where it was padded.
+    `positions` index the patches among the tokens of the picture, row by row; `box` is the area that the grid covers,
+    in shares of the picture's width and height, and extends beyond it where it was padded.
     """
 
     rows: int
@@ -32,7 +32,7 @@ class PatchView:
 
 @dataclass(frozen=True)
 class FeatureGrid:
-    """Features that lie in a grid: the first of them, its rows and columns, and how many features a row takes."""
+    """Features in a grid: the index of the first, the rows and columns, and the number of features per row."""
 
     first: int
     rows: int
@@ -42,15 +42,15 @@ class FeatureGrid:
 
 @dataclass(frozen=True, eq=False)
 class SeenPicture:
-    """One picture as the image tower and the bridge after it represent it.
+    """A picture as represented by the image tower and the bridge after it.
 
     Attributes:
-        order: For each token as the tower runs them, its position among those of the picture.
-        patches: For each patch as the pixels are given, its position.
-        views: The grids of patches that the picture is seen as.
+        order: Position among the picture's tokens of each token, in the tower's order.
+        patches: Position of each patch, in the order of the pixels.
+        views: The grids of patches over the picture.
         sources: The tokens [feature, source] that each feature is made of.
-        weights: What each of them counts for: 1 in all, or 0 for a feature that is made of none (a newline).
-        grids: How the features lie in the picture.
+        weights: The weight of each, summing to 1, or to 0 for a feature without sources (a newline).
+        grids: The grids of features over the picture.
     """
 
     order: Tensor
@@ -62,17 +62,16 @@ class SeenPicture:
 
     @property
     def tiles(self) -> int:
-        """How many maps a tower has of it."""
+        """Number of the tower's maps for it."""
         return len(self.patches) // (self.views[0].rows * self.views[0].columns)
 
 
-# The pictures of some inputs, by the configuration and by how many tokens of its own (a class token) the tower puts
-# before the patches.
+# Returns the pictures of the inputs, given the configuration and the number of tokens before the tower's patches.
 ImageTokenLayout = Callable[[Any, Inputs, int], list[SeenPicture]]
 
 
 def in_blocks(rows: int, columns: int, side: int, prefix: int = 0) -> SeenPicture:
-    """A picture whose patches become features in blocks of side × side; tokens that lead them are left out."""
+    """A picture whose patches become features in blocks of side × side, without the leading tokens."""
     patches = prefix + torch.arange(rows * columns).reshape(rows, columns)
     blocks = patches.unfold(0, side, side).unfold(1, side, side).reshape(-1, side * side)
     grid = FeatureGrid(0, rows // side, columns // side, columns // side)
@@ -81,7 +80,7 @@ def in_blocks(rows: int, columns: int, side: int, prefix: int = 0) -> SeenPictur
 
 
 def whole_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
-    """Each patch a feature (LLaVA, PaliGemma), the tower's class token among them if nothing is left out of them."""
+    """One feature per patch (LLaVA, PaliGemma), and per class token if the configuration keeps it."""
     rows, columns = _patch_grid(config, inputs["pixel_values"])
     one = in_blocks(rows, columns, 1, prefix)
     if getattr(config, "vision_feature_select_strategy", "default") == "full" and prefix:
@@ -91,14 +90,14 @@ def whole_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture
 
 
 def pooled_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
-    """Features that are the mean of square blocks of patches (Gemma 3)."""
+    """Features that average square blocks of patches (Gemma 3)."""
     rows, columns = _patch_grid(config, inputs["pixel_values"])
     side = rows // int(config.mm_tokens_per_image**0.5)
     return [in_blocks(rows, columns, side, prefix)] * len(inputs["pixel_values"])
 
 
 def shuffled_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
-    """Features that are square blocks of patches side by side (InternVL, Idefics 3); pictures of zeros are padding."""
+    """Features that concatenate square blocks of patches (InternVL, Idefics 3); all-zero pictures are padding."""
     pixels = inputs["pixel_values"]
     side = getattr(config, "scale_factor", None) or round(1 / config.downsample_ratio)
     rows, columns = _patch_grid(config, pixels)
@@ -107,7 +106,7 @@ def shuffled_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPict
 
 
 def queried_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
-    """Features that are queries of a Q-Former, whose own attention says which patches they are made of (BLIP-2)."""
+    """Features that are queries of a Q-Former, whose attention determines the patches they are made of (BLIP-2)."""
     rows, columns = _patch_grid(config, inputs["pixel_values"])
     none = torch.zeros(config.num_query_tokens, 0, dtype=torch.float64)
     one = replace(in_blocks(rows, columns, 1, prefix), sources=none.long(), weights=none, grids=())
@@ -115,7 +114,7 @@ def queried_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPictu
 
 
 def packed_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
-    """Pictures of every size whose patches run in one sequence, block by block, and window by window (Qwen-VL)."""
+    """Pictures of any size whose patches are packed into one sequence, block by block, window by window (Qwen-VL)."""
     side = config.vision_config.spatial_merge_size
     window = getattr(config.vision_config, "window_size", None)
     width = None if window is None else window // side // config.vision_config.patch_size
@@ -123,7 +122,7 @@ def packed_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPictur
     for _, rows, columns in inputs["image_grid_thw"].tolist():
         one = in_blocks(rows, columns, side)
         blocks = torch.arange(len(one.sources))
-        if width is not None:  # a window's blocks stand together
+        if width is not None:  # the blocks of a window are contiguous
             row, column = blocks // (columns // side), blocks % (columns // side)
             blocks = (row // width * columns + column // width).argsort(stable=True)
         pictures.append(replace(one, order=one.sources[blocks].flatten(), patches=one.sources.flatten()))
@@ -131,7 +130,7 @@ def packed_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPictur
 
 
 def tiled_pictures(config: Any, inputs: Inputs, prefix: int) -> list[SeenPicture]:
-    """A picture as a whole, then in tiles without their padding, a newline after each row (LLaVA-NeXT, OneVision)."""
+    """A whole picture, then its tiles without padding, with a newline after each row (LLaVA-NeXT, OneVision)."""
     tile = config.vision_config.image_size
     side = tile // config.vision_config.patch_size
     limit = getattr(config, "vision_aspect_ratio", None)

@@ -1,4 +1,4 @@
-"""Where a model is put and what it computes in, as `load` is told."""
+"""Validate the device, device map and dtype of a model to load."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from whyformer.errors import WhyformerError
 Dtype = torch.dtype | Literal["auto", "float32", "bfloat16", "float16", "float64"]
 DeviceMap = str | Mapping[str, int | str | torch.device]
 
-DTYPES = ("float32", "bfloat16", "float16", "float64")
-SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")  # ways in which accelerate shares a model out itself
+DTYPE_NAMES = ("float32", "bfloat16", "float16", "float64")
+SPREADS = ("auto", "balanced", "balanced_low_0", "sequential")  # accelerate's strategies
 
 
 @dataclass(frozen=True)
 class Placement:
-    """A device, or a map of devices by module, and the precision: a dtype, or "auto" for the checkpoint's own."""
+    """A device or a device map, and a dtype, or "auto" for the checkpoint's own."""
 
     device: torch.device | None
     device_map: DeviceMap | None
@@ -35,7 +35,7 @@ class Placement:
 def placement_of(
     device: str | torch.device | None, dtype: Dtype | None, device_map: DeviceMap | None = None
 ) -> Placement:
-    """The placement, checked; without a dtype it is float32 on a CPU, and elsewhere the checkpoint's own."""
+    """Validate a placement; the default dtype is float32 on a CPU, and the checkpoint's own elsewhere."""
     has_gpu = torch.cuda.is_available()
     if device_map is not None:
         if device is not None:
@@ -48,7 +48,7 @@ def placement_of(
 
 
 def check_device(device: str | torch.device, option: str = "device=") -> torch.device:
-    """The device; refused if this machine does not have it."""
+    """Validate a device; raise if this machine does not have it."""
     try:
         place = torch.device(device)
         if torch.empty(0, device=place).is_meta:
@@ -66,9 +66,11 @@ def _check_dtype(dtype: Any, *, is_on_cpu: bool) -> torch.dtype | Literal["auto"
         return torch.float32 if is_on_cpu else "auto"
     if dtype == "auto":
         return "auto"
-    value = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype in DTYPES else dtype
+    value = getattr(torch, dtype, None) if isinstance(dtype, str) and dtype in DTYPE_NAMES else dtype
     if not isinstance(value, torch.dtype) or not value.is_floating_point:
-        raise WhyformerError(f"dtype={dtype!r:.60}. Choose from: auto, {', '.join(DTYPES)}, or a torch dtype of these.")
+        raise WhyformerError(
+            f"dtype={dtype!r:.60}. Choose from: auto, {', '.join(DTYPE_NAMES)}, or a torch dtype of these."
+        )
     return value
 
 

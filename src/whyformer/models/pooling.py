@@ -1,4 +1,4 @@
-"""How the states of a text become its embedding: as the folder of sentence-transformers says, else their mean."""
+"""Pool the states of a text into its embedding: as stated in a sentence-transformers folder, or by their mean."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from whyformer.errors import WhyformerError
 from whyformer.files import parse_json
 
 POOLING_FILE, MODULES_FILE = "1_Pooling/config.json", "modules.json"
-# What sentence-transformers may put around the states; a cosine does not depend on the norm.
+# Modules that sentence-transformers may add; a cosine does not depend on the norm.
 _WITHOUT_WEIGHTS = ("Transformer", "Pooling", "Normalize")
 _NAMES = {
     "cls_token": "cls",
@@ -28,18 +28,18 @@ _NAMES = {
 
 @dataclass(frozen=True)
 class Pooling:
-    """A way of sentence-transformers, by its name there, and whether the model's own files say so."""
+    """A pooling of sentence-transformers by its name there, and whether the model's files state it."""
 
     kind: str
     is_stated: bool
 
     @property
     def description(self) -> str:
-        source = f"as its {POOLING_FILE} says" if self.is_stated else f"for want of a {POOLING_FILE}"
+        source = f"as stated in its {POOLING_FILE}" if self.is_stated else f"by default, without a {POOLING_FILE}"
         return f"Embeddings are pooled by {self.kind}, {source}."
 
     def embedding(self, states: Tensor, mask: Tensor) -> Tensor:
-        """The embedding [feature] of a text by its states [token, feature], special tokens among them."""
+        """Pool the states [token, feature] of a text, special tokens included, into its embedding [feature]."""
         real = states[mask.to(states.device).bool()]
         match self.kind:
             case "cls":
@@ -59,14 +59,14 @@ class Pooling:
 
 
 def pooling_of(model: nn.Module) -> Pooling:
-    """The pooling that the files beside a model's weights state, or the mean."""
+    """The pooling stated in the files beside a model's weights, or the mean."""
     place = str(getattr(model, "name_or_path", "") or "")
     for module in _read(place, MODULES_FILE, list):
         kind = str(module.get("type", "") if isinstance(module, dict) else module).split(".")[-1]
         if kind not in _WITHOUT_WEIGHTS:
             raise WhyformerError(
                 f"{Path(place).name} has a {kind} layer after its states ({MODULES_FILE}), which is not applied here: "
-                "compute the similarity yourself and give it as a target of your own."
+                "compute the similarity yourself and pass it as a custom target."
             )
     stated = _read(place, POOLING_FILE, dict)
     if not stated:
@@ -75,14 +75,14 @@ def pooling_of(model: nn.Module) -> Pooling:
     kinds = kinds or [str(stated.get("pooling_mode"))]
     if len(kinds) != 1 or kinds[0] not in _NAMES.values():
         raise WhyformerError(
-            f"{Path(place).name} pools by {' and '.join(kinds)} ({POOLING_FILE}), which is not known here: one of "
+            f"{Path(place).name} pools by {' and '.join(kinds)} ({POOLING_FILE}), which is not supported. Known: "
             f"{', '.join(_NAMES.values())}."
         )
     return Pooling(kinds[0], is_stated=True)
 
 
 def _read(place: str, file: str, kind: type) -> Any:
-    """A JSON file beside the model's weights, in its folder or in the cache; empty where there is none."""
+    """Read a JSON file beside the model's weights, in its folder or in the cache; empty if there is none."""
     try:
         path = cached_file(place, file, local_files_only=Path(place).is_dir())
     except (OSError, ValueError):

@@ -14,12 +14,12 @@ from transformers.models.auto.processing_auto import PROCESSOR_MAPPING_NAMES
 from whyformer.errors import WhyformerError
 from whyformer.models.input_tensors import SOUND_INPUTS
 
-WRITERS = ("ForCTC", "ForConditionalGeneration")  # what hears and writes has a tokenizer too
-PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")  # of what makes inputs of pictures and sounds
+WRITERS = ("ForCTC", "ForConditionalGeneration")  # speech recognisers have a tokenizer too
+PROCESSOR_FILES = ("preprocessor_config.json", "processor_config.json")  # of image processors and feature extractors
 
 
 def processor_of(model: nn.Module, place: str, **how: bool) -> Any:
-    """The processor that belongs to a model, from the model's own folder or hub id."""
+    """Load the processor of a model from its folder or hub id."""
     takes = inspect.signature(model.forward).parameters
     is_seen_or_heard = any(name in takes for name in ("pixel_values", *SOUND_INPUTS))
     if (
@@ -36,7 +36,7 @@ def processor_of(model: nn.Module, place: str, **how: bool) -> Any:
         has_videos = importlib.util.find_spec("torchvision") is not None
         kind = transformers.AutoProcessor if has_videos else _without_videos(model)
         return kind.from_pretrained(place, **how)
-    if "pixel_values_videos" in takes and "input_ids" not in takes:  # whose own processor needs torchvision
+    if "pixel_values_videos" in takes and "input_ids" not in takes:  # whose video processor needs torchvision
         file = {"image_processor_filename": "video_preprocessor_config.json"}
         return transformers.VideoMAEImageProcessor.from_pretrained(place, **file, **how)
     if "pixel_values" in takes:
@@ -45,7 +45,7 @@ def processor_of(model: nn.Module, place: str, **how: bool) -> Any:
 
 
 def _without_videos(model: nn.Module) -> Any:
-    """The class of a model's processor less its part for videos, which alone needs torchvision, where it has one."""
+    """A model's processor class without its video part, which needs torchvision; None if it has none."""
     name = PROCESSOR_MAPPING_NAMES.get(getattr(model.config, "model_type", ""))
     stock: Any = getattr(transformers, str(name), transformers.AutoProcessor)
     parts = stock.get_attributes() if hasattr(stock, "get_attributes") else []
@@ -66,7 +66,7 @@ def check_processor_type(processor: Any) -> None:
 
 
 def check_vocabulary(model: Any, processor: Any, name: str) -> None:
-    """Without its files a tokenizer is made all the same, and knows no word; one of another model knows too many."""
+    """Raise if a tokenizer was created without files, and so has no vocabulary, or has another model's."""
     processor = getattr(processor, "tokenizer", processor)
     longest = getattr(processor, "model_max_length", 1)
     if type(longest) not in (int, float) or not longest >= 1:

@@ -1,4 +1,4 @@
-"""Models that segment or detect by queries: what these read of a picture, and what that is made of."""
+"""Models that segment or detect by queries: how queries read a picture's features, and what these are made of."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _CROSS = ("cross_attn", "encoder_attn")
 
 
 def masked_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """MaskFormer's and Mask2Former's: queries read feature maps, of several sizes in turn where an encoder mixes them.
+    """MaskFormer and Mask2Former: queries read feature maps, in turn by size if an encoder mixes them.
 
-    A backbone of windows is followed down to its patches; of another one the feature maps are the picture. What a mask
-    takes from its pixels' own features, which convolutions make, is not followed.
+    Scores follow a windowed backbone down to its patches; for others they stop at the feature maps. The per-pixel
+    features of a mask, which convolutions compute, are not followed.
     """
     backbone, encoder, decoder = (
         [one for one in operations if _BACKBONE in one.path],
@@ -31,7 +31,7 @@ def masked_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operat
     )
     _, pixels = main_input(inputs)
     crossings = [one.shape[KEY] for one in decoder if _reads_features(one)]
-    sizes = crossings[:3] if encoder else crossings[:1]  # coarsest first, as they follow each other
+    sizes = crossings[:3] if encoder else crossings[:1]  # coarsest first
     features = FEATURE_STREAM if backbone else IMAGE
     yield from _levels(list(shifted_windows(model, inputs, backbone)), sizes, pixels)
     for block, _ in enumerate(encoder):
@@ -52,7 +52,7 @@ def _reads_features(operation: Operation) -> bool:
 
 
 def _tokens_of(level: int, sizes: Sequence[int], queries: int, pixels: Tensor) -> MapTokens:
-    """All queries, and the tokens of one of the feature maps."""
+    """All queries, and the tokens of one feature map."""
     batch, whole = len(pixels), sum(sizes)
     example = torch.arange(batch, device=pixels.device)[:, None]
     own = torch.arange(queries, device=pixels.device) + example * queries
@@ -61,7 +61,7 @@ def _tokens_of(level: int, sizes: Sequence[int], queries: int, pixels: Tensor) -
 
 
 def _levels(stages: list[Place | Transfer], sizes: Sequence[int], pixels: Tensor) -> Iterator[Place | Transfer]:
-    """The windows of a backbone, and after each stage that a feature map is made of what makes it: token by token."""
+    """The windows of a backbone, and a token-wise transfer after each stage that yields a feature map."""
     streams = dict.fromkeys(place.query_stream for place in stages if isinstance(place, Place))
     levels = dict(zip(reversed(list(streams)), enumerate(sizes), strict=False))
     for place, following in zip_longest(stages, stages[1:]):
@@ -78,7 +78,7 @@ def _levels(stages: list[Place | Transfer], sizes: Sequence[int], pixels: Tensor
 
 
 def prompted_masks(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """SAM's: an encoder of patches; then the tokens of a prompt and of its masks, and the patches, read each other."""
+    """SAM: an image encoder, then two-way attention between prompt and mask tokens and patches."""
     encoder = [one for one in operations if one.path.startswith("vision_encoder.")]
     yield from flat_windows(model, inputs, encoder)
     layers: dict[str, int] = {}
@@ -92,7 +92,7 @@ def prompted_masks(model: nn.Module, inputs: Inputs, operations: Sequence[Operat
 
 
 def gated_detector(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """D-FINE's: queries read feature maps that convolutions have mixed, by gates instead of output projections."""
+    """D-FINE: queries read feature maps mixed by convolutions, with gates instead of output projections."""
     block = 0
     for number, operation in enumerate(operations):
         if "encoder" in operation.path:
@@ -105,7 +105,7 @@ def gated_detector(model: nn.Module, inputs: Inputs, operations: Sequence[Operat
 
 
 def late_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """EoMT's: an encoder of patches, which queries join before its last blocks, ahead of them all."""
+    """EoMT: an image encoder; queries are prepended before its last blocks."""
     _, pixels = main_input(inputs)
     stream, count = IMAGE, operations[0].shape[QUERY]
     for block, operation in enumerate(operations):

@@ -1,4 +1,4 @@
-"""Which positions of a stream the answer is read from, and with what weight."""
+"""Read-outs: the positions of a stream that the answer is read from, and their weights."""
 
 from __future__ import annotations
 
@@ -21,13 +21,13 @@ class ReadOut:
 
     @property
     def rows(self) -> tuple[Positions, RowWeights]:
-        """The positions that are read, and their weights; examples that read fewer are filled up with weight 0."""
+        """The positions with weight, and their weights; examples with fewer are padded with weight 0."""
         most = int((self.weights != 0).sum(dim=1).max())
         order = self.weights.abs().topk(most, dim=1).indices
         return order, self.weights.gather(1, order)
 
     def one_hot(self, positions: Positions) -> Rows:
-        """One row per position read, with a 1 at that position."""
+        """One-hot rows, one per position."""
         return torch.nn.functional.one_hot(positions, self.weights.shape[1]).to(self.weights.dtype)
 
 
@@ -35,9 +35,9 @@ READOUT_KINDS = ("first", "mean", "first+mean", "both class tokens", "last")
 
 
 def read_out_weights(kind: str | int | Tensor, mask: TokenMask, prefix: int) -> TokenScores:
-    """The weights of a read-out given by its kind, a position, or themselves.
+    """The weights of a read-out, given by its kind, as a position, or as such.
 
-    `prefix` tokens (class, distillation, registers) lead the patches of an image and are no part of their mean.
+    The `prefix` tokens (class, distillation, registers) before an image's patches are excluded from their mean.
     """
     real = mask.float()
     batch, length = real.shape
@@ -75,7 +75,7 @@ def read_out_weights(kind: str | int | Tensor, mask: TokenMask, prefix: int) -> 
 
 
 def _one_position(position: int, mask: TokenMask) -> TokenScores:
-    """All weight on one position; negative ones count from the last real token, whatever padding follows it."""
+    """All weight on one position; negative positions count from the last real token, ignoring padding."""
     length = mask.shape[1]
     if position >= 0:
         if position >= length:
@@ -90,6 +90,6 @@ def _one_position(position: int, mask: TokenMask) -> TokenScores:
 
 
 def read_out_reached(reached: TokenMask) -> TokenScores:
-    """The read-out of an unknown head: the queries of the last map whose gradient is not zero, all alike."""
+    """The read-out of an unknown head: equal weights on the queries of the last map with a nonzero gradient."""
     weights = reached.float()
     return weights / weights.sum(dim=1, keepdim=True).clamp(min=1.0)

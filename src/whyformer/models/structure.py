@@ -1,4 +1,4 @@
-"""A model's structure from its configuration and modules: layers, labels, the grid of its patches."""
+"""A model's structure, from its configuration and modules: layers, labels, patch grid."""
 
 from __future__ import annotations
 
@@ -34,20 +34,20 @@ def fixed_modules(model: nn.Module) -> Iterator[None]:
 
 
 def heads_of(model: nn.Module) -> int:
-    """How many heads an attention map of the model has; 1 where that differs by layer, as in a pyramid."""
+    """Number of heads of an attention map; 1 if it differs by layer, as in a pyramid."""
     heads = getattr(config_of(model), "num_attention_heads", 1)
     return heads if isinstance(heads, int) else 1
 
 
 def config_of(model: nn.Module) -> Any:
-    """The configuration of the model, or of the first part of it that has one; None for a plain module."""
+    """The configuration of the model or its first submodule that has one; None for a plain module."""
     return next((module.config for module in model.modules() if hasattr(module, "config")), None)
 
 
 def unwrapped(model: nn.Module) -> nn.Module:
-    """The model inside a wrapper: torch.compile's hides every operation, PEFT's what it takes, others run it in parts.
+    """The model inside a wrapper: torch.compile hides operations, PEFT hides the signature, others run it in parts.
 
-    A prompt that was learned is put before the input by PEFT's wrapper itself, so that one stays.
+    PEFT's prompt-learning wrapper is kept, since it prepends the learned prompt itself.
     """
     model = getattr(model, "_orig_mod", model)
     model = model.module if isinstance(model, (nn.DataParallel, nn.parallel.DistributedDataParallel)) else model
@@ -57,9 +57,9 @@ def unwrapped(model: nn.Module) -> nn.Module:
 
 
 def device_of(model: nn.Module) -> torch.device:
-    """Where the model takes its inputs: the device of its first parameter that has data, or of a buffer.
+    """The device of the model's inputs: that of its first parameter with data, or of a buffer.
 
-    Spread over several devices it takes them where its embeddings run, which need not be where they are kept.
+    A model spread over several devices takes inputs where its embeddings run, not necessarily where they are stored.
     """
     if hasattr(model, "hf_device_map"):
         embeddings = (module for module in model.modules() if isinstance(module, (nn.Embedding, nn.Conv2d)))
@@ -82,7 +82,7 @@ def base_model(model: nn.Module) -> nn.Module:
 
 
 def vocabulary_size(model: nn.Module) -> int | None:
-    """How many tokens the model has an embedding for; None where it does not say."""
+    """Number of token embeddings; None if unknown."""
     try:
         table = cast(Any, model).get_input_embeddings()
     except (AttributeError, NotImplementedError):
@@ -91,7 +91,7 @@ def vocabulary_size(model: nn.Module) -> int | None:
 
 
 def needs_padding_token(model: nn.Module) -> bool:
-    """Whether it classifies the last real token and finds it by padding that it lacks: it takes one text at a time."""
+    """Whether it finds the last real token by a padding token that it lacks, so it takes one text at a time."""
     config = config_of(model)
     text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
     is_decoder = type(unwrapped(model)).__name__.endswith("ForSequenceClassification") and hasattr(model, "score")
@@ -99,11 +99,11 @@ def needs_padding_token(model: nn.Module) -> bool:
 
 
 def can_write(model: nn.Module) -> bool:
-    """Whether it writes a text, token by token."""
+    """Whether it generates text."""
     return bool(getattr(model, "can_generate", bool)())
 
 
-# Answers of heads that their configurations have no names for.
+# Labels of heads whose configurations do not name them.
 LABELS_OF_HEADS = {
     "ForNextSentencePrediction": ("is next", "is not next"),
     "ForImageTextRetrieval": ("no match", "match"),
@@ -111,7 +111,7 @@ LABELS_OF_HEADS = {
 
 
 def labels_of(model: nn.Module) -> dict[int, str]:
-    """The label names a model carries, by index; those of some heads are the same everywhere."""
+    """Label names by index; some heads have fixed ones."""
     head = type(unwrapped(model)).__name__
     own = next((names for ending, names in LABELS_OF_HEADS.items() if head.endswith(ending)), None)
     if own is not None:
@@ -121,29 +121,29 @@ def labels_of(model: nn.Module) -> dict[int, str]:
 
 
 def entailment_of(model: nn.Module) -> int | None:
-    """The index of the label that says one text entails another; None for a model of anything but inference."""
+    """Index of the entailment label; None for models other than NLI."""
     return next((index for index, name in labels_of(model).items() if name.lower().startswith("entail")), None)
 
 
 def is_detector(model: nn.Module) -> bool:
-    """Whether it finds objects in a picture: a class and a box for each of its object queries."""
+    """Whether it is an object detector, with a class and a box per object query."""
     return type(unwrapped(model)).__name__.endswith("ForObjectDetection")
 
 
 def layers_of(model: nn.Module) -> int | None:
-    """How many layers the configuration states, where it does."""
+    """Number of layers in the configuration, if stated."""
     layers = getattr(config_of(model), "num_hidden_layers", None)
     return layers if isinstance(layers, int) else None
 
 
 def convolution_in_blocks(model: nn.Module) -> str | None:
-    """The path of a convolution inside the blocks that mixes neighbouring tokens; None without one."""
+    """Path of a convolution inside the blocks that mixes neighbouring tokens; None if there is none."""
     paths = (path for path, module in modules_of(model).items() if _mixes_neighbours(module))
     return next((path for path in paths if any(map(str.isdecimal, path.split(".")))), None)
 
 
 def _mixes_neighbours(module: nn.Module) -> bool:
-    """Whether it is a depth-wise convolution over several tokens that keeps their number."""
+    """Whether it is a depth-wise convolution that mixes tokens and keeps their number."""
     if not isinstance(module, (nn.Conv1d, nn.Conv2d)):
         return False
     keeps_tokens = set(module.stride) == {1} and max(module.kernel_size) > 1
@@ -151,13 +151,13 @@ def _mixes_neighbours(module: nn.Module) -> bool:
 
 
 def turns_by_position(model: nn.Module) -> bool:
-    """Whether positions turn queries and keys (RoPE)."""
+    """Whether the model uses rotary position embeddings (RoPE)."""
     names = {type(module).__name__.lower() for module in modules_of(model).values()}
     return any("rotary" in name or "rope" in name for name in names)
 
 
 def main_input(inputs: Inputs) -> tuple[str, Tensor]:
-    """The tensor that holds the example itself: pixels, word pieces or embeddings."""
+    """The main input tensor: pixels, word pieces or embeddings."""
     for name in ("pixel_values", "input_ids", "inputs_embeds", "input_features", "input_values", "input", "x"):
         if isinstance(inputs.get(name), Tensor):
             return name, inputs[name]
@@ -170,7 +170,7 @@ def main_input(inputs: Inputs) -> tuple[str, Tensor]:
 
 
 def patch_grid(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tuple[int, int]:
-    """Rows and columns of the patches among so many tokens of an image of this (height, width)."""
+    """Rows and columns of the patches, given the number of tokens and the image's (height, width)."""
     if getattr(config_of(model), "backbone_config", None) is not None:
         return max(feature_levels(model, image_size, tokens))
     for rows, columns in (first_grid(model, image_size, fills_up=fills_up) for fills_up in (False, True)):
@@ -181,17 +181,17 @@ def patch_grid(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tu
         convolutions = (module for module in model.modules() if isinstance(module, nn.Conv2d))
         size = next((conv.stride for conv in convolutions if conv.stride == conv.kernel_size), None)
     if size is None:
-        raise UnsupportedModel(f"{type(model).__name__} shows no patch size: set config.patch_size.")
+        raise UnsupportedModel(f"{type(model).__name__} has no known patch size: set config.patch_size.")
     patch_height, patch_width = (size, size) if isinstance(size, int) else size
     rows, columns = image_size[0] // patch_height, image_size[1] // patch_width
     merged = 1
-    while rows * columns // merged**2 > tokens:  # hierarchical models merge patches on the way
+    while rows * columns // merged**2 > tokens:  # hierarchical models merge patches between stages
         merged *= 2
     return rows // merged, columns // merged
 
 
 def first_grid(model: nn.Module, image_size: tuple[int, int], *, fills_up: bool = False) -> tuple[int, int]:
-    """Rows and columns of what the first convolution of a model makes; incomplete patches may be padded."""
+    """Rows and columns of the output of the model's first convolution; incomplete patches may be padded."""
     convolution = next((module for module in model.modules() if isinstance(module, nn.Conv2d)), None)
     if convolution is None:
         return 0, 0
@@ -202,11 +202,11 @@ def first_grid(model: nn.Module, image_size: tuple[int, int], *, fills_up: bool 
     return rows, columns
 
 
-COARSEST_FIRST = {"mask2former": 3}  # how many feature maps these models have, which they put in a row that way
+COARSEST_FIRST = {"mask2former": 3}  # number of feature maps of models that order them coarsest first
 
 
 def has_levels(model: nn.Module) -> bool:
-    """Whether a model reads its picture from feature maps of several sizes, the tokens of all in a row."""
+    """Whether a model concatenates the tokens of feature maps of several sizes."""
     return _level_count(model) > 1
 
 
@@ -216,7 +216,7 @@ def _level_count(model: nn.Module) -> int:
 
 
 def feature_levels(model: nn.Module, image_size: tuple[int, int], tokens: int) -> tuple[tuple[int, int], ...]:
-    """Rows and columns of the feature maps that so many tokens are of: one, or all levels, each half as fine."""
+    """Rows and columns of the feature maps with this total of tokens: one, or all levels, each half as fine."""
     for count in sorted({1, _level_count(model)}):
         for stride in (1, 2, 4, 8, 16, 32, 64, 128):
             height, width = image_size
@@ -224,16 +224,16 @@ def feature_levels(model: nn.Module, image_size: tuple[int, int], tokens: int) -
             grids = tuple((-(-height // step), -(-width // step)) for step in strides)
             if sum(rows * columns for rows, columns in grids) == tokens:
                 return grids[::-1] if getattr(config_of(model), "model_type", "") in COARSEST_FIRST else grids
-    raise UnsupportedModel(f"{tokens} tokens are no feature map of an image of {image_size[0]}×{image_size[1]} pixels.")
+    raise UnsupportedModel(f"{tokens} tokens fit no feature map of an image of {image_size[0]}×{image_size[1]} pixels.")
 
 
 def wave_frames(model: nn.Module) -> tuple[int, int]:
-    """How many samples of a sound a token hears, and after how many the next one begins."""
+    """Receptive field and stride of a sound's tokens, in samples."""
     config = config_of(model)
     kernels, strides = getattr(config, "conv_kernel", None), getattr(config, "conv_stride", None)
     if not kernels or not strides:
         raise UnsupportedModel(
-            f"{type(model).__name__} does not say how it cuts up a sound: set its config.conv_kernel and conv_stride."
+            f"{type(model).__name__} does not state how it splits a sound: set its config.conv_kernel and conv_stride."
         )
     window, step = 1, 1
     for kernel, stride in zip(kernels, strides, strict=True):
@@ -242,14 +242,14 @@ def wave_frames(model: nn.Module) -> tuple[int, int]:
 
 
 def spectrum_grid(model: nn.Module, times: int, bins: int) -> tuple[int, int]:
-    """Bands and columns of the patches of a spectrogram of so many moments and frequencies."""
+    """Rows (bands) and columns of the patches of a spectrogram."""
     config = config_of(model)
     size, across, up = config.patch_size, config.time_stride, config.frequency_stride
     return (bins - size) // up + 1, (times - size) // across + 1
 
 
 def sound_prefix(model: nn.Module, inputs: Inputs, tokens: int) -> int:
-    """How many tokens lead those of a sound: AST's class and distillation tokens, before the patches it hears."""
+    """Number of tokens before those of a sound: AST's class and distillation tokens."""
     values = inputs.get("input_values")
     if not isinstance(values, Tensor) or values.dim() != 3 or tokens == values[0].numel():
         return 0
@@ -258,7 +258,7 @@ def sound_prefix(model: nn.Module, inputs: Inputs, tokens: int) -> int:
 
 
 def prefix_length(model: nn.Module, inputs: Inputs, tokens: int) -> int:
-    """How many tokens lead the patches of an image (class, distillation, registers); 0 for text."""
+    """Number of tokens before the patches of an image (class, distillation, registers); 0 for text."""
     _, example = main_input(inputs)
     if example.dim() != 4:
         return 0

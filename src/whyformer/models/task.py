@@ -34,7 +34,7 @@ Answer = Literal[
 
 @dataclass(frozen=True)
 class Head:
-    """A kind of answer: what it is in words, what its targets are called, and how the classes that give it end."""
+    """A kind of answer: its description, its targets, and the suffixes of transformers classes that have it."""
 
     description: str
     targets: str
@@ -101,7 +101,7 @@ HEADS: dict[Answer, Head] = {
     "next sentence": Head("whether a text follows another", _LABEL, ("ForNextSentencePrediction",)),
     "embedding": Head("how alike two texts are", "none: it is the cosine of their embeddings", ("Model",)),
 }
-# The position that these answers are read from is a word like any other, and scored like any other.
+# These answers are read at a position that is an ordinary word, and scored as one.
 _READ_AT_WORDS: tuple[Answer, ...] = ("next token", "tag", "span")
 _OF_PICTURES: tuple[Answer, ...] = ("detection", "labels of pixels")
 _LABELLED: tuple[Answer, ...] = ("label", "labels", "value", *_OF_PICTURES, "tag", "next sentence")
@@ -109,16 +109,16 @@ _LABELLED: tuple[Answer, ...] = ("label", "labels", "value", *_OF_PICTURES, "tag
 
 @dataclass(frozen=True)
 class Task:
-    """A model's inputs, whether it reads a text, and its kind of output.
+    """A model's kinds of input and output.
 
     Attributes:
         sees: "picture", or "regions" of a picture that a detector has found, or None.
-        reads_text: Whether it is given a text.
-        answer: What it answers with: a key of `HEADS`.
-        has_decoder: Whether a decoder writes about what an encoder has read.
-        sees_pictures_in_text: Whether pictures stand among the words that it reads, and it writes about them.
-        hears: Whether it is given a sound.
-        modality: What kind of input an example is: the name of a module of `whyformer.modalities`.
+        reads_text: Whether it takes a text.
+        answer: Its kind of output, a key of `HEADS`.
+        has_decoder: Whether it is an encoder-decoder.
+        sees_pictures_in_text: Whether it is a decoder with images in its prompt.
+        hears: Whether it takes a sound.
+        modality: The modality of its examples, a module of `whyformer.modalities`.
     """
 
     sees: Literal["picture", "regions"] | None
@@ -139,12 +139,12 @@ class Task:
 
     @property
     def writes(self) -> bool:
-        """Whether its answer is the next token of a text."""
+        """Whether it predicts the next token of a text."""
         return self.answer == "next token"
 
     @property
     def compares(self) -> bool:
-        """Whether its answer is how alike a picture and a text are."""
+        """Whether it compares a picture with a text."""
         return self.answer == "similarity"
 
     @property
@@ -153,42 +153,42 @@ class Task:
 
     @property
     def cuts_out(self) -> bool:
-        """Whether its answer is a mask of what a point or a box of a picture shows."""
+        """Whether it segments a picture by a point or a box."""
         return self.answer == "mask"
 
     @property
     def spells(self) -> bool:
-        """Whether its answer is a character at each moment of a sound (CTC)."""
+        """Whether it transcribes a sound frame by frame (CTC)."""
         return self.answer == "character"
 
     @property
     def chooses_words(self) -> bool:
-        """Whether its answer is a word of its tokenizer's vocabulary."""
+        """Whether it predicts a token of its vocabulary."""
         return self.answer in ("next token", "masked word")
 
     @property
     def is_read_at_words(self) -> bool:
-        """Whether the position that its answer is read from is a word like any other."""
+        """Whether its answer is read at a position that is an ordinary word."""
         return self.answer in _READ_AT_WORDS
 
     @property
     def has_labels(self) -> bool:
-        """Whether its answer is one of the labels, or tags, that its configuration names."""
+        """Whether it predicts one of the labels, or tags, of its configuration."""
         return self.answer in _LABELLED
 
     @property
     def description(self) -> str:
-        """The kind of output in words."""
+        """Description of the output."""
         return HEADS[self.answer].description
 
     @property
     def targets(self) -> str:
-        """The kind of target in words."""
+        """Description of the targets."""
         return HEADS[self.answer].targets
 
 
 def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any, feature_extractor: Any = None) -> Task:
-    """The task of a model with these processors; each may be None."""
+    """Derive the task of a model from its class and processors, each of which may be None."""
     takes = set(inspect.signature(model.forward).parameters)
     sees: Literal["picture", "regions"] | None = "picture" if image_processor is not None else None
     if takes & set(REGION_INPUTS):
@@ -205,19 +205,19 @@ def task_of(model: nn.Module, *, image_processor: Any, tokenizer: Any, feature_e
 
 
 def _modality(sees: str | None, *, hears: bool, in_text: bool) -> str:
-    """The modality of an example, where no family row names it."""
+    """The modality of an example, unless a family row names it."""
     if hears or sees == "regions":
         return "audio" if hears else "regions"
     return "image_text" if in_text else "image" if sees == "picture" else "text"
 
 
 def answer_of_class(name: str) -> Answer | None:
-    """Kind of output of a transformers class, by the end of its name; None if unknown."""
+    """Kind of output of a transformers class, by its suffix; None if unknown."""
     return next((answer for answer in get_args(Answer) if name.endswith(HEADS[answer].classes or ("\0",))), None)
 
 
 def _answer(model: nn.Module, sees: str | None) -> Answer:
-    """Kind of output of a model that does not write; a label, unless its class says otherwise."""
+    """Kind of output of a model that does not generate text; by default a label."""
     is_from_transformers = hasattr(model, "base_model_prefix")
     answer = answer_of_class(type(unwrapped(model)).__name__) if is_from_transformers else "label"
     if sees == "picture" and hasattr(model, "logit_scale"):

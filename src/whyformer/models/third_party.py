@@ -1,6 +1,6 @@
 """Models of timm and open_clip by name: `timm:vit_base_patch16_224`, `open_clip:ViT-B-16/laion2b_s34b_b88k`.
 
-With `?random` behind the name a model has random weights.
+The suffix `?random` gives a model random weights.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from whyformer.models.compat import pil_processor
 TIMM, OPEN_CLIP, RANDOM = "timm:", "open_clip:", "?random"
 THIRD_PARTY = (TIMM, OPEN_CLIP)
 RESAMPLE = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3}
-PROBE = "A photo of 2 red_cats, don't you see them!"  # tells whether two tokenizers do the same
+PROBE = "A photo of 2 red_cats, don't you see them!"  # shows whether two tokenizers agree
 
 _CLEAN: tuple[Any, ...] = (
     normalizers.Replace("_", " "),
@@ -38,7 +38,7 @@ _CLEAN: tuple[Any, ...] = (
 
 @dataclass(frozen=True)
 class OwnConfig:
-    """A minimal configuration: the model type, its labels, and the length of a text."""
+    """A minimal configuration: model type, labels, and text length."""
 
     model_type: str
     id2label: dict[int, str] = field(default_factory=dict)
@@ -47,7 +47,7 @@ class OwnConfig:
 
 @dataclass(frozen=True)
 class OwnProcessor:
-    """A processor of pictures into pixels and texts into word pieces."""
+    """A processor with an image processor and a tokenizer."""
 
     image_processor: Any
     tokenizer: Any
@@ -63,7 +63,7 @@ class DualEncoderOutput:
 
 
 class TimmClassifier(nn.Module):
-    """A model of timm that takes its pixels by name."""
+    """A timm model with transformers' input names."""
 
     def __init__(self, model: nn.Module, labels: dict[int, str]):
         super().__init__()
@@ -75,9 +75,9 @@ class TimmClassifier(nn.Module):
 
 
 class OpenClipModel(nn.Module):
-    """A dual encoder of open_clip that takes its pixels and word pieces by name.
+    """An open_clip dual encoder with transformers' input names.
 
-    It takes no mask: texts are filled up to one length, and the mask says what of them is real to whoever asks.
+    It ignores the mask, since texts are padded to one length; the mask only marks their real tokens.
     """
 
     def __init__(self, model: Any):
@@ -89,7 +89,7 @@ class OpenClipModel(nn.Module):
 
     @property
     def logit_scale(self) -> Tensor:
-        """The logarithm of what cosines are multiplied by."""
+        """Logarithm of the factor applied to cosines."""
         scale: Tensor = self.model.logit_scale
         return scale
 
@@ -104,36 +104,34 @@ class OpenClipModel(nn.Module):
 
 
 def load_third_party(name: str) -> tuple[nn.Module, Any]:
-    """The model of that name in timm's or open_clip's list, and what makes examples into its inputs."""
+    """Load a timm or open_clip model by name, with its processor."""
     model, processor = load_timm(name) if name.startswith(TIMM) else load_open_clip(name)
     return model.eval(), processor
 
 
 def load_timm(name: str) -> tuple[nn.Module, Any]:
-    """The classifier of that name in timm's list, and what makes pictures into its pixels."""
+    """Load a timm classifier by name, with its image processor."""
     timm = extra("timm", "timm")
     architecture = name.removeprefix(TIMM).removesuffix(RANDOM)
     if not timm.is_model(architecture):
         raise WhyformerError(f"timm has no model {architecture!r}. {nearest(architecture, timm.list_models())}")
     with _loading("timm", name):
-        model = timm.create_model(architecture, pretrained=False)  # with which timm may read a pickle
+        model = timm.create_model(architecture, pretrained=False)  # pretrained=True may read a pickle
         if not name.endswith(RANDOM):
             _load_safetensors(model, architecture)
     return TimmClassifier(model, _labels(timm, model)), _timm_processor(timm.data.resolve_model_data_config(model))
 
 
 def _load_safetensors(model: nn.Module, architecture: str) -> None:
-    """Load the weights that timm names for a model, from the safetensors file of its repository on the hub."""
+    """Load a model's weights from the safetensors file of the hub repository that timm names."""
     place = (getattr(model, "pretrained_cfg", None) or {}).get("hf_hub_id")
     if not place:
-        raise WhyformerError(
-            f"timm names no weights for {architecture!r}: {TIMM}{architecture}{RANDOM} has random ones."
-        )
+        raise WhyformerError(f"timm has no weights for {architecture!r}: {TIMM}{architecture}{RANDOM} has random ones.")
     model.load_state_dict(load_file(huggingface_hub.hf_hub_download(place, "model.safetensors")))
 
 
 def load_open_clip(name: str) -> tuple[nn.Module, Any]:
-    """The dual encoder of that name in open_clip's list, with the checkpoint named behind it or the first it has."""
+    """Load an open_clip dual encoder by name, with the named checkpoint or its first one."""
     open_clip = extra("open_clip", "open_clip")
     architecture, _, tag = name.removeprefix(OPEN_CLIP).removesuffix(RANDOM).partition("/")
     if architecture not in open_clip.list_models():
@@ -153,7 +151,7 @@ def load_open_clip(name: str) -> tuple[nn.Module, Any]:
 
 @contextmanager
 def _loading(library: str, name: str) -> Iterator[None]:
-    """Report a network failure or missing checkpoint, which the library and the hub raise, in one line."""
+    """Report network failures and missing checkpoints in one line."""
     try:
         yield
     except WhyformerError:
@@ -168,7 +166,7 @@ def _loading(library: str, name: str) -> Iterator[None]:
 
 
 def _checkpoint(open_clip: Any, architecture: str, tag: str) -> str:
-    """The checkpoint of that name, or the first that open_clip lists: in safetensors, for no pickle is read."""
+    """The named checkpoint, or open_clip's first; it must be safetensors, since pickles are never read."""
     tags = open_clip.list_pretrained_tags_by_model(architecture)
     if not tags or (tag and tag not in tags):
         known = f"it has {', '.join(tags)}" if tags else f"{OPEN_CLIP}{architecture}{RANDOM} has random weights"
@@ -178,13 +176,13 @@ def _checkpoint(open_clip: Any, architecture: str, tag: str) -> str:
         file = str(open_clip.download_pretrained(open_clip.get_pretrained_cfg(architecture, chosen)))
     if not file.endswith(".safetensors"):
         others = ", ".join(other for other in tags if other != chosen)
-        way_out = f"take another of its checkpoints: {others}" if others else "it has no other checkpoint"
+        way_out = f"choose another of its checkpoints: {others}" if others else "it has no other checkpoint"
         raise WhyformerError(f"The checkpoint {chosen!r} of {architecture!r} is a pickle: {way_out}.")
     return chosen
 
 
 def _word_pieces(tokenizer: Any, length: int, name: str) -> Any:
-    """The tokenizer as one of transformers: its own where it has one, or CLIP's with its vocabulary and merges."""
+    """The tokenizer as a transformers one: its own, or CLIP's with its vocabulary and merges."""
     own = getattr(tokenizer, "tokenizer", None)
     if own is None:
         start, end = (tokenizer.decoder[index] for index in tokenizer.all_special_ids[:2])
@@ -193,19 +191,19 @@ def _word_pieces(tokenizer: Any, length: int, name: str) -> Any:
             merges=sorted(tokenizer.bpe_ranks, key=tokenizer.bpe_ranks.get),
             **{"bos_token": start, "eos_token": end, "unk_token": end, "pad_token": end},
         )
-        own.pad_token_id = 0  # a word's too, so that it cannot be named as a special token
-    elif tokenizer.clean_fn("A,") == "a":  # SigLIP's: without capitals and punctuation
+        own.pad_token_id = 0  # also a word's id, so it cannot be set as a special token
+    elif tokenizer.clean_fn("A,") == "a":  # SigLIP's: removes capitals and punctuation
         before = own.backend_tokenizer.normalizer
         own.backend_tokenizer.normalizer = normalizers.Sequence([*_CLEAN, *([before] if before else [])])
     own.model_max_length = length
     ids = own(PROBE)["input_ids"]
     if [*ids, *[own.pad_token_id] * (length - len(ids))] != tokenizer([PROBE])[0].tolist():
-        raise WhyformerError(f"The tokenizer of {name!r} does more than its vocabulary says: take another model.")
+        raise WhyformerError(f"The tokenizer of {name!r} does more than look up its vocabulary: choose another model.")
     return own
 
 
 def _labels(timm: Any, model: Any) -> dict[int, str]:
-    """The names of the labels: the checkpoint's own, or those of the ImageNet it was trained on."""
+    """The checkpoint's label names, or those of its ImageNet variant."""
     own = (getattr(model, "pretrained_cfg", None) or {}).get("label_names")
     if own:
         return dict(enumerate(map(str, own)))
@@ -217,7 +215,7 @@ def _labels(timm: Any, model: Any) -> dict[int, str]:
 
 
 def _timm_processor(settings: dict[str, Any]) -> Any:
-    """timm's own steps before an evaluation: the shortest side, the middle, the colours."""
+    """timm's evaluation transforms: resize the shortest side, centre crop, normalise."""
     _, height, width = settings["input_size"]
     share = settings.get("crop_pct") or 1.0
     resize = {"shortest_edge": math.floor(min(height, width) / share)}
@@ -227,12 +225,12 @@ def _timm_processor(settings: dict[str, Any]) -> Any:
 
 
 def _open_clip_pixels(settings: dict[str, Any], name: str) -> Any:
-    """open_clip's own steps: the shortest side and the middle, or the whole picture squashed."""
+    """open_clip's transforms: resize the shortest side and centre crop, or squash the whole picture."""
     size = settings["size"]
     height, width = (size, size) if isinstance(size, int) else size
     mode = settings.get("resize_mode", "shortest")
     if mode == "longest":
-        raise WhyformerError(f"{name!r} puts a frame around its pictures, which is not drawn here: take another model.")
+        raise WhyformerError(f"{name!r} pads its pictures to a frame, which is not supported: choose another model.")
     is_squashed = mode == "squash" or height != width
     resize = {"height": height, "width": width} if is_squashed else {"shortest_edge": height}
     return _pixels(settings, resize, (height, width))

@@ -1,4 +1,4 @@
-"""Pictures cut into tiles: which tiles there are, what of them is padding, and which of their patches are features."""
+"""Pictures cut into tiles: the grid of tiles, their padding, and the patches that each feature is made of."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from transformers.image_processing_utils import select_best_resolution
 
 @dataclass(frozen=True, eq=False)
 class Tiling:
-    """How a picture is cut: rows and columns of tiles, what their patches cover of it, and what its features are.
+    """The tiling of a picture: rows and columns of tiles, the area their patches cover, and its features.
 
-    `sources` are numbers of patches [row, column, source] in the grid of all tiles, `weights` what each counts for.
+    `sources` are indices of patches [row, column, source] in the grid of all tiles, `weights` their weights.
     """
 
     rows: int
@@ -28,9 +28,9 @@ class Tiling:
 def tiling_of(
     size: tuple[int, int], resolutions: Sequence[Sequence[int]], tile: int, side: int, most: int | None
 ) -> Tiling:
-    """The tiling of a picture of this (height, width), by tiles of side × side patches.
+    """The tiling of a picture of this (height, width), with tiles of side × side patches.
 
-    More features than `most` tiles have are made fewer by interpolation, where that is given.
+    If `most` is given, features beyond those of `most` tiles are reduced by interpolation.
     """
     height, width = select_best_resolution(size, list(resolutions))
     rows, columns = height // tile, width // tile
@@ -40,14 +40,14 @@ def tiling_of(
 
 
 def grid_of_tiles(rows: int, columns: int, side: int, prefix: int, length: int) -> Tensor:
-    """The positions [row, column] of the patches of all tiles, which follow the whole picture, each `length` tokens."""
+    """Positions [row, column] of the patches of all tiles, which follow the whole picture; each has `length` tokens."""
     tiles = length * (1 + torch.arange(rows * columns)).reshape(rows, 1, columns, 1)
     inside = prefix + torch.arange(side * side).reshape(1, side, 1, side)
     return (tiles + inside).reshape(rows * side, columns * side)
 
 
 def _real(size: tuple[int, int], grid: tuple[int, int]) -> tuple[range, range]:
-    """The rows and columns of patches that are no padding: the picture lies in the middle of its tiles."""
+    """Rows and columns of patches that are not padding: the picture is centred on its tiles."""
     height, width = size
     rows, columns = grid
     if width / height > columns / rows:
@@ -64,7 +64,7 @@ def _fewer(down: range, across: range, side: int, most: int | None) -> tuple[int
 
 
 def _cells(down: range, across: range, columns: int, size: tuple[int, int]) -> tuple[Tensor, Tensor]:
-    """Which patches each feature is made of, and their weights: itself, or four where features are interpolated."""
+    """The patches of each feature and their weights: one, or four if features are interpolated."""
     if size == (len(down), len(across)):
         cells = torch.tensor(down)[:, None] * columns + torch.tensor(across)[None, :]
         return cells[..., None], torch.ones(*cells.shape, 1, dtype=torch.float64)
@@ -74,7 +74,7 @@ def _cells(down: range, across: range, columns: int, size: tuple[int, int]) -> t
 
 
 def _neighbours(span: range, count: int) -> tuple[Tensor, Tensor]:
-    """The two entries of a span that each of `count` interpolated ones lies between, and their weights."""
+    """The two neighbours of each of `count` interpolated entries, and their weights."""
     place = ((torch.arange(count, dtype=torch.float64) + 0.5) * len(span) / count - 0.5).clamp(min=0)
     first = place.floor().long()
     second = (first + 1).clamp(max=len(span) - 1)
@@ -83,7 +83,7 @@ def _neighbours(span: range, count: int) -> tuple[Tensor, Tensor]:
 
 
 def _covered(size: tuple[int, int], canvas: tuple[int, int]) -> tuple[float, float, float, float]:
-    """The area the tiles cover, in shares of the picture's width and height."""
+    """The area that the tiles cover, in shares of the picture's width and height."""
     scale = min(canvas[0] / size[0], canvas[1] / size[1])
     height, width = (min(math.ceil(side * scale), limit) for side, limit in zip(size, canvas, strict=True))
     top, left = (canvas[0] - height) // 2, (canvas[1] - width) // 2

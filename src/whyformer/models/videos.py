@@ -1,4 +1,4 @@
-"""Encoders of videos: where their tokens are, where they attend in time and in space by turns or pool by a query."""
+"""Video encoders that alternate attention over time and space, or pool by a query."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ POOL = "pool"
 
 
 def divided_space_time(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """TimeSformer's: a patch reads itself at all times, then all patches of its frame read each other.
+    """TimeSformer: each patch attends to itself over time, then to all patches of its frame.
 
-    Each frame has a copy of the class token, which is their mean again after that.
+    Every frame gets a copy of the class token; they are averaged afterwards.
     """
     config: Any = model.config
     if config.attention_type == "joint_space_time":
@@ -28,8 +28,8 @@ def divided_space_time(model: nn.Module, inputs: Inputs, operations: Sequence[Op
         return
     if config.attention_type != "divided_space_time":
         raise UnsupportedModel(
-            f"{type(model).__name__} looks at each frame by itself (attention_type={config.attention_type!r}): explain "
-            "its frames one by one."
+            f"{type(model).__name__} processes each frame separately (attention_type={config.attention_type!r}): "
+            "explain its frames one by one."
         )
     _, pixels = main_input(inputs)
     batch, frames = pixels.shape[:2]
@@ -51,7 +51,7 @@ def divided_space_time(model: nn.Module, inputs: Inputs, operations: Sequence[Op
 
 
 def pooled_by_query(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """V-JEPA 2's: an encoder and more blocks of a pooler, which one query reads last, without an output projection."""
+    """V-JEPA 2: an encoder, more blocks of a pooler, and a final query without an output projection."""
     *blocks, _ = operations
     yield from (Place(block, IMAGE, IMAGE) for block, _ in enumerate(blocks))
     yield Place(0, POOL, IMAGE)

@@ -1,4 +1,4 @@
-"""Vision-language models that write: whose attention is whose, and where the features of pictures enter the decoder."""
+"""Generative vision-language models: which attention belongs to which stream, and where image features enter."""
 
 from __future__ import annotations
 
@@ -17,23 +17,23 @@ from whyformer.models.joined import MapTokens, Operation, Place, Transfer
 from whyformer.models.pictures import ImageTokenLayout
 from whyformer.models.structure import config_of
 
-# Which module an attention operation belongs to, by a part of its path: the first that fits counts.
+# The module that an attention operation belongs to, by a part of its path; the first match wins.
 STREAMS = (
     ("crossattention", "queries", "image"),
     ("qformer", "queries", "queries"),
-    ("head.attention", "pool", "image"),  # a pooling head, which no feature is made of
+    ("head.attention", "pool", "image"),  # a pooling head, which features do not use
     ("language_model", "text", "text"),
     ("text_model", "text", "text"),
     ("vision", "image", "image"),
     ("visual", "image", "image"),
 )
 
-Ways = dict[int, list[Transfer]]  # by the number of the layer that they follow
+Ways = dict[int, list[Transfer]]  # by the index of the preceding layer
 
 
 @dataclass(frozen=True)
 class _Layer:
-    """A layer's attention between two streams: one operation, or one for each part of a packed sequence."""
+    """A layer's attention between two streams: one operation, or one per part of a packed sequence."""
 
     path: str
     query: str
@@ -43,14 +43,14 @@ class _Layer:
 
     @property
     def size(self) -> int:
-        """How many queries a map of it has."""
+        """Number of queries of its map."""
         return self.operations[0].shape[2]
 
 
 def arrange_pictures(
     sight: ImageTokenLayout,
 ) -> Callable[[nn.Module, Inputs, Sequence[Operation]], list[Place | Transfer]]:
-    """Return a function that places each operation of a tower and a decoder, and the transfers over the bridge."""
+    """Return a function that places the operations of a tower and a decoder, and the transfers between them."""
 
     def arrange(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> list[Place | Transfer]:
         layers = _layers(model, operations)
@@ -69,14 +69,14 @@ def arrange_pictures(
 
 
 def _layers(model: nn.Module, operations: Sequence[Operation]) -> list[_Layer]:
-    """The operations by layer, in the order they ran; blocks are counted in the stream of the queries."""
+    """The operations by layer, in order of execution; blocks are counted in the queries' stream."""
     layers: list[_Layer] = []
     known: defaultdict[str, list[str]] = defaultdict(list)
     for operation in operations:
         ends = next(((query, key) for part, query, key in STREAMS if part in operation.path), None)
         if ends is None:
             raise UnsupportedModel(
-                f"{type(model).__name__} has attention that is neither its image tower's nor its decoder's: "
+                f"{type(model).__name__} has attention outside its image tower and its decoder: "
                 f"{operation.path or 'without a plain output projection'}."
             )
         path = (re.match(r".*?\.\d+\.", operation.path) or [operation.path])[0]  # up to the first number
@@ -89,7 +89,7 @@ def _layers(model: nn.Module, operations: Sequence[Operation]) -> list[_Layer]:
 
 
 def _query_size(layers: Sequence[_Layer]) -> int:
-    """How many tokens a Q-Former has of each picture: its queries, and the instruction where it reads one."""
+    """Tokens of a Q-Former per picture: its queries, and the instruction if it reads one."""
     return max((layer.size for layer in layers if layer.query == "queries"), default=0)
 
 
@@ -111,7 +111,7 @@ def _places(layer: _Layer, bridge: Bridge, query_size: int) -> Iterator[Place]:
 
 
 def _ways(config: Any, bridge: Bridge, layers: Sequence[_Layer]) -> Ways:
-    """The ways of scores from the decoder to the tower, each after the layer that its features are made of."""
+    """The transfers from the decoder to the tower, by the layer that their features come from."""
     last = {(layer.query, layer.block): number for number, layer in enumerate(layers)} | {("image", -1): -1}
     ways: defaultdict[int, list[Transfer]] = defaultdict(list)
     if _query_size(layers):
@@ -120,19 +120,19 @@ def _ways(config: Any, bridge: Bridge, layers: Sequence[_Layer]) -> Ways:
         return ways
     depth = sum(stream == "image" for stream, _ in last) - 1
     blocks = sorted(_feature_blocks(config, depth))
-    for number, block in enumerate(blocks):  # the way back comes to the first of them last
+    for number, block in enumerate(blocks):  # the backward direction reaches the first of them last
         ways[last["image", block]].append(
             bridge.to_image(share=1 / len(blocks), leaving="none" if number else "carried")
         )
     for number, block in enumerate(getattr(config.vision_config, "deepstack_visual_indexes", None) or ()):
-        stream = f"deepstack {number}"  # added to the text after its block of this number
+        stream = f"deepstack {number}"  # added to the text after the block of this index
         ways[last["text", number]].append(bridge.held(stream))
         ways[last["image", block]].append(bridge.to_image(stream, leaving="all"))
     return ways
 
 
 def _feature_blocks(config: Any, depth: int) -> list[int]:
-    """The blocks of a tower whose output features are made of; −1 is the embeddings."""
+    """The blocks of a tower whose outputs become features; −1 is the embeddings."""
     chosen = getattr(config, "vision_feature_layer", -1)
     states = [chosen] if isinstance(chosen, int) else chosen
     return [state % (depth + 1) - 1 for state in states]

@@ -1,4 +1,4 @@
-"""Weights as they are kept: brought to the device when a module runs, stored in fewer bits, hidden in a kernel."""
+"""Weights that are offloaded, quantised, or hidden in a kernel."""
 
 from __future__ import annotations
 
@@ -16,19 +16,18 @@ from torch.utils._python_dispatch import is_traceable_wrapper_subclass
 
 from whyformer.models.structure import device_of, dtype_of, modules_of
 
-# Where accelerate puts weights that it keeps elsewhere into a module before it runs, and takes them out again.
+# Functions by which accelerate loads offloaded weights into a module before it runs, and removes them again.
 LENDING = ("accelerate.utils.modeling", "accelerate.utils.offload")
 
 _LOCK = threading.RLock()
-_READERS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # how often a layer's weight is being read
-_THREAD = threading.local()  # in which of them
+_READERS: WeakKeyDictionary[nn.Module, int] = WeakKeyDictionary()  # number of current readers of a layer's weight
+_THREAD = threading.local()  # set in threads that read them
 
 
 def is_lending_weights() -> bool:
-    """Whether the operation that a torch function mode is asked about only brings a weight, or takes it away.
+    """Whether the current operation only loads or offloads a weight; call it from `__torch_function__`.
 
-    Call it from `__torch_function__`. Such a weight must stay the Parameter it is, in its own dtype: what a mode makes
-    of it would stay in the model.
+    Such a weight must stay a Parameter of its own dtype, because anything a mode returns would stay in the model.
     """
     frame = sys._getframe(2)
     # A mode above may have let it through, and nn.Parameter makes one.
@@ -38,17 +37,17 @@ def is_lending_weights() -> bool:
 
 
 def is_packed(weight: Tensor) -> bool:
-    """Whether a tensor stands for values that it stores in fewer bits, as those of torchao and quanto do."""
+    """Whether a tensor stores its values in fewer bits, as torchao's and quanto's do."""
     return type(weight) not in (Tensor, nn.Parameter) and is_traceable_wrapper_subclass(weight)
 
 
 def plain_weight(weight: Tensor) -> Tensor:
-    """The weight's values outside the graph, whatever it is stored in."""
+    """The weight's values, detached and dequantised."""
     return weight.detach().dequantize() if is_packed(weight) else weight.detach()
 
 
 def module_here() -> nn.Module | None:
-    """The module whose forward pass is running, read off the stack."""
+    """The module whose forward pass is running, found on the stack."""
     frame = sys._getframe(1)
     while frame is not None:
         owner = frame.f_locals.get("self")
@@ -59,14 +58,14 @@ def module_here() -> nn.Module | None:
 
 
 def opaque_layers(model: nn.Module) -> list[nn.Module]:
-    """Linear layers that multiply in a kernel of their own, and can say what their weight is: bitsandbytes, HQQ."""
+    """Linear layers with a custom kernel that can be dequantised: bitsandbytes, HQQ."""
     return [module for module in modules_of(model).values() if _is_bitsandbytes(module) or _dequantises(module)]
 
 
 def hidden_layer(model: nn.Module) -> nn.Module | None:
-    """A linear layer that multiplies in a kernel of its own and cannot say what its weight is (GPTQ, AWQ …).
+    """A linear layer with a custom kernel that cannot be dequantised (GPTQ, AWQ …).
 
-    A head that is made of layers (ESM's contact prediction) is not one, whatever it calls its width.
+    A head composed of layers (ESM's contact prediction) does not count, even if it has `in_features`.
     """
     plain = (module for module in modules_of(model).values() if next(module.children(), None) is None)
     layers = (module for module in plain if hasattr(module, "in_features") and not _dequantises(module))
@@ -74,19 +73,19 @@ def hidden_layer(model: nn.Module) -> nn.Module | None:
 
 
 def quantised_layers(model: nn.Module) -> list[nn.Module]:
-    """PyTorch's own quantised layers, which have no gradient."""
+    """PyTorch's quantised layers, which have no gradient."""
     modules = modules_of(model).values()
     return [module for module in modules if type(module).__module__.startswith("torch.ao.nn.quantized")]
 
 
 def has_gradient(model: nn.Module) -> bool:
-    """Whether anything can be taken back through the layers of a model."""
+    """Whether gradients can flow through all layers of a model."""
     layer = hidden_layer(model)
     return not quantised_layers(model) and (layer is None or passes_gradients(layer, model))
 
 
 def passes_gradients(layer: Any, model: nn.Module) -> bool:
-    """Whether a layer hands a gradient back to its input: where it does not, only what goes past it would count."""
+    """Whether a layer propagates gradients to its input; otherwise only its skip connections would count."""
     with torch.inference_mode(False), torch.enable_grad():
         x = torch.ones(1, layer.in_features, dtype=dtype_of(model), device=device_of(model), requires_grad=True)
         score = layer(x).sum()
@@ -95,9 +94,9 @@ def passes_gradients(layer: Any, model: nn.Module) -> bool:
 
 @contextmanager
 def readable_weights(model: nn.Module) -> Iterator[None]:
-    """While inside, and in this thread, opaque layers are linear operations with their dequantised weights.
+    """Within the context and this thread, opaque layers run as linear operations with dequantised weights.
 
-    A mode can see those, and a rule go back through them. Their values stay those of the model's own kernel.
+    Modes can observe these and rules propagate through them. Values remain those of the model's own kernel.
     """
     layers = opaque_layers(model)
     if not layers:
@@ -107,7 +106,7 @@ def readable_weights(model: nn.Module) -> Iterator[None]:
         for layer in layers:
             _READERS[layer] = _READERS.get(layer, 0) + 1
             if _READERS[layer] == 1:
-                # accelerate's hooks call the forward pass they have put by
+                # accelerate's hooks call the forward that they saved
                 name = "_old_forward" if "_old_forward" in vars(layer) else "forward"
                 vars(layer)["_whyformer_own"] = (name, vars(layer).get(name))
                 vars(layer)[name] = _readable_forward(layer, getattr(layer, name))
@@ -138,7 +137,7 @@ def _readable_forward(layer: Any, own: Callable[[Tensor], Tensor]) -> Callable[[
     def forward(x: Tensor) -> Tensor:
         if not getattr(_THREAD, "is_reading", False):
             return own(x)
-        is_exact = type(layer).__name__ == "Linear4bit"  # which dequantises itself, and multiplies plainly
+        is_exact = type(layer).__name__ == "Linear4bit"  # which dequantises itself and uses a plain product
         with torch.no_grad(), torch._C.DisableTorchFunction():
             values = None if is_exact else own(x.detach())
             weight = _dequantised(layer, own)
@@ -157,7 +156,7 @@ def _dequantised(layer: Any, own: Callable[[Tensor], Tensor]) -> Tensor:
     if not _is_bitsandbytes(layer):
         return cast(Tensor, layer.dequantize())
     if getattr(getattr(layer.weight, "quant_state", None), "packing_format_for_cpu", False):
-        basis = torch.eye(layer.in_features, device=layer.weight.device)  # the packed form can only be multiplied with
+        basis = torch.eye(layer.in_features, device=layer.weight.device)  # the packed form only supports multiplication
         return (own(basis) - (0.0 if layer.bias is None else layer.bias)).t()
     from transformers.integrations.bitsandbytes import dequantize_bnb_weight
 

@@ -1,4 +1,4 @@
-"""Encoders that cut a picture up into windows, or merge its patches on the way: where their tokens are."""
+"""Encoders that split a picture into windows, or merge its patches between stages."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ IMAGE = "image"
 
 
 def shifted_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """Swin's: attention inside windows, shifted in every other block, and 2×2 patches merged between stages."""
+    """Swin: attention within windows, shifted in every other block; 2×2 patches are merged between stages."""
     _, pixels = main_input(inputs)
     grid = _finest(model, pixels, fills_up=True)
     stream, batch = IMAGE, len(pixels)
@@ -40,7 +40,7 @@ def shifted_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Opera
 
 
 def flat_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place]:
-    """SAM's and ViTDet's: patches that keep their places, with attention inside windows or among all of them."""
+    """SAM and ViTDet: patches that keep their positions, with attention within windows or over all of them."""
     _, pixels = main_input(inputs)
     grid, batch = _finest(model, pixels), len(pixels)
     for block, operation in enumerate(operations):
@@ -51,10 +51,10 @@ def flat_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Operatio
 
 
 def pyramid(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """SegFormer's and PVT's: stages of fewer and fewer tokens, whose keys are fewer still.
+    """SegFormer and PVT: stages with fewer and fewer tokens, and even fewer keys.
 
-    A convolution makes each token, or key, of a square of tokens. It is taken as their mean: which of them it weighs
-    how much differs by channel. What convolutions mix inside an MLP is left out, as MLPs are.
+    A convolution makes each token, or key, from a square of tokens. It is approximated by their mean, since its weights
+    differ by channel. Convolutions inside an MLP are ignored, as MLPs are.
     """
     _, pixels = main_input(inputs)
     steps = [conv for name, conv in model.named_modules() if "embedding" in name and isinstance(conv, nn.Conv2d)]
@@ -63,7 +63,7 @@ def pyramid(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -
         stage, queries = _stage_of(model, operation.path), operation.shape[QUERY]
         if _name(stage) != stream:
             parts = _read_by(steps[stage], grid) if stream else grid[..., None]
-            prefix = queries - parts.shape[:2].numel()  # a class token, which is made of nothing
+            prefix = queries - parts.shape[:2].numel()  # a class token, which has no sources
             grid = _numbered(parts) + prefix
             if stream:
                 yield mean_of(_name(stage), stream, _for_each(parts, batch, [[]] * prefix), (queries, length))
@@ -80,7 +80,7 @@ def pyramid(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -
 
 
 def shrinking(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """LeViT's: tokens of a later stage are what they read of the earlier one's, and keep nothing of their own."""
+    """LeViT: tokens of a later stage attend to the earlier one's, without a residual connection."""
     _, pixels = main_input(inputs)
     stream, stage = IMAGE, 0
     for block, operation in enumerate(operations):
@@ -94,9 +94,9 @@ def shrinking(model: nn.Module, inputs: Inputs, operations: Sequence[Operation])
 
 
 def unfolded(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """MobileViT's: of small squares all first tokens read each other, all second ones, and so on, stage by stage.
+    """MobileViT: tokens at the same position of small squares attend to each other, stage by stage.
 
-    Of the convolutions between them those are followed that make a stage of the one before it, as in a pyramid.
+    Scores follow only the convolutions that make a stage from the previous one, as in a pyramid.
     """
     _, pixels = main_input(inputs)
     config: Any = model.config
@@ -118,7 +118,7 @@ def unfolded(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) 
 
 
 def _halved(stage: nn.Module, grid: Grid) -> Int[Tensor, "row column part"]:
-    """Inputs of each token of a stage: those a stride-2 convolution reads, or the token's own place if it has none."""
+    """Inputs of each token of a stage: those read by a stride-2 convolution, or the token itself without one."""
     convolutions = (module for module in stage.modules() if isinstance(module, nn.Conv2d))
     step = next((convolution for convolution in convolutions if convolution.stride[0] == 2), None)
     return grid[..., None] if step is None else _read_by(step, grid)
@@ -129,15 +129,15 @@ def _size(pixels: Tensor) -> tuple[int, int]:
 
 
 def mask_units(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
-    """Hiera's: windows that shrink as their queries are pooled, all tokens of one place in the window side by side.
+    """Hiera: windows that shrink as their queries are pooled, with tokens ordered by their position in the window.
 
-    The pooling takes the greatest of four tokens in each channel, and is taken as their mean.
+    Max pooling over four tokens is approximated by their mean.
     """
     _, pixels = main_input(inputs)
     encoder: Any = next(module for module in model.modules() if type(module).__name__ == "HieraEncoder")
     grid, batch = _finest(model, pixels), len(pixels)
     order = grid
-    for strides in encoder.schedule[0][0]:  # each puts the tokens of a place in the squares of its size first
+    for strides in encoder.schedule[0][0]:  # each groups tokens by their position in squares of its size
         rows, columns = (side // stride for side, stride in zip(order.shape[-2:], strides, strict=True))
         order = order.unflatten(-1, (columns, strides[1])).unflatten(-3, (rows, strides[0]))
         order = order.permute(*range(order.dim() - 4), -3, -1, -4, -2)
@@ -158,29 +158,29 @@ def mask_units(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]
 
 
 def _finest(model: nn.Module, pixels: Tensor, *, fills_up: bool = False) -> Grid:
-    """The grid of the patches, as the picture comes in."""
+    """The grid of patches at the input."""
     rows, columns = first_grid(model, _size(pixels), fills_up=fills_up)
     return torch.arange(rows * columns, device=pixels.device).view(rows, columns)
 
 
 def _geometry(convolution: nn.Conv2d) -> tuple[int, int, int]:
-    """Size, stride and padding of a convolution, the same along both sides."""
+    """Kernel size, stride and padding of a square convolution."""
     return convolution.kernel_size[0], convolution.stride[0], int(convolution.padding[0])
 
 
 def _stage_of(model: nn.Module, path: str) -> int:
-    """The number of the stage that an operation is in."""
+    """Index of the stage of an operation."""
     place = re.search(r"(?:stages|layers|block)\.(\d+)\.", path)
     if place is None:
         raise UnsupportedModel(
-            f"{type(model).__name__} has attention at {path!r}, in none of the stages of its encoder: "
+            f"{type(model).__name__} has attention at {path!r}, outside the stages of its encoder: "
             "input_x_gradient, integrated_gradients and lrp read inputs alone."
         )
     return int(place[1])
 
 
 def _module_of(model: nn.Module, path: str, part: str, *, inside: bool = False) -> Any:
-    """The module that a part of an operation's path is in, or that part itself."""
+    """The module that contains a part of an operation's path, or that part itself."""
     before, _, _ = path.partition(part)
     return model.get_submodule(before + part if inside else before)
 
@@ -191,13 +191,13 @@ def _name(stage: int, remark: str = "") -> str:
 
 
 def _read_by(convolution: nn.Conv2d, grid: Grid) -> Int[Tensor, "row column part"]:
-    """The tokens that a convolution reads for each of its results."""
+    """The tokens that a convolution reads for each of its outputs."""
     size, stride, padding = _geometry(convolution)
     return _squares(F.pad(grid, (padding,) * 4, value=NO_TOKEN), size, stride)
 
 
 def _reduced_keys(attention: nn.Module, grid: Grid) -> Int[Tensor, "row column part"] | None:
-    """The tokens that each key is made of, where they are fewer than the queries; None where each is one token."""
+    """The tokens that each key is made of, if keys are fewer than queries; None if each is one token."""
     for name, module in attention.named_modules():
         if isinstance(module, nn.AdaptiveAvgPool2d):
             return _pooled(grid, int(cast(int, module.output_size)))
@@ -207,7 +207,7 @@ def _reduced_keys(attention: nn.Module, grid: Grid) -> Int[Tensor, "row column p
 
 
 def _pooled(grid: Grid, side: int) -> Int[Tensor, "row column part"]:
-    """The tokens in so many squares along each side, which overlap where they do not divide it."""
+    """The tokens of adaptive pooling into `side` squares per side, which may overlap."""
     cuts = [[(n * size // side, -(-(n + 1) * size // side)) for n in range(side)] for size in grid.shape]
     squares = [grid[slice(*rows)][:, slice(*columns)].flatten() for rows in cuts[0] for columns in cuts[1]]
     parts = pad_sequence(squares, batch_first=True, padding_value=NO_TOKEN)
@@ -215,13 +215,13 @@ def _pooled(grid: Grid, side: int) -> Int[Tensor, "row column part"]:
 
 
 def _filled_up(grid: Grid, multiple: int) -> Grid:
-    """The grid filled up at the right and below to a multiple of so many tokens."""
+    """Pad the grid at the right and bottom to a multiple of tokens."""
     below, right = (-side % multiple for side in grid.shape)
     return F.pad(grid, (0, right, 0, below), value=NO_TOKEN)
 
 
 def _squares(grid: Grid, size: int, stride: int) -> Int[Tensor, "row column part"]:
-    """The tokens in squares of the grid, square by square."""
+    """The tokens of the grid, square by square."""
     squares: Tensor = grid.unfold(0, size, stride).unfold(1, size, stride).flatten(2)
     return squares
 
@@ -234,7 +234,7 @@ def _numbered(parts: Int[Tensor, "row column part"]) -> Grid:
 def _for_each(
     parts: Int[Tensor, "row column part"], batch: int, prefix: Sequence[Sequence[int]] = ()
 ) -> Int[Tensor, "batch token part"]:
-    """The parts of each token, for every example; those of the tokens that lead the grid are given."""
+    """The parts of each token, for every example; those of leading tokens are given by `prefix`."""
     first = torch.full((len(prefix), parts.shape[2]), NO_TOKEN, device=parts.device)
     for row, tokens in zip(first, prefix, strict=True):
         row[: len(tokens)] = torch.tensor(tokens, dtype=row.dtype)
@@ -242,7 +242,7 @@ def _for_each(
 
 
 def _in_each(positions: Int[Tensor, "map token"], batch: int, length: int) -> Tokens:
-    """The tokens at some positions, for every example one after the other."""
+    """The tokens at the given positions, for every example."""
     example = torch.arange(batch, device=positions.device)[:, None, None]
     tokens: Tokens = torch.where(positions == NO_TOKEN, NO_TOKEN, positions + example * length).flatten(0, 1)
     return tokens

@@ -1,4 +1,4 @@
-"""The models that come with the package, and what their files say of them; nothing is loaded for that."""
+"""The bundled models, described by their files without loading them."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ TASKS = {
 
 
 def bundled() -> list[str]:
-    """The names of the models that come with the package."""
+    """Names of the bundled models."""
     return sorted(folder.name for folder in ZOO.iterdir() if (folder / "config.json").is_file()) if ZOO.is_dir() else []
 
 
 def bundled_folder(name: str) -> Path:
-    """Where the files of a bundled model are."""
+    """Folder of a bundled model."""
     return ZOO / name
 
 
 def model_card(folder: Path) -> dict[str, Any]:
-    """Description of a bundled model from its files, without loading it."""
+    """Describe a bundled model by its files, without loading it."""
     config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     architecture = (config.get("architectures") or [""])[0]
     path = folder / "README.md"
@@ -53,13 +53,13 @@ def model_card(folder: Path) -> dict[str, Any]:
 
 
 def _table(markdown: str) -> dict[str, str]:
-    """The rows of the two-column tables of a model card, below their headings."""
+    """The rows of a model card's two-column tables."""
     rows = re.findall(r"^\| *([^|]+?) *\| *([^|]+?) *\|$", markdown, flags=re.MULTILINE)
     return {name: value for name, value in rows if value.strip() and not set(name) <= set("- :")}
 
 
 def _first_sentence(markdown: str) -> str:
-    """The first sentence of a model card, past its front matter and headings."""
+    """The first sentence of a model card, after its front matter and headings."""
     body = re.sub(r"\A---\n.*?\n---\n", "", markdown, flags=re.DOTALL)
     paragraphs = (
         " ".join(block.split()) for block in re.split(r"\n\s*\n", re.sub(r"^#.*$", "\n", body, flags=re.MULTILINE))

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from whyformer.axes import Inputs, PixelRemoval, Pixels, Removal, StepPixels
 from whyformer.errors import WhyformerError, check_choice
-from whyformer.inputs.collate import black
+from whyformer.inputs.collate import black_pixel
 from whyformer.models.input_tensors import REGION_INPUTS, TEXT_INPUTS
 
 Colour = Literal["black", "mean"]
@@ -21,7 +21,7 @@ Erasure = Literal["pad", "mask", "delete"]
 def fill_colour(colour: Colour, processor: Any) -> Tensor:
     """Fill for removed pixels in this processor's output, normalised or not."""
     if colour == "black":
-        return black(processor)
+        return black_pixel(processor)
     mean = torch.tensor(processor.image_mean)[:, None, None]
     return torch.zeros_like(mean) if processor.do_normalize else mean
 

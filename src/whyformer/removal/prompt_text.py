@@ -5,30 +5,30 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.prompt import Prompt, render_messages, without
-from whyformer.inputs.sentences import Place
+from whyformer.inputs.prompt import Prompt, remove_ranges, render_messages
+from whyformer.inputs.sentences import CharRange
 from whyformer.models.loading import LoadedModel
 
 
-def ids_without(loaded_model: LoadedModel, prompt: Prompt, places: Iterable[Place]) -> list[int]:
+def ids_without(loaded_model: LoadedModel, prompt: Prompt, places: Iterable[CharRange]) -> list[int]:
     """The tokens of a prompt whose text lacks these places; through the same chat template, if there is one.
 
     Where nothing is left, the token that a text begins with stands for it: a response is predicted from something.
     """
     tokenizer = loaded_model.tokenizer
-    rest = without(prompt, with_white_space(prompt.text, places))
+    rest = remove_ranges(prompt, with_white_space(prompt.text, places))
     text = rest if isinstance(rest, str) else render_messages(loaded_model, rest)
     ids: list[int] = tokenizer(text, add_special_tokens=isinstance(rest, str), verbose=False)["input_ids"]
     return ids or [_beginning(loaded_model)]
 
 
-def with_white_space(text: str, places: Iterable[Place]) -> list[Place]:
+def with_white_space(text: str, places: Iterable[CharRange]) -> list[CharRange]:
     """Places to be taken out, each with the white space on one side of it, so that its neighbours stay apart as before.
 
     The side with fewer line ends goes: the end of a paragraph remains one. Places with only white space between them
     are one place.
     """
-    joined: list[Place] = []
+    joined: list[CharRange] = []
     for start, end in sorted(places):
         if joined and not text[joined[-1][1] : start].strip():
             start = joined.pop()[0]
@@ -36,7 +36,7 @@ def with_white_space(text: str, places: Iterable[Place]) -> list[Place]:
     return [_widened(text, place) for place in joined]
 
 
-def _widened(text: str, place: Place) -> Place:
+def _widened(text: str, place: CharRange) -> CharRange:
     start, end = len(text[: place[0]].rstrip()), len(text) - len(text[place[1] :].lstrip())
     before, after = text[start : place[0]], text[place[1] : end]
     if start == 0 or (end < len(text) and before.count("\n") > after.count("\n")):

@@ -193,7 +193,7 @@ def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
             "picture that is seen as a whole. rollout and generic_attention follow them."
         )
     if axes != 4:
-        raise UnsupportedModel(f"{name} is given pixels with {axes} axes, as of a video: only pictures lose parts.")
+        raise UnsupportedModel(f"{name} takes pixels with {axes} axes: parts are removed from single pictures only.")
     lengths = {stream: mask.shape[1] for stream, mask in trace.real_tokens.items()}
     places = list(part_places(question.model, question.inputs, lengths))
     makers = {"text": _text_part, "picture": _picture_part, "regions": _region_part}

@@ -1,1 +1,1 @@
-"""Explanations as pictures, pages, terminal text and files."""
+"""Render results as pictures, HTML pages and terminal text."""

@@ -1,4 +1,4 @@
-"""Small pictures put together: words on lines, pictures beside and above one another."""
+"""Compose pictures: lines of words, rows and stacks of pictures."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ FAINT: RGB = (104, 104, 110)
 
 @dataclass(frozen=True)
 class Chip:
-    """A word to be set: its background, if any, whether a new line starts before it, and whether a space does."""
+    """A word to draw: its background, if any, and whether a line break or a space precedes it."""
 
     text: str
     background: RGB | None = None
@@ -31,7 +31,7 @@ class Chip:
 
 @dataclass(frozen=True)
 class CanvasPlace:
-    """A chip on its line, in pixels from where the line begins."""
+    """A chip on its line, with its offset in pixels."""
 
     left: float
     right: float
@@ -40,7 +40,7 @@ class CanvasPlace:
 
 @dataclass(frozen=True)
 class Face:
-    """The size and weight in which words are set."""
+    """Font size and weight."""
 
     size: int
     bold: bool
@@ -50,7 +50,7 @@ class Face:
 
 
 def chips(pieces: Iterable[tuple[str, RGB | None]]) -> list[Chip]:
-    """The words of a text in pieces, each on the ground of its piece; its spaces and line breaks where they were."""
+    """Split coloured pieces of a text into words, keeping spaces and line breaks."""
     words, white_space = list[Chip](), " "
     for text, background in pieces:
         for match in re.finditer(r"(\s*)(\S+)", text):
@@ -64,7 +64,7 @@ def chips(pieces: Iterable[tuple[str, RGB | None]]) -> list[Chip]:
 def paragraph(
     chips: Sequence[Chip], width: int, size: int = 22, *, colour: RGB = INK, bold: bool = False, most_lines: int = 400
 ) -> Image.Image:
-    """Words wrapped into lines of `width` pixels, from the right where the text begins right to left."""
+    """Wrap words into lines of `width` pixels, right-aligned if the text starts right to left."""
     face, height = Face(size, bold), round(size * 1.55)
     pad = 4 if any(chip.background for chip in chips) else 0
     lines = list(_lines(chips, width - 2 * pad, face))
@@ -89,7 +89,7 @@ def label(text: str, width: int, size: int = 18, *, colour: RGB = FAINT, bold: b
 
 
 def stack(pictures: Sequence[Image.Image], gap: int = 12) -> Image.Image:
-    """Put pictures one under the other, their left edges in line."""
+    """Stack pictures vertically, left-aligned."""
     height = sum(picture.height for picture in pictures) + gap * (len(pictures) - 1)
     sheet, top = Image.new("RGB", (max(picture.width for picture in pictures), height), WHITE), 0
     for picture in pictures:
@@ -99,7 +99,7 @@ def stack(pictures: Sequence[Image.Image], gap: int = 12) -> Image.Image:
 
 
 def side_by_side(pictures: Sequence[Image.Image], gap: int = 24) -> Image.Image:
-    """Put pictures in a row, their top edges in line."""
+    """Put pictures in a row, top-aligned."""
     width = sum(picture.width for picture in pictures) + gap * (len(pictures) - 1)
     sheet, left = Image.new("RGB", (width, max(picture.height for picture in pictures)), WHITE), 0
     for picture in pictures:
@@ -109,7 +109,7 @@ def side_by_side(pictures: Sequence[Image.Image], gap: int = 24) -> Image.Image:
 
 
 def on_sheet(picture: Image.Image, *, width: int = 0, margin: int = 0) -> Image.Image:
-    """Put the picture at the top left of a white sheet at least `width` wide, with a margin all around."""
+    """Paste the picture at the top left of a white sheet at least `width` wide, with a margin."""
     sheet = Image.new("RGB", (max(width, picture.width) + 2 * margin, picture.height + 2 * margin), WHITE)
     sheet.paste(picture, (margin, margin))
     return sheet
@@ -123,7 +123,7 @@ def _more(words: int, face: Face) -> CanvasPlace:
 def _draw_backgrounds(
     picture: Image.Image, line: Sequence[CanvasPlace], starts: Sequence[float], rows: tuple[int, int]
 ) -> None:
-    """Behind each word its colour, a little wider than the word on the sides where there is a space."""
+    """Draw the background of each word, slightly wider where a space adjoins."""
     pen, (top, bottom) = ImageDraw.Draw(picture), rows
     has_space = [index == 0 or place.chip.follows_space for index, place in enumerate(line)] + [True]
     for index, (place, left) in enumerate(zip(line, starts, strict=True)):
@@ -149,7 +149,7 @@ def _lines(chips: Sequence[Chip], width: int, face: Face) -> Iterator[list[Canva
 
 
 def _cut_to_width(chip: Chip, width: int, face: Face) -> Iterator[Chip]:
-    """The chip, cut where it is wider than a line (long addresses)."""
+    """Split a chip that is wider than a line, such as a long URL."""
     text, starts_line, follows_space = chip.text, chip.starts_line, chip.follows_space
     while len(text) > 1 and face.width(text) > width:
         cut = _longest_fit(text, width, face)

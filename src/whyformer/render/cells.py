@@ -1,4 +1,4 @@
-"""Pictures in characters, for terminals: half blocks in colour, shades without."""
+"""Pictures in characters for terminals: coloured half blocks, or shades."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
 
 PLAIN_WIDTH, LISTED_REGIONS, CELL_BAR = 48, 5, 20
 FOR, AGAINST = " ░▒▓█", " --=="
-WEAK = "·"  # where a region is, however weak
+WEAK = "·"  # marks a region of any weak score
 
 
 def half_blocks(part: Part, width: int) -> list[Text]:
-    """Two rows of pixels a line: the upper in the character's colour, the lower in its background."""
+    """Two rows of pixels per line: the upper in the foreground colour, the lower in the background."""
     layout = picture_layout(part)
     rows = max(1, round(width * layout.image.height / layout.image.width / 2))
     small = resize_layout(layout, (width, 2 * rows))
@@ -54,7 +54,7 @@ def half_blocks(part: Part, width: int) -> list[Text]:
 
 
 def shades(part: Part) -> list[str]:
-    """The patches or the regions in characters, stronger scores in darker ones."""
+    """Patches or regions in characters, darker for stronger scores."""
     match part.layout:
         case Patches():
             rows = _patch_rows(part, part.layout)
@@ -73,7 +73,7 @@ def shade_key(part: Part) -> str:
 
 
 def region_list(part: Part) -> list[str]:
-    """The strongest regions with bars as long as their scores, and the numbers they have on the picture."""
+    """The strongest regions with their bars, and their numbers on the picture."""
     strength, with_number = score_scale(part.scores).strength(part.scores), len(leading_regions(part))
     order = strongest_first(part.scores)[:LISTED_REGIONS]
     width = max((len(part.tokens[region]) for region in order), default=0)
@@ -97,7 +97,7 @@ def _bar(strength: float) -> str:
 
 
 def _patch_rows(part: Part, layout: Patches) -> list[list[str]]:
-    """The box of the patches, with what the answer is about in a frame."""
+    """The grid of patches, with a frame around the outline."""
     left, top, right, bottom = layout.box
     size = _size(right - left, bottom - top)
     strength = score_scale(part.scores).strength(part.scores).reshape(layout.rows, layout.columns)
@@ -121,7 +121,7 @@ def _frame(rows: list[list[str]], around: Edges | None) -> None:
 
 
 def _region_rows(part: Part, layout: Boxes) -> list[list[str]]:
-    """The picture with its regions, the strongest ones numbered."""
+    """The picture with its regions, the strongest numbered."""
     small = resize_layout(layout, _size(*layout.image.size))
     strength, inside = spread_scores(small, score_scale(part.scores).strength(part.scores))
     rows = [list(map(shade, row)) for row in strength.tolist()]
@@ -133,25 +133,25 @@ def _region_rows(part: Part, layout: Boxes) -> list[list[str]]:
 
 
 def _numbers(part: Part, layout: PictureLayout) -> dict[tuple[int, int], str]:
-    """The digits of the numbered regions by row and column, each in the middle of its region."""
+    """The digits of the numbered regions by row and column, at each region's centre."""
     match layout:
         case Patches():
             return {}
         case Boxes(boxes=boxes):
             around = [edges(boxes[region], layout.image.size) for region in leading_regions(part)]
             places = [(str(rank), edge) for rank, edge in enumerate(around, start=1) if edge]
-            # The strongest last: it stays where two are in the same place.
+            # The strongest last, so that it wins in case of overlap.
             return {((a[1] + a[3]) // 2, (a[0] + a[2]) // 2): digit for digit, a in reversed(places)}
         case unknown:
             assert_never(unknown)
 
 
 def shade(strength: float) -> str:
-    """A character as dark as a score is strong, another kind for one that speaks against."""
+    """A character as dark as the score is strong, of another kind if negative."""
     shades = FOR if strength >= 0 else AGAINST
     return shades[min(len(shades) - 1, int(abs(strength) * len(shades)))]
 
 
 def _size(width: float, height: float) -> tuple[int, int]:
-    """In characters, which are about twice as high as wide."""
+    """Size in characters, which are about twice as high as wide."""
     return PLAIN_WIDTH, min(PLAIN_WIDTH, max(1, round(PLAIN_WIDTH / 2 * height / width)))

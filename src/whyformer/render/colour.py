@@ -13,7 +13,7 @@ RGB = tuple[int, int, int]
 LevelKind = Literal["only", "for", "against"]
 
 STEPS = 101
-# So many scores are those of pixels, and this share of them is within the range shown.
+# From this many scores on they belong to pixels, and this share of them is within the displayed range.
 PIXELS, MOST_PIXELS = 4096, 0.99
 
 _TO_CONE = np.array(
@@ -33,7 +33,7 @@ _TO_LINEAR = np.array(
 
 
 def srgb(lab: np.ndarray) -> np.ndarray:
-    """Gamma-encoded sRGB of OKLab colours; outside 0..1 where the screen cannot show them."""
+    """Convert OKLab to gamma-encoded sRGB; outside 0..1 if not displayable."""
     cones: np.ndarray = lab @ _TO_CONE.T
     linear: np.ndarray = cones**3 @ _TO_LINEAR.T
     encoded = 1.055 * np.maximum(linear, 0.0031308) ** (1 / 2.4) - 0.055
@@ -41,7 +41,7 @@ def srgb(lab: np.ndarray) -> np.ndarray:
 
 
 def linear_light(colours: np.ndarray) -> np.ndarray:
-    """sRGB in 0..1 without its gamma curve."""
+    """Convert sRGB in 0..1 to linear light."""
     return np.where(colours <= 0.04045, colours / 12.92, ((colours + 0.055) / 1.055) ** 2.4)
 
 
@@ -86,7 +86,7 @@ RAMPS: dict[tuple[Ground, LevelKind], np.ndarray] = {
 
 @dataclass(frozen=True)
 class Scale:
-    """The range scores are shown in: 0 to the largest, or symmetric about 0 when some are negative."""
+    """The displayed range of scores: from 0 to the largest, or symmetric around 0 if some are negative."""
 
     low: float
     high: float
@@ -96,13 +96,13 @@ class Scale:
         return self.low < 0
 
     def strength(self, scores: np.ndarray) -> np.ndarray:
-        """Scores relative to the end of the range, in -1..1; a range that is all zero gives zeros."""
+        """Scores relative to the end of the range, in -1..1; zeros for an empty range."""
         if self.high == 0:
             return np.zeros(np.shape(scores))
         return np.clip(np.asarray(scores, np.float64) / self.high, -1.0, 1.0)
 
     def colours(self, strength: np.ndarray, ground: Ground) -> np.ndarray:
-        """sRGB in 0..1 for each strength, as shown on that ground."""
+        """sRGB in 0..1 for each strength, for a background."""
         if not self.is_diverging:
             return _at(RAMPS[ground, "only"], strength)
         rising, falling = _at(RAMPS[ground, "for"], strength), _at(RAMPS[ground, "against"], -strength)
@@ -114,7 +114,7 @@ def _at(table: np.ndarray, strength: np.ndarray) -> np.ndarray:
 
 
 def score_scale(scores: np.ndarray) -> Scale:
-    """The range in which these scores are shown: of pixels, so that a few strong ones leave the others visible."""
+    """The displayed range of these scores; for pixels, outliers are clipped to keep the others visible."""
     size = np.abs(scores)
     high = float(np.quantile(size, MOST_PIXELS) if size.size > PIXELS else 0) or float(size.max(initial=0))
     return Scale(-high if (scores < 0).any() else 0.0, high)
@@ -127,7 +127,7 @@ def rgb(colour: np.ndarray) -> RGB:
 
 
 def hex_colour(colour: np.ndarray) -> str:
-    """One sRGB colour in 0..1 as CSS writes it: #ffcc00."""
+    """One sRGB colour in 0..1 in CSS notation: #ffcc00."""
     return "#{:02x}{:02x}{:02x}".format(*rgb(colour))
 
 
@@ -144,5 +144,5 @@ def contrast_ratio(one: RGB, other: RGB) -> float:
 
 @lru_cache(maxsize=4096)
 def ink(background: RGB) -> RGB:
-    """Black or white, whichever reads better on the background: at least 4.58 to 1."""
+    """Black or white, whichever has more contrast on the background: at least 4.58 to 1."""
     return max((0, 0, 0), (255, 255, 255), key=lambda colour: contrast_ratio(colour, background))

@@ -1,4 +1,4 @@
-"""A continuation as the templates show it: what was written, and what each token of it rests on, as text."""
+"""View of a continuation for the templates: its tokens, and the sources of each."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Stream:
-    """A stream of tokens before the last one written: its columns in the table, and how many were there at first."""
+    """A stream of tokens before the last written one: its columns in the table, and its initial length."""
 
     part: Part
     layout: WordPieces
@@ -42,8 +42,8 @@ class _Stream:
 
 
 def continuation_view(continuation: Continuation) -> SourcesView:
-    """The continuation as the templates show it: a row for each token written, a source for each before it."""
-    *_, last = continuation.explanations  # which has seen all the others
+    """Build the view: a row for each written token, a source for each token before it."""
+    *_, last = continuation.explanations  # which follows all the others
     streams, parts = list(_streams(continuation)), list(_scored_parts(continuation))
     scores = with_total(np.stack([_row(one, last) for one in continuation.explanations]))
     chances = [one.probability for one in continuation.explanations]
@@ -63,7 +63,7 @@ def continuation_view(continuation: Continuation) -> SourcesView:
 
 
 def _streams(continuation: Continuation) -> Iterator[_Stream]:
-    """The streams in reading order; the last of them is the one that is written on."""
+    """The streams in reading order; the last one is extended by each written token."""
     first, *_, last = *continuation.explanations, continuation.explanations[-1]
     columns, names = _columns(last), {id(part): name for name, part in last.parts.items()}
     for caption, part in captioned_parts(last):
@@ -74,7 +74,7 @@ def _streams(continuation: Continuation) -> Iterator[_Stream]:
 
 
 def _scored_parts(continuation: Continuation) -> Iterator[ScoredPartView]:
-    """The pictures or the sound that was written about, with the scores of each token written."""
+    """The pictures or the sound, with the scores of each written token."""
     last = continuation.explanations[-1]
     for name, part in last.parts.items():
         if not isinstance(part.layout, WordPieces):
@@ -83,13 +83,13 @@ def _scored_parts(continuation: Continuation) -> Iterator[ScoredPartView]:
 
 
 def _columns(last: Explanation) -> dict[str, int]:
-    """The first column of each part: a text has one for each token, a picture or a sound one for all of it."""
+    """The first column of each part: one per token of a text, one for a whole picture or sound."""
     sizes = [part.layout.size if isinstance(part.layout, WordPieces) else 1 for part in last.parts.values()]
     return dict(zip(last.parts, np.cumsum([0, *sizes]).tolist(), strict=False))
 
 
 def _row(explanation: Explanation, last: Explanation) -> np.ndarray:
-    """The scores of a token written; those that came later have 0."""
+    """The scores of a written token; later tokens have 0."""
     row = []
     for name, part in last.parts.items():
         scores = explanation.parts[name].scores if name in explanation.parts else np.zeros(0)
@@ -99,7 +99,7 @@ def _row(explanation: Explanation, last: Explanation) -> np.ndarray:
 
 
 def _blocks(stream: _Stream) -> Iterator[BlockView]:
-    """The texts of a stream as they were before anything was written."""
+    """The texts of a stream before anything was written."""
     layout, seen = stream.layout, set[int]()
     for segment, text in enumerate(layout.texts):
         tokens = [token for token in range(stream.count) if layout.segments[token] == segment]
@@ -115,7 +115,7 @@ def _blocks(stream: _Stream) -> Iterator[BlockView]:
 
 
 def _units(continuation: Continuation, stream: _Stream | None) -> Iterator[UnitView]:
-    """Each token written, its space before it; those that others were written after are sources too."""
+    """Each written token with its leading space; all but the last are also sources."""
     text, position = readable(continuation.text), 0
     count, offsets = (0, ()) if stream is None else (stream.count, stream.layout.offsets)
     written = len(offsets) - count

@@ -40,15 +40,15 @@ if TYPE_CHECKING:
 __all__ = ["continuation_figure", "explanation_figure", "grid", "legend", "overlay"]
 
 CANVAS_WIDTH, CANVAS_SIDE, CELL, ROW_TITLE, MARGIN = 1280, 628, 400, 180, 32
-NARROW = (Patches, Boxes, WordPieces)  # other parts are drawn as wide as the sheet, one under the other
-CELLS_PER_LINE = 4  # of a comparison, which is then narrow enough for a screen and a page
-# Parts side by side: smaller pictures, and words only where a column is wide enough to read.
+NARROW = (Patches, Boxes, WordPieces)  # other parts are stacked at the width of the sheet
+CELLS_PER_LINE = 4  # of a comparison, to fit a screen and a page
+# Parts side by side: smaller pictures, and words only if the column is wide enough.
 SIDE_BESIDE, LEAST_COLUMN, COLUMN_GUTTER = 400, 280, 48
-FONT_ADVICE = "No font of this machine has some of these characters, drawn as boxes: saved as .html they can be read."
+FONT_ADVICE = "No font of this machine has some of these characters, drawn as boxes: save as .html to read them."
 
 
 def legend(part: Part, *, width: int = 300, units: TextUnits = "word") -> Image.Image:
-    """A colour bar with the values at its ends (and 0 in the middle where scores have both signs)."""
+    """A colour bar with the values at its ends (and 0 in the middle if scores have both signs)."""
     scale = part_scale(part, units)
     colours = np.rint(np.clip(_bar(part, scale, width), 0, 1) * 255).astype(np.uint8)
     bar = Image.fromarray(np.repeat(colours[None], 14, axis=0))
@@ -59,7 +59,7 @@ def legend(part: Part, *, width: int = 300, units: TextUnits = "word") -> Image.
 
 
 def explanation_figure(explanation: Explanation, *, units: TextUnits = "word") -> Image.Image:
-    """The whole explanation on a white sheet: title, the original beside the overlay or the coloured text, legend."""
+    """Draw the whole explanation: title, original beside overlay or coloured text, legend."""
     parts = _parts_figure(captioned_parts(explanation), units)
     width = max(640, parts.width)
     headline = canvas.label(explanation.headline, width, 26, colour=canvas.INK, bold=True)
@@ -70,7 +70,7 @@ def explanation_figure(explanation: Explanation, *, units: TextUnits = "word") -
 
 
 def continuation_figure(continuation: Continuation, *, units: TextUnits = "word") -> Image.Image:
-    """Each token that was written beside the coloured text before it."""
+    """Draw each written token beside the coloured text before it."""
     title = canvas.label(continuation.headline, CANVAS_WIDTH, 26, colour=canvas.INK, bold=True)
     rows = [_token_row(explanation, units) for explanation in continuation.explanations]
     notes = [canvas.label(note, CANVAS_WIDTH, 17) for note in _font_advice(continuation.explanations[-1])]
@@ -80,9 +80,9 @@ def continuation_figure(continuation: Continuation, *, units: TextUnits = "word"
 def grid(
     rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str], *, units: TextUnits = "word"
 ) -> Image.Image:
-    """Explanations side by side under their column titles, the row's title on the left; None leaves a cell empty.
+    """A grid of explanations with column titles, and row titles on the left; None leaves a cell empty.
 
-    Where a row has more cells than fit, they go on below.
+    Rows with more cells than fit are wrapped.
     """
     check_grid(rows, row_titles, column_titles)
     sheet = []
@@ -95,7 +95,7 @@ def grid(
 
 
 def check_grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[str]) -> None:
-    """Raise where titles and cells do not match."""
+    """Raise if titles and cells do not match."""
     if len(rows) != len(row_titles):
         raise ValueError(f"{len(rows)} rows of explanations have {len(row_titles)} row titles; give one for each.")
     for name, row in zip(row_titles, rows, strict=True):
@@ -106,13 +106,13 @@ def check_grid(rows: Rows, row_titles: Sequence[str], column_titles: Sequence[st
 
 
 def row_original(row: Sequence[Explanation | None], longest_side: int) -> Image.Image | None:
-    """The picture that a row of explanations is about, where it has one."""
+    """The picture of a row of explanations, if it has one."""
     layouts = (part.layout for cell in row if cell for part in cell.parts.values())
     return next((original(layout, longest_side) for layout in layouts if isinstance(layout, (Patches, Boxes))), None)
 
 
 def _wrap(cells: Sequence[Image.Image]) -> Image.Image:
-    """Cells in as few lines as fit, each with about as many."""
+    """Wrap cells into as few, equally long lines as possible."""
     count = ceil(len(cells) / ceil(len(cells) / CELLS_PER_LINE))
     lines = [canvas.side_by_side(cells[start : start + count]) for start in range(0, len(cells), count)]
     return canvas.stack(lines, gap=28)
@@ -130,7 +130,7 @@ def _token_row(explanation: Explanation, units: TextUnits) -> Image.Image:
 
 
 def _parts_figure(parts: Sequence[tuple[str, Part]], units: TextUnits) -> Image.Image:
-    """The parts one under the other or side by side, whichever is lower."""
+    """The parts stacked or side by side, whichever is lower."""
     under = canvas.stack([_part_figure(*part, CANVAS_WIDTH, CANVAS_SIDE, units) for part in parts], gap=28)
     texts = sum(isinstance(part.layout, WordPieces) for _, part in parts)
     pictures = sum(2 * SIDE_BESIDE + 24 for _, part in parts if not isinstance(part.layout, WordPieces))
@@ -178,7 +178,7 @@ def _ranking(part: Part, width: int) -> list[Image.Image]:
 
 
 def _font_advice(explanation: Explanation) -> list[str]:
-    """One line where the machine has no font for some characters, which are then drawn as boxes."""
+    """A line of advice if no font has some characters, which are then drawn as boxes."""
     texts = [text for _, part in captioned_parts(explanation) for text in getattr(part.layout, "texts", ())]
     if not missing_characters(readable("".join([*texts, explanation.headline]))):
         return []
@@ -197,7 +197,7 @@ def _bar(part: Part, scale: Scale, width: int) -> np.ndarray:
 
 
 def _text(part: Part, width: int, size: int, units: TextUnits, *, most_lines: int) -> Image.Image:
-    """Each text as a paragraph, its words on the colours of their scores."""
+    """Each text as a paragraph, with words on the colours of their scores."""
     assert isinstance(part.layout, WordPieces)
     scale = part_scale(part, units)
     paragraphs = [
@@ -215,7 +215,7 @@ def _chips(scale: Scale, text: Sequence[ScoredSpan]) -> list[Chip]:
 
 
 def _spread_out(texts: Sequence[str], width: int) -> Image.Image:
-    """Short texts from the left edge to the right edge."""
+    """Distribute short texts from the left edge to the right edge."""
     pictures = [canvas.label(text, ceil(text_width(text, 16)) + 1, 16) for text in texts]
     sheet = canvas.on_sheet(pictures[0], width=width)
     for index, picture in enumerate(pictures[1:], start=1):

@@ -1,4 +1,4 @@
-"""Fonts for text in pictures: DejaVu Sans or Pillow's own, and for what it lacks whatever fonts the machine has."""
+"""Fonts for text in pictures: DejaVu Sans or Pillow's default, with system fonts as fallback for missing glyphs."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from PIL import Image, ImageDraw, ImageFont
 from whyformer.render.colour import RGB
 
 Font = ImageFont.FreeTypeFont | ImageFont.ImageFont
-# Looked for where the machine has no fontconfig to ask.
+# Tried on machines without fontconfig.
 COMMON_FILES = (
     *("NotoSansCJK-Regular.ttc", "msyh.ttc", "PingFang.ttc", "Hiragino Sans GB.ttc", "YuGothM.ttc", "malgun.ttf"),
     *("Arial Unicode.ttf", "wqy-zenhei.ttc", "DroidSansFallbackFull.ttf", "Leelawui.ttf", "Thonburi.ttc"),
     *("seguiemj.ttf", "Apple Color Emoji.ttc", "NotoColorEmoji.ttf", "Symbola.ttf"),
 )
-# Fonts made of pictures (emoji) have one size, and are scaled.
+# Bitmap fonts (emoji) have one size, and are scaled.
 PICTURE_SIZES = (109, 136, 160)
 NO_CHARACTER = "\U0010ffff"
 FONTCONFIG_SECONDS = 10
@@ -28,7 +28,7 @@ FONTCONFIG_SECONDS = 10
 
 @dataclass(frozen=True)
 class FontFile:
-    """A font of the machine, and the characters it is said to have; none where nobody says."""
+    """A system font, and the characters it claims to have; none if unknown."""
 
     path: str
     index: int = 0
@@ -40,7 +40,7 @@ class FontFile:
 
 @dataclass(frozen=True)
 class TextRun:
-    """Characters that one font draws; `ratio` is by how much its letters are scaled."""
+    """Characters drawn by one font; `ratio` is the scale of its glyphs."""
 
     text: str
     font: Font
@@ -53,7 +53,7 @@ class TextRun:
 
 @lru_cache(maxsize=32)
 def font(size: int, bold: bool = False) -> Font:
-    """DejaVu Sans where the system has it, which knows many scripts, else Pillow's own."""
+    """DejaVu Sans, which covers many scripts, if installed; otherwise Pillow's default."""
     try:
         return ImageFont.truetype("DejaVuSans-Bold.ttf" if bold else "DejaVuSans.ttf", size)
     except OSError:
@@ -61,7 +61,7 @@ def font(size: int, bold: bool = False) -> Font:
 
 
 def text_runs(text: str, size: int, bold: bool = False) -> list[TextRun]:
-    """The text cut where another font must draw it."""
+    """Split the text into runs by font."""
     runs = []
     for file, group in groupby(_with_files(text), key=lambda pair: pair[1]):
         characters = "".join(character for character, _ in group)
@@ -75,7 +75,7 @@ def text_width(text: str, size: int, bold: bool = False) -> float:
 
 
 def missing_characters(text: str) -> str:
-    """The characters that no font of the machine has: pictures show a box for each."""
+    """The characters that no system font has, drawn as boxes."""
     return "".join(
         character
         for character in dict.fromkeys(text)
@@ -84,7 +84,7 @@ def missing_characters(text: str) -> str:
 
 
 def draw_text(picture: Image.Image, place: tuple[float, float], text: str, size: int, colour: RGB, bold: bool) -> None:
-    """Write from the left at half the height of the line."""
+    """Draw text from the left, vertically centred on the line."""
     pen, (left, middle) = ImageDraw.Draw(picture), place
     for run in text_runs(text, size, bold):
         if run.ratio != 1:
@@ -95,7 +95,7 @@ def draw_text(picture: Image.Image, place: tuple[float, float], text: str, size:
 
 
 def _paste_letters(picture: Image.Image, run: TextRun, left: float, middle: float, size: int) -> None:
-    """Letters that are pictures, scaled to the line."""
+    """Paste bitmap glyphs, scaled to the line."""
     across, upper, right, lower = run.font.getbbox(run.text)
     letters = Image.new("RGBA", (max(1, round(right - across)), max(1, round(lower - upper))))
     ImageDraw.Draw(letters).text((-across, -upper), run.text, font=run.font, embedded_color=True)
@@ -105,7 +105,7 @@ def _paste_letters(picture: Image.Image, run: TextRun, left: float, middle: floa
 
 
 def _with_files(text: str) -> Iterator[tuple[str, FontFile | None]]:
-    """Each character with the other font that draws it, None for the main one; marks go with their letter."""
+    """Each character with its fallback font, None for the main one; combining marks stay with their letter."""
     file: FontFile | None = None
     for index, character in enumerate(text):
         if index == 0 or not _is_attached(character):
@@ -114,7 +114,7 @@ def _with_files(text: str) -> Iterator[tuple[str, FontFile | None]]:
 
 
 def _is_attached(character: str) -> bool:
-    """Whether it only changes the character before it: accents, joiners, variation selectors."""
+    """Whether it modifies the preceding character: accents, joiners, variation selectors."""
     return unicodedata.category(character) in ("Mn", "Me", "Cf", "Sk") and not character.isascii()
 
 
@@ -125,7 +125,7 @@ def _has_main(character: str) -> bool:
 
 @cache
 def _other_file(character: str) -> FontFile | None:
-    """The first font of the machine that draws the character."""
+    """The first system font with the character."""
     for file in _font_files():
         if file.may_have(character) and (loaded := _load(file, 20)) is not None and _has_glyph(loaded, character):
             return file
@@ -133,7 +133,7 @@ def _other_file(character: str) -> FontFile | None:
 
 
 def _has_glyph(face: Font, character: str) -> bool:
-    """Whether the font draws anything but the box that stands for what it lacks."""
+    """Whether the font has the glyph, rather than drawing a box."""
     try:
         glyph, box = face.getmask(character), face.getmask(NO_CHARACTER)
     except (OSError, UnicodeError):
@@ -149,7 +149,7 @@ def _run(text: str, file: FontFile, size: int) -> TextRun:
 
 @lru_cache(maxsize=64)
 def _load(file: FontFile, size: int) -> ImageFont.FreeTypeFont | None:
-    """The font at this size, or at the only one it has."""
+    """The font at this size, or at its only size."""
     for pixels in (size, *PICTURE_SIZES):
         try:
             return ImageFont.truetype(file.path, pixels, index=file.index)
@@ -160,7 +160,7 @@ def _load(file: FontFile, size: int) -> ImageFont.FreeTypeFont | None:
 
 @cache
 def _font_files() -> tuple[FontFile, ...]:
-    """The fonts of the machine, plain ones first."""
+    """The system fonts, plain ones first."""
     style = "%{file}\t%{index}\t%{style}\t%{charset}\n"
     try:
         listing = subprocess.run(

@@ -1,4 +1,4 @@
-"""Scores of patches and regions as heat on the picture they belong to."""
+"""Heatmaps of patch and region scores over their picture."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
 
 SMALLEST_SIDE = 320
 OPACITY = 0.9
-# A region is filled evenly, and would hide what it is a region of.
+# Regions are filled evenly, so full opacity would hide their content.
 REGION_OPACITY = 0.72
-# How bright the picture stays where preprocessing cut it off, and between regions.
+# Brightness of cropped areas, and of areas between regions.
 CUT_OFF, BETWEEN_REGIONS, THIN_LINE = 0.4, 0.6, 0.5
 GREY_LUMA = np.array([0.2126, 0.7152, 0.0722])
-# Regions that are numbered: so many at most, none weaker than this share of the strongest.
+# Numbered regions: their maximum number, and their minimum share of the strongest score.
 MOST_NUMBERED, LEAST_NUMBERED = 3, 0.1
 
 
@@ -36,14 +36,14 @@ def rgb_picture(image: Image.Image) -> Image.Image:
 
 
 def display_layout(layout: PictureLayout, longest_side: int | None = None) -> PictureLayout:
-    """The same layout on a picture of another size: the given size, else its own unless tiny."""
+    """Resize the layout's picture for display: to the given side, or else enlarge it if tiny."""
     ratio = (longest_side or max(*layout.image.size, SMALLEST_SIDE)) / max(layout.image.size)
     width, height = (max(1, round(side * ratio)) for side in layout.image.size)
     return resize_layout(layout, (width, height))
 
 
 def resize_layout(layout: PictureLayout, size: tuple[int, int]) -> PictureLayout:
-    """The same layout on a picture of `size` (width, height)."""
+    """Resize the layout to a picture of `size` (width, height)."""
     image, (across, down) = layout.image, (size[0] / layout.image.width, size[1] / layout.image.height)
 
     def scale_box(box: Box) -> Box:
@@ -61,12 +61,12 @@ def resize_layout(layout: PictureLayout, size: tuple[int, int]) -> PictureLayout
 
 
 def display_side(layout: PictureLayout, largest: int) -> int:
-    """Longest side at which the picture is shown: its own, but neither tiny nor over `largest`."""
+    """Longest side for display: the picture's own, but neither tiny nor over `largest`."""
     return min(largest, max(SMALLEST_SIDE, *layout.image.size))
 
 
 def original(layout: PictureLayout, longest_side: int | None = None) -> Image.Image:
-    """The picture itself, with the box that the answer is about."""
+    """The original picture, with the outline of what the answer is about."""
     layout = display_layout(layout, longest_side)
     if isinstance(layout, Patches) and layout.outline is not None:
         draw_frame(layout.image, layout.outline)
@@ -82,7 +82,7 @@ def bilinear_weights(pixels: int, cells: int, start: float, end: float) -> np.nd
 
 
 def upsample(grid: np.ndarray, box: Box, size: tuple[int, int]) -> tuple[np.ndarray, np.ndarray]:
-    """The grid at every pixel of an image of `size` (width, height), and which pixels lie in the box."""
+    """Upsample the grid to an image of `size` (width, height), and mask the pixels within the box."""
     (width, height), (rows, columns) = size, grid.shape
     left, top, right, bottom = box
     values = bilinear_weights(height, rows, top, bottom) @ grid @ bilinear_weights(width, columns, left, right).T
@@ -92,7 +92,7 @@ def upsample(grid: np.ndarray, box: Box, size: tuple[int, int]) -> tuple[np.ndar
 
 
 def blend(grey: np.ndarray, strength: np.ndarray, scale: Scale, most_opaque: float = OPACITY) -> np.ndarray:
-    """Heat over grey, more opaque where the score is larger."""
+    """Blend a heatmap over grey, with opacity by absolute score."""
     opacity = _opacity(strength, most_opaque)[..., None]
     colours: np.ndarray = (1 - opacity) * grey[..., None] + opacity * scale.colours(strength, "photo")
     return colours
@@ -104,14 +104,14 @@ def _opacity(strength: np.ndarray, most_opaque: float) -> np.ndarray:
 
 
 def picture_layout(part: Part) -> PictureLayout:
-    """The layout of a part that lies on a picture."""
+    """The layout of a part on a picture."""
     if not isinstance(part.layout, (Patches, Boxes)):
         raise ValueError(f"Only patches and regions lie on a picture; this part is {part.layout.summary}.")
     return part.layout
 
 
 def overlay(part: Part, *, longest_side: int | None = None) -> Image.Image:
-    """The heated picture with its lines: around what preprocessing left, what the answer is about, each region."""
+    """The picture with its heatmap, and lines around the processed area, the outline, and each region."""
     layout = display_layout(picture_layout(part), longest_side)
     picture = heat_picture(layout, part.scores)
     match layout:
@@ -134,7 +134,7 @@ def overlay(part: Part, *, longest_side: int | None = None) -> Image.Image:
 
 
 def heat_picture(layout: PictureLayout, scores: np.ndarray) -> Image.Image:
-    """The picture in grey with the scores as heat; what no score is about is darker."""
+    """Draw the scores as a heatmap over the grey picture; areas without scores are darker."""
     scale = score_scale(scores)
     strength, inside = spread_scores(layout, scale.strength(scores))
     grey = 0.05 + 0.78 * (np.asarray(layout.image, np.float64) / 255 @ GREY_LUMA)
@@ -144,12 +144,12 @@ def heat_picture(layout: PictureLayout, scores: np.ndarray) -> Image.Image:
 
 
 def heat_layer(layout: PictureLayout, scores: np.ndarray, longest_side: int) -> Image.Image:
-    """The heat alone, to lie over the picture in grey: transparent where scores are 0, dark where there are none."""
+    """The heatmap as a layer over a grey picture: transparent where scores are 0, dark where there are none."""
     layout, scale = display_layout(layout, longest_side), score_scale(scores)
     strength, inside = spread_scores(layout, scale.strength(scores))
     most_opaque = REGION_OPACITY if isinstance(layout, Boxes) else OPACITY
     outside = BETWEEN_REGIONS if isinstance(layout, Boxes) else CUT_OFF
-    levels = np.linspace(-1, 1, 2 * STEPS - 1)  # and, last, what no score is about
+    levels = np.linspace(-1, 1, 2 * STEPS - 1)  # and a last level for areas without scores
     colours = np.concatenate([scale.colours(levels * (scale.high > 0), "photo"), np.zeros((1, 3))])
     opacity = np.concatenate([_opacity(levels, most_opaque), [1 - outside]])
     indices = np.where(inside, np.rint((strength + 1) * (STEPS - 1)), len(levels))
@@ -160,13 +160,13 @@ def heat_layer(layout: PictureLayout, scores: np.ndarray, longest_side: int) -> 
 
 
 def pixel_scores(layout: PictureLayout, scores: np.ndarray) -> np.ndarray:
-    """The score at every pixel of the picture; NaN where no score is about it."""
+    """The score at every pixel of the picture; NaN without a score."""
     values, inside = spread_scores(layout, np.asarray(scores, np.float64))
     return np.where(inside, values, np.nan)
 
 
 def spread_scores(layout: PictureLayout, scores: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The score at every pixel, of regions that overlap the strongest; and which pixels have one."""
+    """The score at every pixel, the strongest of overlapping regions; and the mask of pixels with a score."""
     match layout:
         case Patches(rows=rows, columns=columns, box=box):
             return upsample(scores.reshape(rows, columns), box, layout.image.size)
@@ -184,27 +184,27 @@ def spread_scores(layout: PictureLayout, scores: np.ndarray) -> tuple[np.ndarray
 
 
 def strongest_first(scores: np.ndarray) -> list[int]:
-    """Tokens by how far their scores are from 0."""
+    """Token indices by descending absolute score."""
     order: list[int] = np.argsort(-np.abs(scores), kind="stable").tolist()
     return order
 
 
 def leading_regions(part: Part) -> list[int]:
-    """The regions that are numbered on the picture, from 1: the strongest, unless they are hardly seen."""
+    """The regions to number on the picture: the strongest, unless they are hardly visible."""
     strength = np.abs(score_scale(part.scores).strength(part.scores))
     return [region for region in strongest_first(strength)[:MOST_NUMBERED] if strength[region] >= LEAST_NUMBERED]
 
 
 def heat_bar(scale: Scale, width: int, most_opaque: float = OPACITY) -> np.ndarray:
-    """[width 3] colours from the low to the high end of the scale, as they look over middle grey."""
+    """[width 3] colours from the low to the high end of the scale, over middle grey."""
     strength = np.linspace(-1 if scale.is_diverging else 0, 1, width) * (scale.high > 0)
     return blend(np.full(width, 0.42), strength, scale, most_opaque)
 
 
 def _resample(image: Image.Image, size: tuple[int, int]) -> Image.Image:
-    """The image at another size; a tiny one keeps its pixels as squares, which smoothing would turn into detail."""
+    """Resize an image; pixels of a tiny one stay squares, since smoothing would suggest detail."""
     times = max(side / own for side, own in zip(size, image.size, strict=True))
     if times < 3:
         return image.resize(size, Image.Resampling.LANCZOS)
     squares = image.resize((image.width * ceil(times), image.height * ceil(times)), Image.Resampling.NEAREST)
-    return squares.resize(size, Image.Resampling.BOX)  # so that squares are equally large at uneven ratios too
+    return squares.resize(size, Image.Resampling.BOX)  # so that squares are equally large at non-integer ratios

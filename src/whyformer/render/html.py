@@ -34,9 +34,9 @@ def html_page(
     *,
     units: TextUnits = "word",
 ) -> str:
-    """One page with the explanations one under the other, each with the name of its input where names are given.
+    """Render explanations as one page, with the names of their inputs if given.
 
-    Without a title it says what the explanations share. `units` says what is coloured in texts: words, or tokens.
+    The default title names what they share. `units` are coloured in texts: words, or tokens.
     """
     views = [explanation_view(explanation, units=units) for explanation in explanations]
     named = list(zip([readable(name) for name in names or [""] * len(views)], views, strict=True))
@@ -54,7 +54,7 @@ def page_title(explanations: Sequence[Explanation]) -> str:
 
 
 def explanation_fragment(explanation: Explanation, *, units: TextUnits = "word") -> str:
-    """One explanation to put into another page, such as a notebook; its styles reach nothing outside it."""
+    """Render an explanation for embedding in a page such as a notebook, with scoped styles."""
     view = explanation_view(explanation, units=units)
     return _render("fragment.html.j2", [view], view=view)
 
@@ -84,9 +84,9 @@ def comparison_page(
     about: str = "",
     units: TextUnits = "word",
 ) -> str:
-    """One page with a table of explanations; the original once per row, and None for an empty cell.
+    """Render a table of explanations as one page, with the original once per row, and None for an empty cell.
 
-    `about` is a line below the title, for a reader who sees such a page for the first time.
+    `about` is a line below the title for first-time readers.
     """
     check_grid(rows, row_titles, column_titles)
     cells = [[explanation_view(cell, CELL_SIDE, units=units) if cell else None for cell in row] for row in rows]

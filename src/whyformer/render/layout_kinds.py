@@ -1,4 +1,4 @@
-"""How layouts of other modules are drawn, ranked and stored: one row each, by the layout's class."""
+"""How further layouts are drawn, ranked and stored: one row per layout class."""
 
 from __future__ import annotations
 
@@ -19,19 +19,20 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LayoutKind:
-    """A kind of layout, as results need to know it.
+    """The functions of a layout class.
 
     Attributes:
-        name: What files call it.
+        name: Its name in files.
         fields: Its fields in files, beside tokens and scores; `image` is stored as a picture.
-        units: What its scores can be ranked by, the usual first.
-        to_fields: Its fields as JSON holds them, less the picture.
-        from_fields: The layout again: `from_fields(field)`, where `field(name, type)` is a checked field of the file.
-        places: Where each token is, as columns of a table.
-        figure: The part drawn so many pixels wide, for .png files and matplotlib.
-        lines: The part in characters, for terminals without colours.
-        coloured: The part in colours, so many characters wide.
-        page: The part as HTML without scripts, its pictures so large at most.
+        units: The units that can be ranked, the default first.
+        to_fields: Converts a layout to JSON data, without the picture.
+        from_fields: Restores a layout: `from_fields(field)`, where `field(name, type)` is a validated field of the
+        file.
+        places: Returns the position of each token, as columns of a table.
+        figure: Draws a part at a width in pixels, for .png files and matplotlib.
+        lines: Renders a part in characters, for terminals without colours.
+        coloured: Renders a part in colours, at a width in characters.
+        page: Renders a part as HTML without scripts, with a maximum size of pictures.
     """
 
     name: str
@@ -46,13 +47,13 @@ class LayoutKind:
     page: Callable[[Part, int], Markup]
 
 
-KINDS: dict[type, LayoutKind] = {}
+LAYOUT_KINDS: dict[type, LayoutKind] = {}
 
 
 def kind_of(layout: Layout) -> LayoutKind:
-    """The row of a layout."""
-    if type(layout) not in KINDS:
+    """The layout kind of a layout."""
+    if type(layout) not in LAYOUT_KINDS:
         raise WhyformerError(
-            f"No LayoutKind for {type(layout).__name__}: add it to whyformer.render.layout_kinds.KINDS."
+            f"No LayoutKind for {type(layout).__name__}: add it to whyformer.render.layout_kinds.LAYOUT_KINDS."
         )
-    return KINDS[type(layout)]
+    return LAYOUT_KINDS[type(layout)]

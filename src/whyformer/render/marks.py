@@ -1,4 +1,4 @@
-"""Lines and numbers on a picture, clean and readable on any ground."""
+"""Lines and numbers on a picture, readable on any background."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Edges = tuple[int, int, int, int]
 
 
 def edges(box: Box, size: tuple[int, int]) -> Edges | None:
-    """First and last column and row that a box covers of a picture of this size; None where it lies beside it."""
+    """First and last column and row of a box on a picture of this size; None if it lies outside."""
     (first, last), (upper, lower) = (
         (ceil(start - 0.5), max(ceil(start - 0.5), ceil(end - 0.5) - 1)) for start, end in (box[::2], box[1::2])
     )
@@ -28,13 +28,13 @@ def edges(box: Box, size: tuple[int, int]) -> Edges | None:
 
 
 def draw_line(picture: Image.Image, box: Box, opacity: float = 1.0) -> None:
-    """A thin light line just inside the box, which lets the picture through by 1 - `opacity`."""
+    """Draw a thin light line just inside the box, with an opacity."""
     if (around := edges(box, picture.size)) is not None:
         ImageDraw.Draw(picture, "RGBA").rectangle(around, outline=(*FRAME, round(255 * opacity)), width=_unit(picture))
 
 
 def draw_frame(picture: Image.Image, box: Box) -> None:
-    """A white line between two dark ones, just inside the box."""
+    """Draw a white line between two dark ones, just inside the box."""
     if (around := edges(box, picture.size)) is None:
         return
     pen, unit = ImageDraw.Draw(picture), _unit(picture)
@@ -45,7 +45,7 @@ def draw_frame(picture: Image.Image, box: Box) -> None:
 
 
 def draw_numbers(picture: Image.Image, boxes: list[Box]) -> None:
-    """1, 2, 3 … on a plate in a corner of each box, where it hides no other number if there is such a corner."""
+    """Number the boxes 1, 2, 3 … in a corner, avoiding overlaps if possible."""
     pen, taken, side = ImageDraw.Draw(picture), list[Edges](), max(15, round(max(picture.size) / 20))
     for number, box in enumerate(boxes, start=1):
         if (around := edges(box, picture.size)) is None:
@@ -63,7 +63,7 @@ def _unit(picture: Image.Image) -> int:
 
 
 def _plates(around: Edges, side: int, size: tuple[int, int]) -> Iterator[Edges]:
-    """Squares in the corners of a box, moved into the picture where they reach out of it."""
+    """Squares in the corners of a box, moved into the picture."""
     left, top, right, bottom = around
     for x, y in ((left, top), (right - side, top), (left, bottom - side), (right - side, bottom - side)):
         x, y = max(0, min(x, size[0] - 1 - side)), max(0, min(y, size[1] - 1 - side))

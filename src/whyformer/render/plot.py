@@ -1,4 +1,4 @@
-"""Explanations on matplotlib axes."""
+"""Draw results on matplotlib axes."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ WIDTH = 960
 
 
 def plot_part(part: Part, title: str, ax: Any = None) -> Any:
-    """A heated picture or sound, or bars for the strongest words of a text, on a matplotlib axis, which is returned."""
+    """Draw a heatmap, or bars for the strongest words of a text, on a matplotlib axis, and return it."""
     ax = _axis(ax)
     if isinstance(part.layout, WordPieces):
         _plot_words(part, ax)
@@ -43,9 +43,9 @@ def _picture(part: Part) -> Image.Image:
 
 
 def plot_matrix(continuation: Continuation, matrix: np.ndarray, part: Part, ax: Any = None) -> Any:
-    """A row for each token written, a column for each token of the part before it, on a matplotlib axis."""
+    """Draw a row for each written token and a column for each token before it on a matplotlib axis."""
     ax, scale = _axis(ax), score_scale(matrix)
-    # As in the other pictures: white for 0, blue for what speaks against.
+    # As in the other pictures: white for 0, blue for negative.
     colours = scale.colours(scale.strength(matrix), "light")
     ax.imshow(colours, aspect="auto", interpolation="nearest")
     columns = token_names(part)[: matrix.shape[1]]
@@ -71,5 +71,5 @@ def _axis(ax: Any) -> Any:
 
 
 def _literal(text: str) -> str:
-    """The text without the signs that matplotlib reads as a formula."""
+    """Escape the characters that matplotlib parses as math."""
     return text.replace("$", r"\$")

@@ -1,4 +1,4 @@
-"""A response and its sources as a picture: the response and a ranking on the left, the coloured prompt on the right."""
+"""Draw a response and its sources: response and ranking on the left, coloured prompt on the right."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 LEFT, RIGHT, FIGURE_GUTTER = 540, 640, 56
 FIGURE_BAR, SHARE, SIGNED_SHARE, BAR_HEIGHT = 90, 52, 124, 12
 CHOSEN: RGB = (222, 226, 234)
-NUMBERED_ROWS = 12  # rows: where there are more, they are words, and numbers would hide them
+NUMBERED_ROWS = 12  # maximum number of rows with numbers, which would hide single words
 
 
 def response_figure(response: Response, row: int | None = None) -> Image.Image:
-    """The response with its rows numbered, the prompt in the colours of a row (without one, of all rows together)."""
+    """Draw the response with numbered rows, and the prompt in the colours of a row, or of all rows together."""
     view = response_view(response)
     chosen = len(view.rows) - 1 if row is None else row % len(response.rows)
     heading = canvas.label(f"by {view.method} on {view.model}", LEFT + FIGURE_GUTTER + RIGHT, 18)
@@ -71,7 +71,7 @@ def _block(view: SourcesView, block: BlockView, chosen: int) -> Image.Image:
 
 
 def _response_pieces(view: SourcesView, chosen: int) -> Iterator[tuple[str, RGB | None]]:
-    """The response with the chosen row on a ground, and each row after its number where they are several."""
+    """The response with the chosen row highlighted, and each row after its number if there are several."""
     count, seen = len(view.rows) - 1, set[int]()
     for unit in view.units:
         if unit.rows and unit.rows[0] not in seen and 1 < count <= NUMBERED_ROWS:

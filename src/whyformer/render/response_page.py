@@ -1,4 +1,4 @@
-"""A response and its sources as a page: its script is the only one that may run, and asks for nothing."""
+"""Render responses as pages, whose content security policy allows only their own script."""
 
 from __future__ import annotations
 
@@ -20,34 +20,34 @@ if TYPE_CHECKING:
 
 
 def response_page(response: Response) -> str:
-    """The response as a page of its own."""
+    """Render a response as a page."""
     return sources_page(response_view(response))
 
 
 def response_fragment(response: Response) -> str:
-    """The response to put into another page, such as a notebook; its styles reach nothing outside it."""
+    """Render a response for embedding in a page such as a notebook, with scoped styles."""
     return sources_fragment(response_view(response))
 
 
 def continuation_page(continuation: Continuation) -> str:
-    """The continuation as a page of its own."""
+    """Render a continuation as a page."""
     return sources_page(continuation_view(continuation))
 
 
 def continuation_fragment(continuation: Continuation) -> str:
-    """The continuation to put into another page; its styles reach nothing outside it."""
+    """Render a continuation for embedding in a page, with scoped styles."""
     return sources_fragment(continuation_view(continuation))
 
 
 def sources_page(view: SourcesView) -> str:
-    """A page with a response on the left and its prompt on the right."""
+    """Render a page with a response on the left and its prompt on the right."""
     script = TEMPLATES.get_template("sources.js").render()
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return _render("sources.html.j2", view, script, script_hash=f"sha256-{digest}", grid=None, title=view.headline)
 
 
 def sources_fragment(view: SourcesView) -> str:
-    """A response and its prompt to put into another page."""
+    """Render a response and its prompt for embedding in a page."""
     return _render("sources_fragment.html.j2", view, TEMPLATES.get_template("sources.js").render())
 
 

@@ -1,4 +1,4 @@
-"""A response and its sources as terminal text: under each row its sources, with bars as long as their shares."""
+"""Render responses as terminal text: each row with its sources, and bars of their shares."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ if TYPE_CHECKING:
     from whyformer.render.source_view import Entry, SourcesView
     from whyformer.results.response import Response
 
-LISTED_SOURCES, TEXT_BAR, LONGEST_SOURCE = 5, 16, 90  # sources of a row, and characters of a bar and of a source's text
+LISTED_SOURCES, TEXT_BAR, LONGEST_SOURCE = (
+    5,
+    16,
+    90,
+)  # sources per row, and maximum characters of a bar and of a source's text
 
 
 def response_text(response: Response) -> str:
-    """The response as standard output can show it: the sources of each row, the strongest first."""
+    """Render a response for standard output: the sources of each row, strongest first."""
     lines = list(_lines(response_view(response)))
     console = colour_console()
     if console is None:

@@ -1,4 +1,4 @@
-"""A response as the templates show it: its rows and the blocks of its prompt, cut where sources begin and end."""
+"""View of a response for the templates: its rows and the blocks of its prompt, split at sources."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ if TYPE_CHECKING:
     from whyformer.results.response import Response
     from whyformer.results.response_parts import ResponseToken
 
-LEAST_SHARE = 0.005  # of a sink that is named
+LEAST_SHARE = 0.005  # minimum share of a sink to mention it
 
 
 def response_view(response: Response) -> SourcesView:
-    """The response as the templates show it."""
+    """Build the view of a response."""
     scores = with_total(response.scores)
     rows = range(len(response.rows))
     facts = [_facts(response, [number]) for number in rows] + [_facts(response, rows)] * (len(rows) > 1)
@@ -58,7 +58,7 @@ def token_title(text: str, log_probability: float, entropy: float, rank: int) ->
 
 
 def _prompt_blocks(response: Response) -> Iterator[BlockView]:
-    """The parts of the prompt with their names; sources that have no visible character of their own come last."""
+    """The parts of the prompt with their names; sources without visible characters come last."""
     text, first = response.prompt.text, len(response.parts)
     seen = set(range(first))
     for number, (name, part) in enumerate(response.parts.items()):
@@ -81,7 +81,7 @@ def _prompt_blocks(response: Response) -> Iterator[BlockView]:
 
 
 def _names_apart(pieces: Iterable[PieceView], length: int) -> Iterator[PieceView]:
-    """The pieces with the first characters, which are a name, apart."""
+    """Split off the first characters, which are a name, from the pieces."""
     for piece in pieces:
         name, text = piece.text[: max(length, 0)], piece.text[max(length, 0) :]
         length -= len(piece.text)
@@ -90,14 +90,14 @@ def _names_apart(pieces: Iterable[PieceView], length: int) -> Iterator[PieceView
 
 
 def _units(response: Response) -> Iterator[UnitView]:
-    """The response cut where rows begin and end, and within those where tokens do; rows of no character come last."""
+    """Split the response at rows, and within these at tokens; rows without characters come last."""
     text, seen = readable(response.text), set[int]()
     rows = [SourceExtent(row.start, row.end, number).trimmed(text) for number, row in enumerate(response.rows)]
     rows.sort(key=lambda row: (row.end - row.start, row.number))
     for start, end in pairwise(sorted({0, len(text), *(edge for row in rows for edge in (row.start, row.end))})):
         own = tuple(row.number for row in rows if row.start <= start and end <= row.end)
         seen.update(own)
-        if own or start or text[:end].strip():  # and not the space between prompt and response
+        if own or start or text[:end].strip():  # but not the space between prompt and response
             yield UnitView(tuple(_tokens(response, text, start, end)), own)
     for number in sorted(set(range(len(rows))) - seen):
         tokens = [response.tokens[token] for token in response.rows[number].tokens]
@@ -112,7 +112,7 @@ def _tokens(response: Response, text: str, start: int, end: int) -> Iterator[Tok
         characters = text[first:last]
         own = [one for one in tokens if one.start <= first and last <= one.end]
         if not characters.strip() and any(one.text.strip() for one in own):
-            own = []  # the space before a word says nothing
+            own = []  # the space before a word has no statistics
         space = len(characters) - len(characters.lstrip()) if characters.strip() else 0
         yield from [TokenView(characters[:space])] * (space > 0)
         yield _token_view(characters[space:], own)
@@ -125,7 +125,7 @@ def _token_view(characters: str, tokens: Sequence[ResponseToken]) -> TokenView:
 
 
 def _facts(response: Response, numbers: Sequence[int]) -> str:
-    """How likely rows are, and how much of their scores falls where no source is: of several rows, at most."""
+    """The likelihood of rows, and the share of their scores outside of sources, the maximum over rows."""
     tokens = dict.fromkeys(token for number in numbers for token in response.rows[number].tokens)
     figures, sinks = _figures(response, tokens), [response.sinks[number] for number in numbers if response.sinks]
     first = "the first token (left out)" if response.leaves_out_sinks else "the first token"

@@ -1,4 +1,4 @@
-"""A picture or a sound of a prompt as pages show it: itself once, and over it the scores of each row."""
+"""View of a picture or a sound of a prompt: the original, and a heatmap layer per row."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ from whyformer.render.view import data_uri
 if TYPE_CHECKING:
     from whyformer.results.part import Part
 
-PART_SIDE, LAYER_SIDE, PART_SOUND_WIDTH = 480, 240, 640  # the heat is smooth, and needs fewer pixels than its picture
-ROWS_BESIDE = 48  # rows that are also shown small, one beside the other
+PART_SIDE, LAYER_SIDE, PART_SOUND_WIDTH = 480, 240, 640  # heatmaps are smooth, and need fewer pixels than their picture
+ROWS_BESIDE = 48  # maximum number of rows with thumbnails
 
 
 @dataclass(frozen=True, eq=False)
 class ScoredPartView:
-    """A picture or a sound, its number among the sources, and the part with the scores of each row, the last of all."""
+    """A picture or a sound, its index among the sources, and the part with the scores of each row, then of all rows."""
 
     source: int
     name: str
@@ -34,7 +34,7 @@ class ScoredPartView:
 
     @cached_property
     def original(self) -> str:
-        """The address of the picture itself; empty for a sound, which is drawn with its scores."""
+        """Data URI of the original; empty for a sound, which is drawn with its scores."""
         layout = self.parts[0].layout
         if not isinstance(layout, (Patches, Boxes)):
             return ""
@@ -42,12 +42,12 @@ class ScoredPartView:
 
     @cached_property
     def layers(self) -> tuple[str, ...]:
-        """The address of each row's heat, which lies over the picture; of a sound the whole drawing."""
+        """Data URI of each row's heatmap layer; for a sound, of the whole drawing."""
         return tuple(map(_layer, self.parts))
 
     @property
     def ratio(self) -> float:
-        """The width of its drawing over its height."""
+        """Aspect ratio of its drawing."""
         layout = self.parts[0].layout
         drawing = (
             layout.image if isinstance(layout, (Patches, Boxes)) else sound_picture(self.parts[0], PART_SOUND_WIDTH)
@@ -57,7 +57,7 @@ class ScoredPartView:
 
     @property
     def has_strip(self) -> bool:
-        """Whether the rows are also shown small, one beside the other: those of a picture, if they are several."""
+        """Whether the rows have thumbnails: for a picture with several rows."""
         return bool(self.original) and 1 < len(self.parts) - 1 <= ROWS_BESIDE
 
     def strongest(self, row: int) -> str:
@@ -66,7 +66,7 @@ class ScoredPartView:
         return part.tokens[strongest_first(part.scores)[0]] if part.scores.any() else ""
 
     def picture(self, row: int, width: int) -> Image.Image:
-        """It with the scores of a row, the original beside it, so wide at most."""
+        """The original beside the heatmap of a row, at a maximum width."""
         part = self.parts[row]
         if not isinstance(part.layout, (Patches, Boxes)):
             return sound_picture(part, width)
@@ -76,7 +76,7 @@ class ScoredPartView:
 
 
 def with_all_rows(parts: tuple[Part, ...]) -> tuple[Part, ...]:
-    """The parts of rows, and where there are several the one of all rows together."""
+    """The parts of all rows, followed by their sum if there are several."""
     if len(parts) == 1:
         return parts
     total: np.ndarray = np.stack([part.scores for part in parts]).sum(axis=0, dtype=np.float64)

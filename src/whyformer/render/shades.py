@@ -1,4 +1,4 @@
-"""Colours as CSS classes: a class says a level in percent of the scale's end, for light and for dark pages."""
+"""Colours as CSS classes: levels in percent of the scale's end, for light and dark pages."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ BAR_OPACITY = {"photo": OPACITY, "regions": REGION_OPACITY}
 
 
 def token_shade(score: float, scale: Scale) -> str:
-    """The class of a score, such as `only-73`; none for a level of 0, which looks like the page."""
+    """The class of a score, such as `only-73`; empty for level 0, the page's own background."""
     strength = float(scale.strength(np.array(score)))
     level = round(abs(strength) * (STEPS - 1))
     kind: LevelKind = "only" if not scale.is_diverging else "for" if strength > 0 else "against"
@@ -50,7 +50,7 @@ def _level(kind: LevelKind, level: int) -> str:
 
 
 def _pair(property_name: str, light: RGB, dark: RGB) -> str:
-    # Browsers before 2024 skip light-dark() and keep the plain colour.
+    # Browsers before 2024 ignore light-dark() and keep the plain colour.
     one, other = ("#{:02x}{:02x}{:02x}".format(*colour) for colour in (light, dark))
     return f"{property_name}: {one}; {property_name}: light-dark({one}, {other});"
 

@@ -1,4 +1,4 @@
-"""Showing a result where its reader is: in a notebook, on a terminal, or in a browser."""
+"""Show a result in a notebook, a terminal or a browser."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Where = Literal["notebook", "terminal", "browser"]
 def show(
     *, fragment: Callable[[], str], text: Callable[[], str], page: Callable[[], str], where: Where | None = None
 ) -> None:
-    """Show the fragment in a notebook, the text on a terminal, the page in a browser; None chooses."""
+    """Show the fragment in a notebook, the text in a terminal, or the page in a browser; None detects which."""
     where = where or reader_place(sys.stdout)
     check_choice("where", where, Where)
     if where == "notebook":
@@ -31,14 +31,14 @@ def show(
 
 
 def reader_place(stdout: IO[str] | None) -> Where:
-    """Where the reader looks: a notebook that runs this, the terminal it prints to, else (a script) a browser."""
+    """Detect where to show: the notebook that runs this, the terminal, or else a browser."""
     if _is_notebook():
         return "notebook"
     return "terminal" if stdout is not None and stdout.isatty() else "browser"
 
 
 def _is_notebook() -> bool:
-    """Whether IPython runs this with a kernel, which displays HTML; its terminal does not."""
+    """Whether this runs in an IPython kernel, which displays HTML, unlike IPython's terminal."""
     if "IPython" not in sys.modules:
         return False
     shell: Any = importlib.import_module("IPython").get_ipython()

@@ -1,4 +1,4 @@
-"""Scores of a sound: its waveform on their colours, or its spectrogram under their heat, on an axis of seconds."""
+"""Draw a sound with its scores: its waveform on colours, or its spectrogram under a heatmap."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ WAVE_HEIGHT, GRID_HEIGHT, AXIS_HEIGHT, LABEL_SIZE = 150, 260, 26, 14
 FREQUENCY_GUTTER = 72  # left of a spectrogram, for its frequencies
 MOST_TICKS = 8
 WAVE_SHADE = 0.35  # of the colour behind a wave
-SPECTROGRAM_WINDOW = 0.025  # seconds that a column of the drawn spectrogram is computed from
-QUIETEST = 80  # decibels below the loudest that are still drawn
+SPECTROGRAM_WINDOW = 0.025  # seconds per column of the drawn spectrogram
+QUIETEST = 80  # decibels below the maximum
 BLOCKS = " ▁▂▃▄▅▆▇█"
 
 
 def sound_picture(part: Part, width: int) -> Image.Image:
-    """The sound with its scores, seconds below it."""
+    """Draw a sound with its scores and an axis of seconds."""
     match part.layout:
         case Frames():
             body, left = _waveform(part, part.layout, width), 0
@@ -48,9 +48,9 @@ def sound_picture(part: Part, width: int) -> Image.Image:
 
 
 def by_column(layout: SoundLayout, scores: np.ndarray, columns: int) -> np.ndarray:
-    """For columns of equal time over the whole sound the strongest score there; 0 where no frame lies.
+    """The strongest score in each of several equal columns over the sound; 0 without a frame.
 
-    Of a spectrogram [band, column], of frames [column].
+    [band, column] for a spectrogram, [column] for frames.
     """
     grid = scores.reshape(-1, layout.columns if isinstance(layout, Spectrogram) else layout.count)
     width = layout.sound.seconds / columns
@@ -65,7 +65,7 @@ def by_column(layout: SoundLayout, scores: np.ndarray, columns: int) -> np.ndarr
 
 
 def envelope(sound: Sound, columns: int) -> np.ndarray:
-    """[column, 2]: the lowest and the highest sample of each, as shares of the loudest."""
+    """[column, 2]: the minimum and maximum sample of each, relative to the loudest."""
     loudest = float(np.abs(sound.samples).max()) or 1.0
     edges = np.linspace(0, len(sound.samples), columns + 1).astype(int)
     parts = [sound.samples[start : max(end, start + 1)] for start, end in pairwise(edges)]
@@ -73,7 +73,7 @@ def envelope(sound: Sound, columns: int) -> np.ndarray:
 
 
 def sound_lines(part: Part, width: int) -> list[str]:
-    """The sound in characters: how loud it is, or its bands, and below that its scores in shades."""
+    """The sound in characters: its loudness or its bands, with scores in shades below."""
     layout = _sound_layout(part)
     strength = score_scale(part.scores).strength(by_column(layout, part.scores, width))
     if isinstance(layout, Spectrogram):
@@ -120,14 +120,14 @@ def _waveform(part: Part, layout: Frames, width: int) -> Image.Image:
     colours = scale.colours(scale.strength(by_column(layout, part.scores, width)), "light")
     low, high = (WAVE_HEIGHT * (0.5 - 0.46 * ends) for ends in envelope(layout.sound, width).T)
     heights = np.arange(WAVE_HEIGHT)[:, None] + 0.5
-    is_wave = (high - 0.5 <= heights) & (heights <= low + 0.5)  # a line at least, where there is silence
-    # The wave is dark, and lets the colour of its score through.
+    is_wave = (high - 0.5 <= heights) & (heights <= low + 0.5)  # at least a line, in silence
+    # The wave is a darker shade of the colour of its score.
     painted = np.where(is_wave[..., None], WAVE_SHADE * colours, colours)
     return Image.fromarray(np.rint(np.clip(painted, 0, 1) * 255).astype(np.uint8))
 
 
 def _heated_spectrogram(part: Part, layout: Spectrogram, width: int) -> Image.Image:
-    """The sound's loudness by time and frequency in grey, the lowest frequency at the bottom, under the heat."""
+    """Draw the spectrogram in grey, lowest frequency at the bottom, under the heatmap."""
     grey, scale = loudness_grid(layout, width), score_scale(part.scores)
     strength = scale.strength(part.scores).reshape(layout.rows, layout.columns)[::-1]
     across = width / layout.sound.seconds
@@ -138,7 +138,7 @@ def _heated_spectrogram(part: Part, layout: Spectrogram, width: int) -> Image.Im
 
 
 def loudness_grid(layout: Spectrogram, width: int) -> np.ndarray:
-    """[height, width] in 0..1: how loud the sound is, every band of the layout equally high."""
+    """[height, width] loudness in 0..1, with equal height for every band of the layout."""
     sound = layout.sound
     window = max(16, round(SPECTROGRAM_WINDOW * sound.rate))
     samples = np.pad(sound.samples, (window // 2, window))
@@ -167,7 +167,7 @@ def _draw_seconds(sheet: Image.Image, seconds: float, left: int, size: tuple[int
 
 
 def _draw_frequencies(sheet: Image.Image, layout: Spectrogram, height: int) -> None:
-    """Where the lowest, the highest and some frequencies between them are."""
+    """Label the lowest, the highest and some intermediate frequencies."""
     rows = sorted({round(place) for place in np.linspace(0, layout.rows, 5)})
     for row in rows:
         text = f"{layout.edges[row]:.0f} Hz"
@@ -178,7 +178,7 @@ def _draw_frequencies(sheet: Image.Image, layout: Spectrogram, height: int) -> N
 
 
 def tick_step(seconds: float) -> float:
-    """Between marks on an axis of so many seconds: 1, 2 or 5 times a power of ten, so that there are a few."""
+    """Tick spacing of an axis of this many seconds: 1, 2 or 5 times a power of ten."""
     least = seconds / MOST_TICKS
     power = 10.0 ** math.floor(math.log10(least))
     return next(times * power for times in (1, 2, 5, 10) if times * power >= least - 1e-12)

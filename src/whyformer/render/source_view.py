@@ -1,4 +1,4 @@
-"""A response and its sources as the templates show them: both as text, and between them a table of levels."""
+"""View of a response and its sources for the templates: both as text, and a table of colour levels."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ WRITTEN = "written before"  # the name of a source that is a part of the respons
 
 
 class Entry(NamedTuple):
-    """A source of a row: its level of colour, negative where it speaks against the row, and its share in percent."""
+    """A source of a row: its colour level, negative if it is against the row, and its share in percent."""
 
     source: int
     level: int
@@ -28,14 +28,14 @@ class Entry(NamedTuple):
 
 @dataclass(frozen=True)
 class SourceExtent:
-    """The characters of a source or a row, and its number."""
+    """The character range of a source or a row, and its index."""
 
     start: int
     end: int
     number: int
 
     def trimmed(self, text: str) -> SourceExtent:
-        """Without the space around its characters; one of space alone stays as it is."""
+        """Strip surrounding white space, unless the range is blank."""
         characters = text[self.start : self.end]
         if not characters.strip():
             return self
@@ -45,9 +45,9 @@ class SourceExtent:
 
 @dataclass(frozen=True)
 class PieceView:
-    """Characters of the prompt, after a name that they may begin with, and the sources that they belong to.
+    """Characters of the prompt, with an optional leading name, and the sources they belong to.
 
-    Tokens of one character are several. `label` is what the characters are called in a list, where that is another.
+    Several tokens may share a character. `label` replaces the characters in lists, if given.
     """
 
     text: str
@@ -58,9 +58,9 @@ class PieceView:
 
 @dataclass(frozen=True)
 class BlockView:
-    """A document, a message or another part of the prompt; no title where its text begins with its name.
+    """A document, a message or another part of the prompt; without a title if its text starts with its name.
 
-    A picture or a sound has one piece, which holds no character and is drawn as it is.
+    A picture or a sound has one piece without characters, and is drawn.
     """
 
     name: str
@@ -71,7 +71,7 @@ class BlockView:
 
 @dataclass(frozen=True)
 class TokenView:
-    """Characters of a token of the response, what is known of it, and how unlikely the model found it, 0 to 1."""
+    """Characters of a token of the response, its tooltip, and its surprise from 0 to 1."""
 
     text: str
     title: str = ""
@@ -80,7 +80,7 @@ class TokenView:
 
 @dataclass(frozen=True)
 class UnitView:
-    """Characters of the response, the rows that they belong to (the shortest first), and the source they are later."""
+    """Characters of the response, their rows (shortest first), and their source for later rows."""
 
     tokens: tuple[TokenView, ...]
     rows: tuple[int, ...] = ()
@@ -98,7 +98,7 @@ class UnitView:
 
 @dataclass(frozen=True)
 class SourcesView:
-    """A response, its prompt, and for each row its sources, the strongest first; the last row is all of them."""
+    """A response, its prompt, and the sources of each row, strongest first; the last row is the sum of all."""
 
     headline: str
     method: str
@@ -113,16 +113,16 @@ class SourcesView:
 
     @property
     def rising(self) -> str:
-        """The kind of colour of what speaks for a row."""
+        """The colour class of positive scores."""
         return "for" if self.is_diverging else "only"
 
     def shade(self, level: int) -> str:
-        """The class of a level; none for 0, which looks like the page."""
+        """The class of a level; empty for 0, the page's own background."""
         return f"{'against' if level < 0 else self.rising}-{abs(level)}" if level else ""
 
     @property
     def shades(self) -> list[str]:
-        """The CSS classes that the page needs, whatever is pointed at."""
+        """All CSS classes that the page may use."""
         levels = {self.shade(entry.level) for row in self.rows for entry in row} - {""}
         bars = {f"{ground}-{'both' if self.is_diverging else 'rising'}" for ground in self.grounds}
         return sorted(levels | bars)
@@ -134,7 +134,7 @@ class SourcesView:
 
     @cached_property
     def levels(self) -> tuple[dict[int, int], ...]:
-        """For each row the levels by source."""
+        """Levels by source, for each row."""
         return tuple({entry.source: entry.level for entry in row} for row in self.rows)
 
     def level(self, row: int, sources: Iterable[int]) -> int:
@@ -147,14 +147,14 @@ class SourcesView:
         return {"rising": self.rising, "rows": self.rows, "facts": self.facts}
 
     def source_text(self, source: int) -> tuple[str, str]:
-        """The name of the block that a source begins in, and its text, without that name where it begins with it."""
+        """The name of the block of a source, and its text without that name."""
         places = [(block, piece) for block in self.blocks for piece in block.pieces if source in piece.sources]
         if not places:
             return WRITTEN, next(unit.text for unit in self.units if unit.source == source)
         return places[0][0].name, "".join(piece.label or piece.text for _, piece in places)
 
     def row_text(self, row: int) -> str:
-        """The characters of a row; of the last, where there are several, the whole response."""
+        """The characters of a row; for the total row, the whole response."""
         return "".join(unit.label or unit.text for unit in self.units if row in unit.rows or self.is_total(row))
 
     def is_total(self, row: int) -> bool:
@@ -163,12 +163,12 @@ class SourcesView:
 
 
 def with_total(scores: np.ndarray) -> np.ndarray:
-    """The rows, and where there are several their sum."""
+    """The rows, followed by their sum if there are several."""
     return np.concatenate([scores, scores.sum(axis=0, keepdims=True)]) if len(scores) > 1 else scores
 
 
 def ranked_rows(scores: np.ndarray) -> tuple[tuple[Entry, ...], ...]:
-    """For each row its sources that can be seen, the strongest first, each row in its own range of colours."""
+    """The visible sources of each row, strongest first; each row has its own colour range."""
     return tuple(tuple(_entries(row)) for row in np.asarray(scores, np.float64))
 
 
@@ -184,7 +184,7 @@ def _entries(row: np.ndarray) -> Iterator[Entry]:
 
 
 def cut_text(text: str, extents: Iterable[SourceExtent], start: int, end: int) -> Iterator[PieceView]:
-    """The characters from start to end in order, cut where sources begin and end; the space around one is not its."""
+    """Split characters from start to end at sources, which exclude surrounding white space."""
     waiting = [extent.trimmed(text) for extent in extents]
     waiting.sort(key=lambda extent: (extent.start, extent.number), reverse=True)
     edges = {edge for extent in waiting for edge in (extent.start, extent.end) if start < edge < end}
@@ -199,12 +199,12 @@ def cut_text(text: str, extents: Iterable[SourceExtent], start: int, end: int) -
 
 
 def part_block(part: ScoredPartView) -> BlockView:
-    """A picture or a sound as a block of its own."""
+    """A picture or a sound as a block."""
     return BlockView("", part.name, (PieceView("", (part.source,), label=part.name),), part)
 
 
 def unseen_block(names: Sequence[tuple[str, int]]) -> list[BlockView]:
-    """Sources on no visible character of their own, as a block of their own."""
+    """A block of the sources without visible characters."""
     if not names:
         return []
     spaced = [piece for name, source in names for piece in (PieceView(name, (source,)), PieceView(" "))]

@@ -1,4 +1,4 @@
-"""Explanations as terminal text: colours where the terminal has them, words and shades where not."""
+"""Render results as terminal text: in colour if supported, otherwise in words and shades."""
 
 from __future__ import annotations
 
@@ -28,16 +28,16 @@ if TYPE_CHECKING:
     from whyformer.results.part import Part, Word
 
 PICTURE_WIDTH, MOST_CHARACTERS, MOST_WORDS, MOST_TOKENS, MOST_MOMENTS = 64, 2400, 10, 4, 5
-# Of a text with more words than these, a reader needs to be told where a word stands.
+# Texts with more words than this get word positions.
 LONG_TEXT = 40
-# Parts stand side by side on a screen this wide.
+# Minimum width of a screen to put parts side by side.
 WIDE_TERMINAL, TEXT_GUTTER = 80, 3
-# Fainter backgrounds say nothing and are blots on a terminal with a light ground.
+# Fainter backgrounds are meaningless, and look like smudges on a light terminal.
 LEAST_SHOWN = 0.08
 
 
 def explanation_text(explanation: Explanation, *, units: TextUnits = "word") -> str:
-    """The explanation as standard output can show it."""
+    """Render an explanation for standard output."""
     console = colour_console()
     return (
         plain_explanation(explanation) if console is None else coloured_explanation(explanation, console, units=units)
@@ -45,19 +45,19 @@ def explanation_text(explanation: Explanation, *, units: TextUnits = "word") -> 
 
 
 def continuation_text(continuation: Continuation) -> str:
-    """The continuation as standard output can show it."""
+    """Render a continuation for standard output."""
     console = colour_console()
     return plain_continuation(continuation) if console is None else coloured_continuation(continuation, console)
 
 
 def plain_explanation(explanation: Explanation) -> str:
-    """Without colours: the strongest words with their scores, pictures in shade characters."""
+    """Render without colours: the strongest words with their scores, pictures in shade characters."""
     columns = [[*[caption] * bool(caption), *_plain_part(part)] for caption, part in captioned_parts(explanation)]
     return "\n".join([explanation.headline, *_side_by_side(columns), *map(one_line, explanation.notes)])
 
 
 def coloured_explanation(explanation: Explanation, console: Console, *, units: TextUnits = "word") -> str:
-    """In the colours of this console: texts on their scores' colours, pictures in half blocks."""
+    """Render in colour: texts on the colours of their scores, pictures in half blocks."""
     parts = captioned_parts(explanation)
     are_beside = len(parts) > 1 and console.width >= WIDE_TERMINAL
     width = (console.width - TEXT_GUTTER) // 2 if are_beside else console.width
@@ -74,25 +74,25 @@ def coloured_explanation(explanation: Explanation, console: Console, *, units: T
 
 
 def plain_continuation(continuation: Continuation) -> str:
-    """Without colours: a line for each token written, with the tokens that it rests on most."""
+    """Render without colours: a line for each written token, with the tokens it depends on most."""
     return "\n".join(line.plain for line in _token_lines(continuation))
 
 
 def coloured_continuation(continuation: Continuation, console: Console) -> str:
-    """In the colours of this console: a line for each token written, with the tokens that it rests on most."""
+    """Render in colour: a line for each written token, with the tokens it depends on most."""
     with console.capture() as captured:
         console.print(Text("\n").join(_token_lines(continuation)))
     return captured.get().rstrip("\n")
 
 
 def colour_console() -> Console | None:
-    """Standard output, if it is a terminal that shows colours."""
+    """Standard output, if it is a terminal with colours."""
     console = Console(file=sys.stdout, force_jupyter=False)
     return console if console.is_terminal and console.color_system and not console.no_color else None
 
 
 def _token_lines(continuation: Continuation) -> list[Text]:
-    """A line for each token written: its probability, and the tokens that it rests on most, on their colours."""
+    """A line for each written token: its probability, and the tokens it depends on most, in colour."""
     each = continuation.explanations
     width = max(cell_len(one.answer) for one in each)
     lines = [Text(continuation.headline, "bold")]
@@ -123,7 +123,7 @@ def _columns(parts: Sequence[tuple[str, Part]], blocks: Sequence[Text]) -> Table
 
 
 def _side_by_side(columns: Sequence[Sequence[str]]) -> list[str]:
-    """Columns of lines beside one another, or one under the other where they are too wide."""
+    """Columns of lines side by side, or stacked if they are too wide."""
     widths = [max((cell_len(line) for line in lines), default=0) for lines in columns]
     if sum(widths) + TEXT_GUTTER * (len(columns) - 1) > WIDE_TERMINAL:
         return [line for lines in columns for line in lines]
@@ -168,9 +168,9 @@ def _coloured_part(part: Part, width: int, units: TextUnits) -> list[Text]:
 
 
 def _word_lines(part: Part) -> list[str]:
-    """Words with the highest scores and, where some are negative, those with the lowest; of long texts where they are.
+    """The words with the highest and, if negative, the lowest scores, with positions in long texts.
 
-    A word's number is counted from 1, in its own text where there are two.
+    Positions count from 1 within each text.
     """
     words = part.words()
     counts = Counter(word.segment for word in words)
@@ -185,7 +185,7 @@ def _word_lines(part: Part) -> list[str]:
 
 
 def _place(word: Word, place: int, counts: Mapping[int, int]) -> str:
-    """Where a word of a long text stands: `  (word 212 of 530)`."""
+    """The position of a word in a long text: `  (word 212 of 530)`."""
     if sum(counts.values()) <= LONG_TEXT:
         return ""
     text = f" of text {word.segment + 1}" if len(counts) > 1 else f" of {counts[word.segment]}"
@@ -193,14 +193,14 @@ def _place(word: Word, place: int, counts: Mapping[int, int]) -> str:
 
 
 def _coloured_text(part: Part, segment: int, units: TextUnits) -> Text:
-    """The text, or of a long one the neighbourhood of its strongest word."""
+    """The text, or the neighbourhood of the strongest word of a long one."""
     scale, text, strongest, peak = part_scale(part, units), Text(), 0, 0.0
     for span in spans(part, segment, units):
         score = span.score or 0.0
         if abs(score) > peak:
             strongest, peak = len(text), abs(score)
         background = rgb(scale.colours(scale.strength(np.array(score)), "dark"))
-        # Rich would break a tab into spaces of its own count.
+        # Rich would expand tabs to its own width.
         is_strong = abs(score) >= LEAST_SHOWN * scale.high > 0
         text.append(span.text.replace("\t", " "), style(ink(background), background) if is_strong else None)
     if len(text) <= MOST_CHARACTERS:

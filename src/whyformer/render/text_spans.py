@@ -1,4 +1,4 @@
-"""String helpers of every renderer: scored spans, numbers, escaped control characters."""
+"""String helpers of the renderers: scored spans, numbers, escaped control characters."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
 
 TextUnits = Literal["word", "token"]
 
-# Controls would act instead of being read: an escape sequence drives a terminal, a bidi override reorders a page.
+# Control characters would take effect: an escape sequence drives a terminal, a bidi override reorders a page.
 _READABLE: dict[int, str] = {
     **{code: chr(0x2400 + code) for code in range(32) if chr(code) not in "\t\n"},
     127: "\u2421",
     **dict.fromkeys([*range(0x80, 0xA0), *range(0xD800, 0xE000)], "\ufffd"),
     **dict.fromkeys([*range(0x202A, 0x202F), *range(0x2066, 0x206A)], "\ufffd"),
 }
-# In a headline, where they would vanish.
+# Replacements in a headline, where they would be invisible.
 _VISIBLE = str.maketrans({"\n": "↵", "\t": "⇥"})
-# How vocabularies write a space or a line break that begins a token.
+# How vocabularies spell a leading space or line break.
 _MARKERS = str.maketrans({"Ġ": " ", "▁": " ", "Ċ": "\n", "ĉ": "\t"})
-# A decoder is explained while it writes.
+# A decoder is explained during generation.
 _CAPTIONS = {"target": "target so far"}
-# Where the lowest score is above the first share of the largest, and most are above the second, all look strong on a
-# scale that begins at 0; of a few scores nobody expects otherwise.
+# If the lowest score exceeds the first share of the largest, and most exceed the second, all look strong on a scale
+# from 0; few scores are exempt.
 _HIGH_LOWEST, _HIGH_MEDIAN, _FEW = 0.25, 0.5, 4
 
 
 class ScoredToken(NamedTuple):
-    """A token as a reader knows it, and its score."""
+    """A token's readable name and score."""
 
     name: str
     score: float
@@ -49,7 +49,7 @@ class ScoredToken(NamedTuple):
 
 @dataclass(frozen=True)
 class ScoredSpan:
-    """Characters of a text and the tokens that lie on them: none, one, or several."""
+    """Characters of a text and their tokens: none, one, or several."""
 
     text: str
     tokens: tuple[ScoredToken, ...] = ()
@@ -65,7 +65,7 @@ def strongest(scores: Iterable[float]) -> float:
 
 
 def part_scale(part: Part, units: TextUnits = "word") -> Scale:
-    """The range in which the scores of a part are shown: of a text those of its words, else of its tokens."""
+    """The displayed range of a part's scores: of words for a text, otherwise of tokens."""
     if not isinstance(part.layout, WordPieces):
         return score_scale(part.scores)
     shown = [span.score for segment in range(len(part.layout.texts)) for span in spans(part, segment, units)]
@@ -74,22 +74,22 @@ def part_scale(part: Part, units: TextUnits = "word") -> Scale:
 
 
 def readable(text: str) -> str:
-    """The text with control characters as symbols, one for one, so that offsets stay true."""
+    """Replace control characters with symbols one for one, so that offsets remain valid."""
     return text.translate(_READABLE)
 
 
 def visible(text: str) -> str:
-    """Readable in one line, with the spaces that would be missed: `␣great`, `↵`."""
+    """Readable on one line, with visible leading spaces and line breaks: `␣great`, `↵`."""
     return re.sub(r"(?<![^ ]) | \Z", "␣", readable(text).translate(_VISIBLE))
 
 
 def one_line(text: str) -> str:
-    """Readable in one line, all white space as single spaces: for sentences, and names inside them."""
+    """Readable on one line, with white space collapsed: for sentences and names."""
     return " ".join(readable(text).split())
 
 
 def captioned_parts(explanation: Explanation) -> list[tuple[str, Part]]:
-    """Captions and parts in reading order, pictures first, what the model wrote last; no caption for a single part."""
+    """Captions and parts in reading order: pictures first, the model's output last; no caption for a single part."""
     named = sorted(
         explanation.parts.items(), key=lambda item: (isinstance(item[1].layout, WordPieces), item[0] == "target")
     )
@@ -102,7 +102,7 @@ def number(value: float) -> str:
 
 
 def spans(part: Part, segment: int, units: TextUnits = "word") -> list[ScoredSpan]:
-    """The whole text of a segment, in order, cut where words (or tokens) begin and end."""
+    """Split the text of a segment at words, or tokens."""
     text, position, pieces = readable(_word_pieces(part).texts[segment]), 0, list[ScoredSpan]()
     for start, end, tokens in _word_extents(part, segment) if units == "word" else _token_extents(part, segment):
         if position < start:
@@ -113,14 +113,14 @@ def spans(part: Part, segment: int, units: TextUnits = "word") -> list[ScoredSpa
 
 
 def invisible_tokens(part: Part) -> list[ScoredToken]:
-    """Tokens on no visible character (line breaks, markers), whose scores a coloured text cannot show."""
+    """Tokens without visible characters (line breaks, markers), whose scores a coloured text cannot show."""
     layout = _word_pieces(part)
     tokens = zip(token_names(part), part.scores.tolist(), strict=True)
     return [ScoredToken(*token) for index, token in enumerate(tokens) if not _extent(layout, index)]
 
 
 def token_names(part: Part) -> list[str]:
-    """Name of each token on its own: its characters, the vocabulary's name, or its position."""
+    """Standalone name of each token: its characters, its spelling in the vocabulary, or its position."""
     layout = part.layout
     return (
         [_token_name(layout, index) for index in range(layout.size)]
@@ -130,7 +130,7 @@ def token_names(part: Part) -> list[str]:
 
 
 def region_ranking(part: Part) -> str:
-    """The scores of the regions that are numbered on the picture: `① 0.42 · ② 0.11`."""
+    """The scores of the numbered regions: `① 0.42 · ② 0.11`."""
     if not isinstance(part.layout, Boxes):
         return ""
     regions = enumerate(leading_regions(part))
@@ -138,7 +138,7 @@ def region_ranking(part: Part) -> str:
 
 
 def scale_texts(scale: Scale) -> tuple[str, ...]:
-    """Labels under a colour bar: the ends of the range, and their meaning if scores have both signs."""
+    """Labels of a colour bar: the ends of the range, and their meaning if scores have both signs."""
     if not scale.high:
         return ("all scores are 0",)
     if not scale.is_diverging:
@@ -147,7 +147,7 @@ def scale_texts(scale: Scale) -> tuple[str, ...]:
 
 
 def offset_remark(part: Part) -> str:
-    """Says that the scores lie so far above 0 that all look strong; else nothing."""
+    """A remark if all scores lie so far above 0 that all look strong; otherwise empty."""
     highest = score_scale(part.scores).high
     if part.scores.size <= _FEW or not part.scores.min() > _HIGH_LOWEST * highest:
         return ""
@@ -172,7 +172,7 @@ def _word_pieces(part: Part) -> WordPieces:
 
 
 def _extent(layout: WordPieces, token: int) -> tuple[int, int] | None:
-    """The characters of a token without the space around them, which byte-level vocabularies count in."""
+    """The characters of a token without surrounding space, which byte-level vocabularies include."""
     start, end = layout.offsets[token]
     characters = layout.texts[layout.segments[token]][start:end]
     if not characters.strip():
@@ -198,7 +198,7 @@ def _word_extents(part: Part, segment: int) -> Iterator[tuple[int, int, tuple[Sc
 
 
 def _token_extents(part: Part, segment: int) -> list[tuple[int, int, tuple[ScoredToken, ...]]]:
-    """Extents with their tokens, in order; extents that overlap (bytes of one emoji) become one."""
+    """Extents with their tokens, in order; overlapping ones (bytes of one emoji) are merged."""
     layout = _word_pieces(part)
     places = [(_extent(layout, index), index) for index, home in enumerate(layout.segments) if home == segment]
     extents: list[tuple[int, int, tuple[ScoredToken, ...]]] = []

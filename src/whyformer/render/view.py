@@ -37,14 +37,14 @@ if TYPE_CHECKING:
     from whyformer.results.part import Part
 
 LARGEST_SIDE = 480
-# Two such pictures leave room for a column of words on the page.
+# Two pictures of this size leave room for a column of words.
 LARGEST_SIDE_BESIDE = 340
 LONG = 500  # characters
 
 
 @dataclass(frozen=True)
 class SpanView:
-    """Characters, the class of their colour, and what hovering shows; no title where no token lies."""
+    """Characters, their colour class and their tooltip, which is empty without a token."""
 
     text: str
     shade: str = ""
@@ -53,9 +53,9 @@ class SpanView:
 
 @dataclass(frozen=True)
 class PictureView:
-    """The two pictures as addresses, what the second shows, and the scores of its numbered regions.
+    """Data URIs of the two pictures, the description of the second, and the scores of its numbered regions.
 
-    A sound has one picture, which lies across the page.
+    A sound has a single, wide picture.
     """
 
     original: str
@@ -66,7 +66,7 @@ class PictureView:
 
 @dataclass(frozen=True)
 class LegendView:
-    """The class of the colour bar, the values along it, and what must be known to read it."""
+    """The class of the colour bar, its labels, and a remark."""
 
     shade: str
     values: tuple[str, ...]
@@ -75,7 +75,7 @@ class LegendView:
 
 @dataclass(frozen=True)
 class PartView:
-    """A part as a picture, as texts or as HTML of its own, with its legend; its caption where there are several."""
+    """A part as a picture, texts or HTML, with its legend, and its caption if there are several parts."""
 
     caption: str
     legend: LegendView
@@ -86,7 +86,7 @@ class PartView:
 
     @property
     def is_long(self) -> bool:
-        """Whether the texts would make a tall narrow column beside a picture."""
+        """Whether the texts would form a tall narrow column beside a picture."""
         return sum(len(span.text) for text in self.texts for span in text) > LONG
 
 
@@ -110,7 +110,7 @@ class ExplanationView:
 def explanation_view(
     explanation: Explanation, largest_side: int = LARGEST_SIDE, *, units: TextUnits = "word"
 ) -> ExplanationView:
-    """The explanation as the templates show it: pictures within the given size, words or tokens coloured."""
+    """Build the view of an explanation: pictures within the given size, words or tokens coloured."""
     parts = captioned_parts(explanation)
     if len(parts) > 1:
         largest_side = min(largest_side, LARGEST_SIDE_BESIDE)
@@ -126,14 +126,14 @@ def explanation_view(
 
 
 def used_shades(views: Iterable[ExplanationView]) -> list[str]:
-    """The CSS classes these views need."""
+    """The CSS classes of these views."""
     parts = [part for view in views for part in view.parts]
     shades = {span.shade for part in parts for text in (*part.texts, part.invisible) for span in text if span.shade}
     return sorted(shades | {part.legend.shade for part in parts})
 
 
 def data_uri(picture: Image.Image) -> str:
-    """The picture as a JPEG inside its own address, colours at full resolution."""
+    """Encode the picture as a JPEG data URI, without chroma subsampling."""
     buffer = io.BytesIO()
     picture.save(buffer, "JPEG", quality=92, subsampling=0)
     return "data:image/jpeg;base64," + base64.b64encode(buffer.getvalue()).decode()

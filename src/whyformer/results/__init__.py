@@ -1,1 +1,1 @@
-"""Results: the Explanation of one example, the Continuation of a text, and their files."""
+"""Results: explanations of examples, continuations and responses, and their files."""

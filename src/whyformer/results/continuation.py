@@ -1,4 +1,4 @@
-"""The result of letting a model write: why each token of what it wrote."""
+"""Continuations: a text written by a model, with an explanation of each token."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from whyformer.results.part import Aggregate, By, TopItem, Word
 class Continuation:
     """A model's continuation of a text, with an explanation of each token.
 
-    `continuation` makes it. Printed, it shows itself in the terminal; a notebook displays it as a page.
+    Returned by `continuation`. `print` shows it in the terminal; a notebook displays it as a page.
 
     Attributes:
-        text: What was written.
-        explanations: An Explanation for each token of it, by what came before.
+        text: The text written by the model.
+        explanations: An Explanation of each of its tokens, by the preceding ones.
 
     Raises:
         WhyformerError: If there are no explanations.
@@ -47,12 +47,12 @@ class Continuation:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """The tokens written."""
+        """The tokens of the text."""
         return tuple(explanation.target for explanation in self.explanations)
 
     @property
     def headline(self) -> str:
-        """The continuation in a line: `␣a great film by bi_token on mini-gpt`."""
+        """The continuation in one line: `␣a great film by bi_token on mini-gpt`."""
         first = self.explanations[0]
         return f"{visible(self.text)} by {first.manner} on {visible(first.model)}"
 
@@ -60,10 +60,10 @@ class Continuation:
         """Scores [written token, token before it].
 
         Args:
-            part: The stream, where there are two: "source", or "target" for what was written. If None, the first.
+            part: The stream, if there are two: "source", or "target" for the text so far. If None, the first.
 
         Returns:
-            A float array; tokens that were not yet there have 0.
+            A float array; tokens that did not exist yet have 0.
 
         Raises:
             WhyformerError: If no part has that name.
@@ -79,14 +79,14 @@ class Continuation:
         return np.stack([np.pad(row, (0, widest - len(row))) for row in rows])
 
     def words(self, aggregate: Aggregate = "sum", *, part: str | None = None) -> list[list[Word]]:
-        """For each token written, the words before it with their scores, in the order of the text.
+        """The words before each written token, with their scores, in the order of the text.
 
         Args:
             aggregate: "sum" of the scores of a word's tokens, punctuation included, or "max", the one furthest from 0.
-            part: The stream, where there are two: "source" or "target". If None, the first.
+            part: The stream, if there are two: "source" or "target". If None, the first.
 
         Returns:
-            A list for each token written, of a `Word` (text, segment, start, end, score) for each word before it.
+            For each written token, a list with a `Word` (text, segment, start, end, score) for each word before it.
 
         Raises:
             WhyformerError: If `aggregate` has another value, or no part has that name.
@@ -97,19 +97,19 @@ class Continuation:
             ['The', 'film', 'was']
         """
         name = self._part_name(part)
-        # Before its first token, a decoder has written nothing.
+        # The decoder's stream is empty before its first token.
         return [x.parts[name].words(aggregate) if name in x.parts else [] for x in self.explanations]
 
     def top(self, k: int = 10, by: By | None = None, *, part: str | None = None) -> list[list[TopItem]]:
-        """For each token written, the strongest words or tokens before it, by the size of their scores.
+        """The strongest words or tokens before each written token, by absolute score.
 
         Args:
-            k: How many at most for each token written.
-            by: What is ranked: "word" (as if None) or "token".
-            part: The stream, where there are two: "source" or "target". If None, both together.
+            k: Maximum number for each written token.
+            by: The unit to rank: "word" (the default) or "token".
+            part: The stream, if there are two: "source" or "target". If None, both together.
 
         Returns:
-            A list for each token written, of at most `k` records (text, position, score, part), the strongest first.
+            For each written token, a list of at most `k` records (text, position, score, part), strongest first.
 
         Raises:
             WhyformerError: If `by` or `part` has another value, or `k` is not a positive integer.
@@ -120,14 +120,14 @@ class Continuation:
             [2, 2, 2]
         """
         name = part if part is None else self._part_name(part)
-        # Before its first token, a decoder has written nothing.
+        # The decoder's stream is empty before its first token.
         return [x.top(k, by, part=name) if name is None or name in x.parts else [] for x in self.explanations]
 
     def image(self, *, units: TextUnits = "word") -> Image.Image:
-        """The continuation as a picture, as it is saved to a .png file.
+        """Draw the continuation as in a .png file.
 
         Args:
-            units: What is coloured: "word", or "token" for the pieces that the model reads.
+            units: The unit to colour: "word", or "token" for the model's own tokens.
 
         Returns:
             A PIL image.
@@ -140,10 +140,10 @@ class Continuation:
         return figure.continuation_figure(self, units=units)
 
     def show(self, *, where: Where | None = None) -> None:
-        """Show the continuation: inline in a notebook, printed on a terminal, from a script in the browser.
+        """Show the continuation: inline in a notebook, as text in a terminal, or in the browser from a script.
 
         Args:
-            where: "notebook", "terminal" or "browser". If None, where this runs.
+            where: "notebook", "terminal" or "browser". If None, it is detected.
 
         Raises:
             WhyformerError: If `where` has another value.
@@ -162,7 +162,7 @@ class Continuation:
         )
 
     def plot(self, ax: Any = None, *, part: str | None = None) -> Any:
-        """Draw the matrix on a matplotlib axis: a row for each token written, a column for each token before it.
+        """Draw the matrix on a matplotlib axis: a row for each written token, a column for each token before it.
 
         Args:
             ax: The axis to draw on. If None, one in a new figure.
@@ -183,16 +183,16 @@ class Continuation:
             ['The', 'film', 'was']
         """
         name = self._part_name(part)
-        last = self.explanations[-1]  # which has seen all the others
+        last = self.explanations[-1]  # which follows all the others
         if name not in last.parts:
             raise WhyformerError(f"Nothing was written before the last token: part {name!r} is empty.")
         return plot_matrix(self, self.matrix(name), last.parts[name], ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """The continuation as numbers, strings, lists and dicts, which `json` can write.
+        """Convert to numbers, strings, lists and dicts that `json` can serialise.
 
         Returns:
-            The text, and the explanation of each token as `Explanation.to_dict` has it.
+            The text, and the explanation of each token as in `Explanation.to_dict`.
 
         Example:
             >>> import whyformer
@@ -204,10 +204,10 @@ class Continuation:
         return continuation_dict(self)
 
     def to_pandas(self) -> Any:
-        """The continuation as a pandas table with a row for each pair of a token written and a token before it.
+        """Convert to a pandas table with a row for each pair of a written token and a token before it.
 
         Returns:
-            A DataFrame with the columns written (a number from 0), written_token, and those of `Explanation.to_pandas`.
+            A DataFrame with the columns written (an index), written_token, and those of `Explanation.to_pandas`.
 
         Raises:
             WhyformerError: If pandas is missing.
@@ -222,11 +222,11 @@ class Continuation:
         return continuation_frame(self)
 
     def save(self, path: str | Path, *, units: TextUnits = "word") -> None:
-        """Write to a .html, .png, .json or .npz file; an error leaves the folder as it was.
+        """Save to a .html, .png, .json or .npz file, atomically.
 
         Args:
-            path: The file; its suffix says the format. `load` reads .json and .npz back.
-            units: What is coloured in a .png file: "word", or "token" for the pieces that the model reads.
+            path: The file; its suffix determines the format. `load` reads .json and .npz.
+            units: The unit to colour in a .png file: "word", or "token" for the model's own tokens.
 
         Raises:
             WhyformerError: If the suffix is of no known format.
@@ -246,13 +246,13 @@ class Continuation:
 
     @classmethod
     def load(cls, path: str | Path) -> Continuation:
-        """Read back what `save` wrote to a .json or .npz file.
+        """Load a .json or .npz file written by `save`.
 
         Args:
             path: The file.
 
         Returns:
-            The continuation, scores bit for bit.
+            The continuation, with bit-identical scores.
 
         Raises:
             WhyformerError: If the file is damaged, too large, or not a continuation.
@@ -275,7 +275,7 @@ class Continuation:
         return response_page.continuation_fragment(self)
 
     def _part_name(self, part: str | None) -> str:
-        """The part's name checked; without one, the first."""
+        """Validate the name of a part; by default the first."""
         first = next(iter(self.explanations[0].parts))
         known = (first, "target") if first in ("source", "audio") else (first,)
         if part is not None and part not in known:

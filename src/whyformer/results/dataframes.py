@@ -1,4 +1,4 @@
-"""Explanations as pandas tables."""
+"""Convert results to pandas tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.response import Response
 
-# Columns that only some layouts have: as integers that may be missing.
+# Columns of some layouts only: nullable integers.
 _INTEGERS = ("row", "column", "segment", "start", "end")
 
 
@@ -22,7 +22,7 @@ def explanation_frame(explanation: Explanation) -> Any:
 
 
 def continuation_frame(continuation: Continuation) -> Any:
-    """A row for each pair of a token written and a token before it."""
+    """A row for each pair of a written token and a token before it."""
     rows = [
         {"written": number, "written_token": explanation.target, **row}
         for number, explanation in enumerate(continuation.explanations)
@@ -68,7 +68,7 @@ def _rows(explanation: Explanation) -> Iterator[dict[str, Any]]:
 
 
 def _places(layout: Layout) -> Iterator[dict[str, Any]]:
-    """Where each token is: row and column of a patch (from 1), edges of a region, characters, times."""
+    """Position of each token: row and column of a patch (from 1), edges of a region, characters, or times."""
     match layout:
         case Patches(rows=rows, columns=columns):
             for index in range(rows * columns):

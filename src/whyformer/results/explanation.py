@@ -1,4 +1,4 @@
-"""The result: why one example got one answer."""
+"""Explanations: why a model gave an example one answer."""
 
 from __future__ import annotations
 
@@ -33,20 +33,21 @@ from whyformer.results.part import (
 
 @dataclass(frozen=True)
 class Explanation:
-    """Why one example got one answer: a score for each token of it, for one target, by one method.
+    """The explanation of one target of one example by one method: a score for each token.
 
-    `explain` makes it. Printed, it shows itself in the terminal; a notebook displays it in colours.
+    Returned by `explain`. `print` shows it in the terminal; a notebook displays it in colours.
 
     Attributes:
         parts: The streams of the input by name ("text", "image", "source" …), with their tokens and scores.
         target: The name of the explained label, or the next word.
-        probability: What the model gives the target; None where it gives no probabilities.
+        probability: The target's probability; None if the model has no probabilities.
         method: The name of the method.
         model: The name of the model.
         options: The method's options.
-        notes: What a reader must know, in sentences.
-        completeness: How far the scores are from adding up to the answer's, for methods whose scores should; else None.
-        audit: What gives the content of its audit file; None for an explanation that was read from a file.
+        notes: Caveats for the reader, in sentences.
+        completeness: Difference between the sum of the scores and the target's score, for methods where they should be
+            equal; otherwise None.
+        audit: Returns the content of its audit file; None for an explanation loaded from a file.
 
     Raises:
         WhyformerError: If there are no parts, or the probability is not finite.
@@ -76,35 +77,35 @@ class Explanation:
 
     @property
     def scores(self) -> np.ndarray:
-        """The scores of the only part; where there are several, `parts[name].scores`."""
+        """The scores of the only part; if there are several, use `parts[name].scores`."""
         return self._only_part("scores").scores
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """The tokens of the only part; where there are several, `parts[name].tokens`."""
+        """The tokens of the only part; if there are several, use `parts[name].tokens`."""
         return self._only_part("tokens").tokens
 
     @property
     def answer(self) -> str:
-        """The target and its probability in a line: `cat (0.93)`, of a token with a space `␣cat (0.93)`."""
+        """The target and its probability: `cat (0.93)`, or `␣cat (0.93)` for a token with a space."""
         target = visible(self.target)
         return target if self.probability is None else f"{target} ({self.probability:.2f})"
 
     @property
     def headline(self) -> str:
-        """The explanation in a line: `cat (0.93) by bi_token (backward=libra) on mini-vit`."""
+        """The explanation in one line: `cat (0.93) by bi_token (backward=libra) on mini-vit`."""
         return f"{self.answer} by {self.manner} on {visible(self.model)}"
 
     @property
     def manner(self) -> str:
-        """The method, and how its gradients were taken if not as gradients: `bi_token (backward=libra)`."""
+        """The method, with its backward if not the plain gradient: `bi_token (backward=libra)`."""
         backward = self.options.get("backward")
         return visible(self.method if backward is None else f"{self.method} (backward={backward})")
 
     def words(self, aggregate: Aggregate = "sum") -> list[Word]:
         """The words of the text with their scores, in the order of the text.
 
-        Words are what stands between spaces; scripts without spaces are cut at Unicode's word boundaries.
+        Words are separated by spaces; scripts without spaces are split at Unicode's word boundaries.
 
         Args:
             aggregate: "sum" of the scores of a word's tokens, punctuation included, or "max", the one furthest from 0.
@@ -129,16 +130,16 @@ class Explanation:
         return part.words(aggregate)
 
     def top(self, k: int = 10, by: By | None = None, *, part: str | None = None) -> list[TopItem]:
-        """The strongest words, tokens, patches or regions, by the size of their scores.
+        """The strongest words, tokens, patches or regions, by absolute score.
 
         Args:
-            k: How many at most.
-            by: What is ranked: "word", "token", "patch", "region" or "frame". If None, words of texts, and what
-                pictures and sounds consist of.
-            part: The name of the part that is ranked. If None, all parts that have such units, together.
+            k: Maximum number.
+            by: The unit to rank: "word", "token", "patch", "region" or "frame". If None, words of texts, and the
+                tokens of other parts.
+            part: The part to rank. If None, all parts with such units, together.
 
         Returns:
-            At most `k` records (text, position, score, part), the strongest first, scores with their sign.
+            At most `k` records (text, position, score, part) with signed scores, strongest first.
 
         Raises:
             WhyformerError: If no part has such units, no part has that name, or `k` is not a positive integer.
@@ -155,14 +156,14 @@ class Explanation:
         return strongest_items(items, k)
 
     def heatmap(self, part: str | None = None) -> np.ndarray:
-        """The scores at every pixel of the picture, spread as the overlay draws them.
+        """The scores at every pixel of the picture, interpolated as in the overlay.
 
         Args:
             part: The name of the part; None for the only one that is a picture.
 
         Returns:
-            A float64 array [height, width] at the picture's own size. Pixels that no score is about (cut off by
-            preprocessing, or between regions) are NaN.
+            A float64 array [height, width] at the picture's size. Pixels without a score (cropped by preprocessing, or
+            between regions) are NaN.
 
         Raises:
             WhyformerError: If the part is a text, no part has that name, or several are pictures and none is named.
@@ -182,10 +183,10 @@ class Explanation:
         return one.heatmap()
 
     def image(self, *, units: TextUnits = "word") -> Image.Image:
-        """The explanation as a picture, as it is saved to a .png file.
+        """Draw the explanation as in a .png file.
 
         Args:
-            units: What is coloured in texts: "word", or "token" for the pieces that the model reads.
+            units: The unit to colour in texts: "word", or "token" for the model's own tokens.
 
         Returns:
             A PIL image.
@@ -198,11 +199,11 @@ class Explanation:
         return figure.explanation_figure(self, units=units)
 
     def show(self, *, units: TextUnits = "word", where: Where | None = None) -> None:
-        """Show the explanation: inline in a notebook, printed on a terminal, from a script in the browser.
+        """Show the explanation: inline in a notebook, as text in a terminal, or in the browser from a script.
 
         Args:
-            units: What is coloured in texts: "word", or "token" for the pieces that the model reads.
-            where: "notebook", "terminal" or "browser". If None, where this runs.
+            units: The unit to colour in texts: "word", or "token" for the model's own tokens.
+            where: "notebook", "terminal" or "browser". If None, it is detected.
 
         Raises:
             WhyformerError: If `where` has another value.
@@ -221,7 +222,7 @@ class Explanation:
         )
 
     def plot(self, ax: Any = None, *, part: str | None = None) -> Any:
-        """Draw on a matplotlib axis: a picture with its heat, or bars for the strongest words of a text.
+        """Draw on a matplotlib axis: a picture with its heatmap, or bars for the strongest words of a text.
 
         Args:
             ax: The axis to draw on. If None, one in a new figure.
@@ -245,15 +246,15 @@ class Explanation:
         return plot_part(one, self.headline, ax)
 
     def to_dict(self) -> dict[str, Any]:
-        """The explanation as numbers, strings, lists and dicts, which `json` can write.
+        """Convert to numbers, strings, lists and dicts that `json` can serialise.
 
-        The same shape is in files (with pixels, format and version) and in what `whyformer explain --json` prints (with
-        the input's name).
+        Files use the same structure with pixels, format and version, and `whyformer explain --json` adds the input's
+        name.
 
         Returns:
-            target, probability, method, model, options, notes, completeness, and by name the parts: layout, tokens,
-            scores, and where the tokens are (rows, columns, box; boxes; texts, segments, offsets; or of a sound rate,
-            first, step).
+            target, probability, method, model, options, notes, completeness, and the parts by name: layout, tokens,
+            scores, and the position of the tokens (rows, columns, box; boxes; texts, segments, offsets; or rate, first,
+            step for a sound).
 
         Example:
             >>> import whyformer
@@ -265,11 +266,11 @@ class Explanation:
         return explanation_dict(self)
 
     def to_pandas(self) -> Any:
-        """The explanation as a pandas table with a row for each token.
+        """Convert to a pandas table with a row for each token.
 
         Returns:
-            A DataFrame with the columns part, token, score and, by what the parts are, row and column (counted from 1),
-            left, top, right and bottom (pixels), segment, start and end (characters), from_second, to_second,
+            A DataFrame with the columns part, token, score and, depending on the parts, row and column (counted from
+            1), left, top, right and bottom (pixels), segment, start and end (characters), from_second, to_second,
             from_hertz and to_hertz. Target, method and model are in its `attrs`.
 
         Raises:
@@ -285,11 +286,11 @@ class Explanation:
         return explanation_frame(self)
 
     def save(self, path: str | Path, *, units: TextUnits = "word") -> None:
-        """Write to a .html, .png, .json, .npz or .audit.json file; an error leaves the folder as it was.
+        """Save to a .html, .png, .json, .npz or .audit.json file, atomically.
 
         Args:
-            path: The file; its suffix says the format. `load` reads .json and .npz back, `verify` .audit.json.
-            units: What is coloured in texts of .html and .png: "word", or "token" for the pieces that the model reads.
+            path: The file; its suffix determines the format. `load` reads .json and .npz, `verify` .audit.json.
+            units: The unit to colour in texts of .html and .png: "word", or "token" for the model's own tokens.
 
         Raises:
             WhyformerError: If the suffix is of no known format.
@@ -309,13 +310,13 @@ class Explanation:
 
     @classmethod
     def load(cls, path: str | Path) -> Explanation:
-        """Read back what `save` wrote to a .json or .npz file.
+        """Load a .json or .npz file written by `save`.
 
         Args:
             path: The file.
 
         Returns:
-            The explanation, scores and pixels bit for bit.
+            The explanation, with bit-identical scores and pixels.
 
         Raises:
             WhyformerError: If the file is damaged, too large, or not an explanation.

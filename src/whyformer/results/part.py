@@ -1,4 +1,4 @@
-"""One stream of an explained input: its tokens and their scores, and the words that they make."""
+"""A part of an explained input: its tokens, their scores, and words."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ class Word:
     """A word of a text with the score of its tokens.
 
     Attributes:
-        text: The word with its punctuation, as it stands in the text.
-        segment: Which text it is of: 0, or 1 for the second of a pair.
+        text: The word with its punctuation, verbatim.
+        segment: The index of its text: 0, or 1 for the second of a pair.
         start: Its first character in that text.
-        end: The character after its last one.
-        score: Its tokens' scores combined.
+        end: The end of its range, exclusive.
+        score: The aggregate of its tokens' scores.
 
     Example:
         >>> import whyformer
@@ -52,7 +52,7 @@ class TopItem:
 
     Attributes:
         text: The word, the token, or the name of the patch or region ("row 3, column 1").
-        position: Its number in its part, counted from 0: of a word in `words()`, else in `scores`.
+        position: Its index in its part: in `words()` for a word, otherwise in `scores`.
         score: Its score, with its sign.
         part: The name of its part ("text", "image" …).
 
@@ -70,11 +70,11 @@ class TopItem:
 
 @dataclass(frozen=True)
 class Part:
-    """One stream of an input: where its tokens are, and a score for each.
+    """A part of an input: the layout of its tokens, and a score for each.
 
     Args:
-        layout: Where the tokens are: patches or regions of a picture, word pieces of a text, or when: frames or cells
-            of a sound.
+        layout: The layout of its tokens: patches or regions of a picture, word pieces of a text, frames or cells of a
+            sound.
         scores: A float array with a finite score for each token.
 
     Raises:
@@ -102,14 +102,14 @@ class Part:
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """The name of each token: a word piece as the tokenizer writes it, or which patch or region it is."""
+        """The name of each token: a word piece as spelled in the vocabulary, or the position of a patch or region."""
         return self.layout.tokens
 
     def words(self, aggregate: Aggregate = "sum") -> list[Word]:
         """The words of a text with their scores, in the order of the text.
 
-        Words are what stands between spaces; scripts without spaces are cut at Unicode's word boundaries. A token that
-        reaches over two words counts for both; a word without tokens is left out.
+        Words are separated by spaces; scripts without spaces are split at Unicode's word boundaries. A token that
+        overlaps two words counts for both; a word without tokens is omitted.
 
         Args:
             aggregate: "sum" of the scores of a word's tokens, punctuation included, or "max", the one furthest from 0.
@@ -139,16 +139,16 @@ class Part:
         ]
 
     def top(self, k: int = 10, *, by: By | None = None, name: str = "") -> list[TopItem]:
-        """The strongest words, tokens, patches or regions, by the size of their scores.
+        """The strongest words, tokens, patches or regions, by absolute score.
 
         Args:
-            k: How many at most.
-            by: What is ranked: "word" or "token" of a text, "patch" or "region" of a picture, "frame" or "patch" of a
-                sound ("token" means the same there). If None, words of a text, else what the part consists of.
+            k: Maximum number.
+            by: The unit to rank: "word" or "token" of a text, "patch" or "region" of a picture, "frame" or "patch" of a
+                sound ("token" means the same there). If None, words of a text, otherwise tokens.
             name: The part's name, for the records.
 
         Returns:
-            At most `k` records, the strongest first, scores with their sign.
+            At most `k` records with signed scores, strongest first.
 
         Raises:
             WhyformerError: If the part has no such units, or `k` is not a positive integer.
@@ -175,11 +175,11 @@ class Part:
         return strongest_items(items, k)
 
     def heatmap(self) -> np.ndarray:
-        """The scores at every pixel of the picture, spread as the overlay draws them.
+        """The scores at every pixel of the picture, interpolated as in the overlay.
 
         Returns:
-            A float64 array [height, width] at the picture's own size. Pixels that no score is about (cut off by
-            preprocessing, or between regions) are NaN. Where regions overlap, the strongest counts.
+            A float64 array [height, width] at the picture's size. Pixels without a score (cropped by preprocessing, or
+            between regions) are NaN. Where regions overlap, the strongest counts.
 
         Raises:
             WhyformerError: If the part is a text or a sound.
@@ -205,7 +205,7 @@ class Part:
 
 
 def units_of(layout: Layout) -> tuple[By, ...]:
-    """Units by which scores of a layout can be ranked, the default first."""
+    """The units that can be ranked in a layout, the default first."""
     match layout:
         case WordPieces():
             return "word", "token"
@@ -224,7 +224,7 @@ def _others(layout: Layout) -> str:
 
 
 def strongest_items(items: list[TopItem], k: int) -> list[TopItem]:
-    """The first k by how far their scores are from 0, equal ones in reading order."""
+    """The k items with the largest absolute scores; ties in reading order."""
     return sorted(items, key=lambda item: -abs(item.score))[:k]
 
 
@@ -235,12 +235,12 @@ def check_top_count(k: Any) -> None:
 
 
 def several_parts(parts: Mapping[str, Part], attribute: str, call: str = "") -> str:
-    """That a part must be named, and how."""
+    """The message that asks for the name of a part."""
     first = next(iter(parts))
     example = call.format(first) or f"parts[{first!r}].{attribute}"
     return f"Several parts have {attribute}: {part_names(parts)}. Name one: explanation.{example}."
 
 
 def part_names(parts: Mapping[str, Part]) -> str:
-    """The names of the parts, in a line."""
+    """The names of the parts, joined."""
     return ", ".join(map(visible, parts))

@@ -1,4 +1,4 @@
-"""The result of asking why a model responded as it did: what of the response comes from what of the prompt."""
+"""Responses: which parts of a prompt each span of a model's response depends on."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ from whyformer.results.source_pooling import SourceAggregate, all_source_scores,
 
 @dataclass(frozen=True, eq=False)
 class Response:
-    """Why a model responded as it did: a score for each span of the response and each source in the prompt.
+    """The explanation of a response: a score for each of its spans and each source in the prompt.
 
-    `explain_response` makes it. Printed, it shows itself in the terminal; a notebook displays it as a page.
+    Returned by `explain_response`. `print` shows it in the terminal; a notebook displays it as a page.
 
     Attributes:
         prompt: The prompt: its text, tokens, messages and documents.
         text: The response.
         tokens: Its tokens, each with its log-probability, entropy and rank.
-        rows: The spans of the response that are explained.
-        sources: The parts of the prompt that they come from; pictures and sounds first, each as a whole.
+        rows: The explained spans of the response.
+        sources: The parts of the prompt that they may depend on; pictures and sounds first, each as a whole.
         scores: A float32 array [row, source].
         method: The name of the method.
         model: The name of the model.
-        token_scores: A float32 array [row, token of the prompt], sinks included; None where the method scores sources.
+        token_scores: A float32 array [row, token of the prompt], sinks included; None if the method scores sources.
         parts: The pictures of the prompt ("image", or "image 1" and so on) or its sound ("audio"), with scores
             [row, token] of their patches or frames.
-        earlier: A float32 array [row, token of the response]: what falls on what the response had said before.
-        sinks: For each row the shares of tokens that say nothing; empty where the method scores sources.
-        aggregate: How a source's score is made of its tokens'.
-        leaves_out_sinks: Whether the first token's score is left out of its source.
+        earlier: A float32 array [row, token of the response]: the scores of earlier tokens of the response.
+        sinks: The shares of attention sinks in each row; empty if the method scores sources.
+        aggregate: How the scores of a source's tokens are combined.
+        leaves_out_sinks: Whether the first token's score is excluded from its source.
         options: The method's options.
-        notes: What a reader must know, in sentences.
-        seed: The seed that the response was sampled with; None where it was given, or each token is the likeliest.
+        notes: Caveats for the reader, in sentences.
+        seed: The sampling seed of the response; None if it was given, or decoded greedily.
 
     Raises:
         WhyformerError: If scores are not float32 [row, source], or not finite.
@@ -90,23 +90,23 @@ class Response:
 
     @property
     def headline(self) -> str:
-        """The response in a line: `␣great. by rollout on mini-llm`."""
+        """The response in one line: `␣great. by rollout on mini-llm`."""
         return f"{visible(self.text)} by {self.manner} on {visible(self.model)}"
 
     @property
     def manner(self) -> str:
-        """The method, and how its gradients were taken if not as gradients: `bi_token (backward=libra)`."""
+        """The method, with its backward if not the plain gradient: `bi_token (backward=libra)`."""
         backward = self.options.get("backward")
         return visible(self.method if backward is None else f"{self.method} (backward={backward})")
 
     @property
     def log_probability(self) -> float:
-        """The sum of the tokens' log-probabilities, in nats; special ones left out."""
+        """The sum of the tokens' log-probabilities in nats, without special tokens."""
         return float(sum(token.log_probability for token in self.tokens if not token.is_special))
 
     @property
     def share(self) -> SourceScores:
-        """The share of each source in its row, by the size of the scores: an array [row, source]."""
+        """The share of each source in its row's absolute scores: an array [row, source]."""
         return shares(self.scores)
 
     def matrix(self) -> SourceScores:
@@ -122,13 +122,14 @@ class Response:
         return self.scores
 
     def by(self, sources: Sources = None, aggregate: SourceAggregate | None = None) -> Response:
-        """The same scores for other sources of the text, without asking the model again; pictures stay as they are.
+        """Regroup the scores by other sources of the text, without running the model; pictures are kept.
 
         Args:
             sources: "token", "word", "sentence", "paragraph", "message", "document", or a list of (start, end) in
-                characters of the prompt's text. If None, those that there are.
-            aggregate: What a source has of its tokens' scores: "positive" adds up those above 0, "sum" all with their
-                sign, "mean" is their mean, "max" the one furthest from 0. If None, as it was. A token has its own.
+                characters of the prompt's text. If None, the current ones.
+            aggregate: How the scores of a source's tokens are combined: "positive" sums those above 0, "sum" all of
+                them, "mean" averages them, "max" is the one furthest from 0. If None, the current one. A single token
+                keeps its score.
 
         Returns:
             A Response with those sources.
@@ -153,14 +154,14 @@ class Response:
         return replace(self, sources=(*part_sources(self.parts), *chosen), scores=scores, aggregate=aggregate)
 
     def top(self, k: int = 5, row: int | None = None) -> list[TopSource]:
-        """The strongest sources, by the size of their scores.
+        """The strongest sources, by absolute score.
 
         Args:
-            k: How many at most.
-            row: The number of the row. If None, sources are ranked by the sum over all rows.
+            k: Maximum number.
+            row: The index of the row. If None, sources are ranked by the sum over all rows.
 
         Returns:
-            At most `k` records (source, score, share), the strongest first; those that have nothing are left out.
+            At most `k` records (source, score, share), strongest first, without sources of score 0.
 
         Raises:
             WhyformerError: If `k` is not a positive integer, or there is no such row.
@@ -182,10 +183,10 @@ class Response:
         ]
 
     def image(self, row: int | None = None) -> Image.Image:
-        """The response and its sources as a picture, as it is saved to a .png file.
+        """Draw the response and its sources as in a .png file.
 
         Args:
-            row: The number of the row whose sources are coloured and ranked. If None, those of all rows together.
+            row: The index of the row whose sources are coloured and ranked. If None, all rows together.
 
         Returns:
             A PIL image.
@@ -201,10 +202,10 @@ class Response:
         return response_figure(self, row)
 
     def show(self, *, where: Where | None = None) -> None:
-        """Show the response: inline in a notebook, printed on a terminal, from a script in the browser.
+        """Show the response: inline in a notebook, as text in a terminal, or in the browser from a script.
 
         Args:
-            where: "notebook", "terminal" or "browser". If None, where this runs.
+            where: "notebook", "terminal" or "browser". If None, it is detected.
 
         Raises:
             WhyformerError: If `where` has another value.
@@ -222,10 +223,10 @@ class Response:
         )
 
     def to_dict(self) -> dict[str, Any]:
-        """The response as numbers, strings, lists and dicts, which `json` can write.
+        """Convert to numbers, strings, lists and dicts that `json` can serialise.
 
         Returns:
-            The fields of a Response by name; tokens as a list for each of their fields.
+            The fields of the Response by name; tokens as one list per field.
 
         Example:
             >>> whyformer.explain_response("The film was", " dull", method="rollout").to_dict()["prompt"]["text"]
@@ -236,11 +237,11 @@ class Response:
         return response_dict(self)
 
     def to_pandas(self) -> Any:
-        """The response as a pandas table with a row for each pair of a span and a source.
+        """Convert to a pandas table with a row for each pair of a span and a source.
 
         Returns:
-            A DataFrame with the columns row (a number from 0), span, source (a number from 0), kind, name, text, start,
-            end, score and share. The response, the method and the model are in its `attrs`.
+            A DataFrame with the columns row (an index), span, source (an index), kind, name, text, start, end, score
+            and share. The response, the method and the model are in its `attrs`.
 
         Raises:
             WhyformerError: If pandas is missing.
@@ -254,10 +255,10 @@ class Response:
         return response_frame(self)
 
     def save(self, path: str | Path) -> None:
-        """Write to a .html, .png, .json or .npz file; an error leaves the folder as it was.
+        """Save to a .html, .png, .json or .npz file, atomically.
 
         Args:
-            path: The file; its suffix says the format. `load` reads .json and .npz back.
+            path: The file; its suffix determines the format. `load` reads .json and .npz.
 
         Raises:
             WhyformerError: If the suffix is of no known format.
@@ -277,13 +278,13 @@ class Response:
 
     @classmethod
     def load(cls, path: str | Path) -> Response:
-        """Read back what `save` wrote to a .json or .npz file.
+        """Load a .json or .npz file written by `save`.
 
         Args:
             path: The file.
 
         Returns:
-            The response, scores bit for bit.
+            The response, with bit-identical scores.
 
         Raises:
             WhyformerError: If the file is damaged, too large, or not a response.

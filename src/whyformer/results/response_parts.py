@@ -13,15 +13,15 @@ from whyformer.inputs.layouts import Frames, Layout, Spectrogram
 from whyformer.inputs.sources import Source
 from whyformer.results.part import Part
 
-PART_KINDS = ("picture", "sound")  # of sources that are no part of a text
+PART_KINDS = ("picture", "sound")  # of sources that are not part of a text
 
 
 @dataclass(frozen=True)
 class ResponseToken:
-    """A token of a response: its place there, and how likely the model found it.
+    """A token of a response: its position, and the model's prediction of it.
 
-    `log_probability` and `entropy` are in nats, the entropy that of all the model could have written there; `rank` is 1
-    where the model had no likelier token.
+    `log_probability` and `entropy` are in nats, the latter of the whole distribution at this position; `rank` is 1 for
+    the most likely token.
     """
 
     id: int
@@ -36,10 +36,9 @@ class ResponseToken:
 
 @dataclass(frozen=True)
 class Sinks:
-    """Where attention rests that says nothing: shares of a row's scores by their size.
+    """Attention sinks: their shares in a row's absolute scores.
 
-    Of the first token that is read, of the other special tokens (those of a chat template), and of what the response
-    itself had said before.
+    The first token, other special tokens (such as those of a chat template), and earlier tokens of the response.
     """
 
     first_token: float
@@ -49,10 +48,10 @@ class Sinks:
 
 @dataclass(frozen=True, eq=False)
 class PartScores:
-    """A picture or the sound of a prompt: where its tokens are, and a score for each row of the response and token.
+    """A picture or the sound of a prompt: the layout of its tokens, and a score for each row of the response and token.
 
     Args:
-        layout: Where the tokens are: patches of a picture, frames of a sound.
+        layout: The layout of its tokens: patches of a picture, frames of a sound.
         scores: A float32 array [row, token].
 
     Raises:
@@ -78,7 +77,7 @@ class PartScores:
             )
 
     def part(self, row: int | None = None) -> Part:
-        """The part with the scores of a row; without one, those of all rows together."""
+        """The part with the scores of a row, by default of all rows together."""
         return Part(self.layout, self.scores.sum(axis=0) if row is None else self.scores[row])
 
     def __eq__(self, other: object) -> bool:
@@ -88,7 +87,7 @@ class PartScores:
 
 
 def part_sources(parts: Mapping[str, PartScores]) -> tuple[Source, ...]:
-    """Each picture, or the sound, as a source of its own; it holds no character of the prompt."""
+    """Each picture, or the sound, as a source; it covers no characters of the prompt."""
     return tuple(
         Source("sound" if isinstance(one.layout, (Frames, Spectrogram)) else "picture", "", 0, 0, name, ())
         for name, one in parts.items()
@@ -97,7 +96,7 @@ def part_sources(parts: Mapping[str, PartScores]) -> tuple[Source, ...]:
 
 @dataclass(frozen=True)
 class TopSource:
-    """One of the strongest sources: which, its score, and its share of the row or of all rows."""
+    """One of the strongest sources, with its score and its share of the row or of all rows."""
 
     source: Source
     score: float

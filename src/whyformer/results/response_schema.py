@@ -1,4 +1,4 @@
-"""A response as plain data, for scripts and for files: written here, and checked when it is read."""
+"""Serialise responses as plain data, and validate them on loading."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.prompt import Document, Message, Prompt
+from whyformer.inputs.prompt import Message, Prompt, PromptDocument
+from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.sources import Source
 from whyformer.inputs.spans import Span
-from whyformer.inputs.tokens import Token
 from whyformer.results.response import Response
 from whyformer.results.response_parts import PartScores, ResponseToken, Sinks
 from whyformer.results.schema import (
@@ -37,11 +37,11 @@ RESPONSE_FIELDS = (
     *("aggregate", "leaves_out_sinks", "method", "model", "options", "notes", "seed"),
 )
 TOKEN_FIELDS = ("ids", "texts", "offsets", "special")
-ARRAYS = ("scores", "token_scores", "earlier")  # of which the last two may be None
+ARRAYS = ("scores", "token_scores", "earlier")  # the last two may be None
 
 
 def response_dict(response: Response) -> dict[str, Any]:
-    """The response as numbers, strings, lists and dicts, as JSON holds them; pixels and samples are left out."""
+    """Convert a response to JSON data, without pixels and samples."""
     arrays = {name: getattr(response, name) for name in ARRAYS}
     return {
         "prompt": {
@@ -85,7 +85,7 @@ def _columns(tokens: Sequence[Token | ResponseToken]) -> dict[str, list[Any]]:
 
 
 def read_response(document: Any) -> Response:
-    """The response of a document, in which scores are arrays or lists of lists; every field checked."""
+    """Restore a response from a document with scores as arrays or lists of lists, validating every field."""
     prompt = read_field(document, "prompt", read_mapping)
     refuse_others(document, RESPONSE_FIELDS)
     refuse_others(prompt, ("text", "rendered", "messages", "documents", "tokens"))
@@ -106,7 +106,7 @@ def read_response(document: Any) -> Response:
         token_scores=read_field(document, "token_scores", _array_or_none),
         parts={
             read_text(name): PartScores(read_layout(part), read_field(part, "scores", _array))
-            for name, part in read_mapping(document.get("parts", {})).items()  # which older files do not have
+            for name, part in read_mapping(document.get("parts", {})).items()  # absent from older files
         },
         earlier=read_field(document, "earlier", _array_or_none),
         sinks=tuple(read_field(document, "sinks", read_list_of(_sinks))),
@@ -121,7 +121,7 @@ def read_response(document: Any) -> Response:
 
 
 def _rows(columns: dict[str, Any]) -> list[dict[str, Any]]:
-    """The columns of tokens as fields of each."""
+    """Transpose the columns of tokens to one dict per token."""
     ids, texts = read_field(columns, "ids", read_list_of(read_integer)), read_field(columns, "texts", _texts)
     offsets = read_field(columns, "offsets", read_list_of(read_offsets))
     special = read_field(columns, "special", read_list_of(read_boolean))
@@ -166,8 +166,8 @@ def _message(document: Any) -> Message:
     return Message(read_field(document, "role", read_text), **_place(document, "role"))
 
 
-def _document(document: Any) -> Document:
-    return Document(read_field(document, "name", read_text), **_place(document, "name"))
+def _document(document: Any) -> PromptDocument:
+    return PromptDocument(read_field(document, "name", read_text), **_place(document, "name"))
 
 
 def _span(document: Any, *others: str) -> Span:

@@ -1,4 +1,4 @@
-"""Explanations as plain data, as the commands print them for scripts."""
+"""Results as plain data, as printed by the commands."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from whyformer.results.explanation import Explanation
 
 
 def explanation_document(explanation: Explanation, name: str) -> dict[str, Any]:
-    """The explanation as `to_dict` has it, after the name of its input."""
+    """The explanation as in `to_dict`, preceded by the name of its input."""
     return {"input": name, **explanation.to_dict()}
 
 
 def continuation_document(continuation: Continuation, name: str) -> dict[str, Any]:
-    """The continuation as `to_dict` has it, after the name of its input."""
+    """The continuation as in `to_dict`, preceded by the name of its input."""
     return {"input": name, **continuation.to_dict()}

@@ -1,4 +1,4 @@
-"""The one shape of a result as plain data, for scripts and for files: written here, and checked when it is read."""
+"""Serialise explanations and continuations as plain data, and validate them on loading."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from PIL import Image
 from whyformer.errors import WhyformerError
 from whyformer.inputs.layouts import Box, Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
 from whyformer.inputs.sound import Sound
-from whyformer.render.layout_kinds import KINDS, LayoutKind, kind_of
+from whyformer.render.layout_kinds import LAYOUT_KINDS, LayoutKind, kind_of
 from whyformer.results.continuation import Continuation
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
@@ -34,7 +34,7 @@ _Field = TypeVar("_Field")
 
 
 def explanation_dict(explanation: Explanation) -> dict[str, Any]:
-    """The explanation as numbers, strings, lists and dicts, as JSON holds them; pixels and samples are left out."""
+    """Convert an explanation to JSON data, without pixels and samples."""
     return {
         "target": explanation.target,
         "probability": None if explanation.probability is None else float(explanation.probability),
@@ -48,7 +48,7 @@ def explanation_dict(explanation: Explanation) -> dict[str, Any]:
 
 
 def continuation_dict(continuation: Continuation) -> dict[str, Any]:
-    """The continuation as plain data: what was written, and each token's explanation."""
+    """Convert a continuation to JSON data: its text, and each token's explanation."""
     return {"text": continuation.text, "explanations": [explanation_dict(one) for one in continuation.explanations]}
 
 
@@ -83,7 +83,7 @@ def layout_dict(layout: Layout) -> dict[str, Any]:
 
 
 def as_json(value: Any) -> Any:
-    """The value if JSON can hold it, else how Python writes it."""
+    """The value if it is JSON-serialisable, otherwise its repr."""
     try:
         return json.loads(json.dumps(value, allow_nan=False))
     except (TypeError, ValueError):
@@ -91,7 +91,7 @@ def as_json(value: Any) -> Any:
 
 
 def read_explanation(document: Any) -> Explanation:
-    """The explanation of a document, in whose parts `scores` (and `samples`) are arrays and `image` a picture."""
+    """Restore an explanation from a document: `scores` and `samples` are arrays, `image` is a picture."""
     parts = read_field(document, "parts", read_mapping)
     refuse_others(document, EXPLANATION_FIELDS)
     return Explanation(
@@ -109,21 +109,21 @@ def read_explanation(document: Any) -> Explanation:
 
 
 def read_continuation(document: Any) -> Continuation:
-    """The continuation of a document, as `read_explanation` reads those of its tokens."""
+    """Restore a continuation from a document."""
     refuse_others(document, (*FILE_FIELDS, "text", "explanations"))
     explanations = read_field(document, "explanations", read_list_of(read_explanation))
     return Continuation(read_field(document, "text", read_text), tuple(explanations))
 
 
 def read_layout(part: Any) -> Layout:
-    """The layout of a part; the names of its tokens must be those that follow from it."""
+    """Restore the layout of a part, and check that its token names match."""
     layout = _layout(part)
     refuse_others(part, ("layout", "tokens", "scores", "dtype", *_layout_fields(part["layout"])))
     if "tokens" in part:
         tokens = tuple(read_field(part, "tokens", read_list_of(read_text)))
-        # Sizes first: a file may state a grid of more patches than there is memory for their names.
+        # Sizes first: a file may claim a grid of more patches than memory can hold names for.
         if len(tokens) != layout.size or tokens != layout.tokens:
-            raise WhyformerError(f"its tokens are not those of {layout.summary}")
+            raise WhyformerError(f"its tokens do not match {layout.summary}")
     return layout
 
 
@@ -132,7 +132,7 @@ def _layout_fields(name: str) -> tuple[str, ...]:
 
 
 def refuse_others(document: JsonMapping, known: Collection[str]) -> None:
-    """Refuse fields that would be read by nobody: a person may read them in the file."""
+    """Raise on unknown fields, which a person might read in the file but the package would ignore."""
     others = [name for name in document if name not in known]
     if others:
         raise WhyformerError(f"it has a field {others[0]!r:.60}, which is not known")
@@ -168,18 +168,18 @@ def _layout(part: Any) -> Layout:
 
 
 def _kind_named(name: str) -> LayoutKind:
-    """The row of a layout of a module of its own, which may not be loaded yet."""
+    """The layout kind of this name, whose module may not be imported yet."""
     from whyformer.inputs.modality import modalities
 
     modalities()
-    kind = next((kind for kind in KINDS.values() if kind.name == name), None)
+    kind = next((kind for kind in LAYOUT_KINDS.values() if kind.name == name), None)
     if kind is None:
         raise WhyformerError(f"no layout is named {name!r}")
     return kind
 
 
 def read_field(document: Any, name: str, read: Callable[[Any], _Field]) -> _Field:
-    """A field as `read` takes it, or what is wrong with it."""
+    """Read a field by `read`, or raise with its name."""
     if name not in read_mapping(document):
         raise WhyformerError(f"{name!r} is missing")
     try:
@@ -245,7 +245,7 @@ def read_offsets(value: Any) -> tuple[int, int]:
     return ends[0], ends[1]
 
 
-# What `LayoutKind.from_fields` may ask for.
+# Types that `LayoutKind.from_fields` may request.
 FIELD_READERS: dict[Any, Callable[[Any], Any]] = {
     int: read_integer,
     float: read_number,

@@ -1,4 +1,4 @@
-"""Scores of tokens made into scores of the sources that they belong to."""
+"""Pool token scores by source."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ POOLING: dict[str, Callable[[SpanScores], SpanFigures]] = {
 
 
 def pooled(scores: SpanScores, groups: Sequence[Sequence[int]], aggregate: SourceAggregate) -> SourceScores:
-    """For each row and each group of columns their scores as one; a group without columns has 0."""
+    """Aggregate scores over groups of columns, for each row; an empty group gets 0."""
     columns = [
         POOLING[aggregate](scores[:, list(group)].astype(np.float64)) if len(group) else np.zeros(len(scores))
         for group in groups
@@ -57,7 +57,7 @@ def all_source_scores(
 
 
 def groups_of(scored: Sequence[Source], chosen: Sequence[Source], method: str) -> list[list[int]]:
-    """The sources that were scored which each of others consists of; refused where one would be cut."""
+    """The indices of scored sources within each chosen source; raise if one would be split."""
     groups: list[list[int]] = [[] for _ in chosen]
     for number, source in enumerate(scored):
         own = set(source.tokens)

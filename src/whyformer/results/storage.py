@@ -1,4 +1,4 @@
-"""Results as files: written whole or not at all, read back bit for bit."""
+"""Save and load results as files: atomic, and bit-identical on loading."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ Unpack = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def write(result: AnyResult, path: Path, *, units: TextUnits = "word") -> None:
-    """Save in the format that the suffix names; in pages and pictures, words are coloured, or tokens."""
+    """Save in the format of the suffix; `units` are coloured in pages and pictures."""
     suffix = path.suffix.lower()
     if suffix not in SAVE_SUFFIXES:
         raise WhyformerError(f"Cannot save to {_name(path)}: {_unknown(path, SAVE_SUFFIXES)}")
@@ -54,7 +54,7 @@ def write(result: AnyResult, path: Path, *, units: TextUnits = "word") -> None:
 
 
 def read(path: Path, kind: type[ResultT]) -> ResultT:
-    """Load a .json or .npz file that `write` made of this kind of result."""
+    """Load a .json or .npz file written by `write` for this kind of result."""
     suffix = path.suffix.lower()
     if suffix not in LOAD_SUFFIXES:
         raise WhyformerError(f"Cannot load {_name(path)}: {_unknown(path, LOAD_SUFFIXES)}")
@@ -67,14 +67,14 @@ def read(path: Path, kind: type[ResultT]) -> ResultT:
         raise WhyformerError(f"{_name(path)} is not a readable Whyformer explanation ({reason}).") from problem
     if not isinstance(result, kind):
         name = type(result).__name__
-        raise WhyformerError(f"{_name(path)} holds {with_article(name)}: read it by {name}.load.")
+        raise WhyformerError(f"{_name(path)} contains {with_article(name)}: load it by {name}.load.")
     return result
 
 
 def png(picture: Image.Image) -> bytes:
-    """The picture as a PNG file, without metadata."""
+    """Encode the picture as PNG, without metadata."""
     buffer = io.BytesIO()
-    # Metadata such as a colour profile would come back as part of the image, and differ from the .npz.
+    # Metadata such as a colour profile would be loaded as part of the image, and differ from the .npz.
     Image.fromarray(np.array(picture)).save(buffer, "PNG")
     return buffer.getvalue()
 
@@ -107,7 +107,7 @@ def _audit(result: AnyResult) -> bytes:
         kind = type(result).__name__
         raise WhyformerError(f"{with_article(kind).capitalize()} has no audit file: save it as .json or .npz.")
     if result.audit is None:
-        raise WhyformerError("Only what explain gave has an audit file, not what was read from a file: explain again.")
+        raise WhyformerError("Only the result of explain has an audit file, not one loaded from a file: explain again.")
     return json.dumps(result.audit(result), allow_nan=False, indent=1).encode()
 
 
@@ -135,7 +135,7 @@ def _npz(result: AnyResult) -> bytes:
 
 
 def _document(result: AnyResult, pack: Pack) -> dict[str, Any]:
-    """The result as `to_dict` has it, with its format and what `pack` says of each part's pixels and scores."""
+    """The result as in `to_dict`, with its format and each part's pixels and scores from `pack`."""
     if isinstance(result, Response):
         return {"format": RESPONSE, "version": FILE_VERSION, **_pack_parts(result, pack)}
     if isinstance(result, Explanation):
@@ -212,7 +212,7 @@ def _unpack_parts(document: Any, unpack: Unpack) -> dict[str, Any]:
 
 
 def _upgrade_part(part: Mapping[str, Any]) -> dict[str, Any]:
-    """A part of version 1 as version 2 has it: scores beside their dtype, a list for each field of the tokens."""
+    """Upgrade a part from version 1 to 2: scores beside their dtype, a list per field of the tokens."""
     current = dict(part)
     if isinstance(part["scores"], dict):
         current |= {"scores": part["scores"]["values"], "dtype": part["scores"]["dtype"]}
@@ -254,7 +254,7 @@ def _inline_picture(stored: str) -> Image.Image:
 
 
 def _eight_bit(picture: Image.Image) -> Image.Image:
-    """The image in a mode that both formats keep exactly; palettes and other depths become RGB."""
+    """Convert the image to a mode that both formats preserve; palettes and other depths become RGB."""
     if "transparency" in picture.info:
         return picture.convert("RGBA")
     if picture.mode in ("L", "LA", "RGB", "RGBA"):

@@ -1,4 +1,4 @@
-"""Shapes World: scenes of coloured shapes as pictures, sentences and questions, with the exact truth of what matters.
+"""Shapes World: scenes of coloured shapes as pictures, sentences and questions, with exact ground truth.
 
 >>> import torch
 >>> from whyformer.scenes import pictures, questions, regions, sample, texts
@@ -9,9 +9,9 @@
 'what column is the white square in?'
 >>> texts(about.words * about.truth)[0]  # the words that the answer depends on
 'column white square'
->>> drawing.mask(about.things).shape  # the pixels that it depends on
+>>> drawing.mask(about.things).shape  # the pixels that the answer depends on
 torch.Size([100, 64, 64])
->>> regions(drawing).features.shape  # what a detector would give a model of regions
+>>> regions(drawing).features.shape  # as if from a detector
 torch.Size([100, 8, 496])
 """
 

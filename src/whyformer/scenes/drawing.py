@@ -1,4 +1,4 @@
-"""Scenes as pixels: the picture, the thing that each pixel belongs to, and the box of every thing."""
+"""Draw scenes: pixels, the thing that each pixel belongs to, and a box around each thing."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ PAINTS = (
 SUBPIXELS = 4  # per pixel and axis, for smooth edges
 
 ScenePixels = UInt8[Tensor, "scene 3 64 64"]
-Owner = Int[Tensor, "scene 64 64"]  # the thing seen at each pixel, -1 where there is only background
+Owner = Int[Tensor, "scene 64 64"]  # the thing visible at each pixel, -1 for the background
 ThingBoxes = Float[Tensor, "scene thing 4"]  # left, top, right, bottom, in pixels
 
 
@@ -38,8 +38,8 @@ class Pictures:
 
     Attributes:
         pixels: [scene, 3, 64, 64], RGB, 0 to 255.
-        owner: [scene, 64, 64]: the thing seen at each pixel, -1 for the background.
-        boxes: [scene, thing, 4]: left, top, right, bottom, in pixels, around what is seen of each thing.
+        owner: [scene, 64, 64]: the thing visible at each pixel, -1 for the background.
+        boxes: [scene, thing, 4]: left, top, right, bottom, in pixels, around the visible part of each thing.
     """
 
     pixels: ScenePixels
@@ -62,15 +62,15 @@ class Pictures:
             >>> drawing.mask(scenes.is_object).equal(drawing.mask(~scenes.is_object))
             False
         """
-        padded = F.pad(things, (0, 1))  # the background, -1, is never among them
+        padded = F.pad(things, (0, 1))  # index -1, the background, is never selected
         return padded.gather(1, self.owner.long().flatten(1) % (THINGS + 1)).view_as(self.owner)
 
 
 def pictures(scenes: Scenes) -> Pictures:
-    """Draw scenes: thing by thing on their backgrounds, so that a later thing hides what it overlaps.
+    """Draw scenes thing by thing; later things occlude earlier ones.
 
     Args:
-        scenes: Scenes as `sample` makes them.
+        scenes: Scenes from `sample`.
 
     Returns:
         Pixels, the thing that each pixel belongs to, and a box around each thing.
@@ -112,12 +112,12 @@ def _background(scenes: Scenes) -> Float[Tensor, "scene 64 64 3"]:
 
 
 def nearness(share: Float[Tensor, "*any"], knots: int) -> Float[Tensor, "*any knot"]:
-    """How near a number in [0, 1] is to each of so many evenly spaced knots: the weights of linear interpolation."""
+    """Linear interpolation weights of numbers in [0, 1] on evenly spaced knots."""
     return (1 - (share[..., None] * (knots - 1) - torch.arange(knots, device=share.device)).abs()).clamp(min=0)
 
 
 def _boxes(scenes: Scenes, owner: Owner) -> ThingBoxes:
-    """Around the visible pixels; a thing wholly hidden keeps the box it would have."""
+    """Boxes around visible pixels; a fully occluded thing keeps its unoccluded box."""
     thing = torch.arange(THINGS, device=owner.device, dtype=owner.dtype)[:, None, None]
     on_rows, on_columns = ((part[:, None] == thing).any(dim=3) for part in (owner, owner.mT.contiguous()))
     (top, bottom), (left, right) = _ends(on_rows), _ends(on_columns)
@@ -128,14 +128,14 @@ def _boxes(scenes: Scenes, owner: Owner) -> ThingBoxes:
 
 
 def _ends(line: Bool[Tensor, "scene thing 64"]) -> tuple[Tensor, Tensor]:
-    """The first place where the line is true, and the place after the last."""
+    """The first index where the line is true, and the one after the last."""
     marks = line.to(torch.uint8)
     return marks.argmax(dim=2), SIDE - marks.flip(2).argmax(dim=2)
 
 
 @functools.cache
 def _stencils(device: torch.device) -> Float[Tensor, "shape radius 20 20"]:
-    """How much of each pixel around the centre each kind of thing covers."""
+    """Coverage of each pixel around the centre, for each kind of thing."""
     step = 1 / SUBPIXELS
     line = torch.arange(-REACH + step / 2, REACH, step)
     down, across = torch.meshgrid(line, line, indexing="ij")
@@ -166,7 +166,7 @@ def _inside(shape: int, u: Tensor, v: Tensor) -> Tensor:
 
 
 def _star_edge(angle: Tensor) -> Tensor:
-    """How far a five-pointed star reaches at an angle from its upper tip: straight lines from tips to hollows."""
+    """Radius of a five-pointed star at an angle from its upper tip."""
     fifth = 2 * math.pi / 5
     off_tip = ((angle + fifth / 2) % fifth - fifth / 2).abs()
     hollow_x, hollow_y = 0.42 * math.cos(fifth / 2), 0.42 * math.sin(fifth / 2)

@@ -1,6 +1,6 @@
-"""Scenes in words: captions, descriptions, questions and answers, and which words the answer depends on.
+"""Describe scenes in words: captions, descriptions, questions and answers, and the words the answer depends on.
 
-Words are tensors of indices into WORDS, so that batches are made at once; `texts` turns them into strings.
+Words are tensors of indices into WORDS, so that batches are vectorised; `texts` converts them to strings.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 
 from whyformer.scenes.world import COLOURS, COLUMNS, ROWS, SHAPES, SIZES, THINGS, PerScene, Scenes
 
-PADDING_WORD = ""  # fills up shorter sentences
+PADDING_WORD = ""  # pads shorter sentences
 WORDS = (
     PADDING_WORD,
     *("? . a the is what colour shape size row column in thing of at above below yes no".split()),
@@ -29,7 +29,7 @@ ANSWERS = (*COLOURS, *SHAPES, *SIZES, "yes", "no", *ROWS, *COLUMNS)
 
 # A kind of question, its sentence, and the sentence of its answer.
 # Slots are filled from the scene. The answer depends on those in braces, which name the objects, and on the words in
-# brackets, which say what is asked of them.
+# brackets, which name the property asked for.
 KINDS: dict[str, tuple[str, str]] = {
     "colour": ("what [colour] is the {shape} ?", "the {shape} is <answer>"),
     "shape": ("what [shape] is the {colour} thing ?", "the {colour} thing is a <answer>"),
@@ -53,11 +53,11 @@ WordIds = Int[Tensor, "scene word"]
 
 @dataclass(frozen=True)
 class Sentences:
-    """One sentence per scene, and the exact truth of what it is about.
+    """One sentence per scene, with exact ground truth.
 
     Attributes:
-        words: [scene, word]: indices into WORDS, 0 after the end; `texts` makes strings of them.
-        truth: [scene, word]: the words that matter: those that name the objects, and what is asked of them.
+        words: [scene, word]: indices into WORDS, 0 after the end; `texts` converts them to strings.
+        truth: [scene, word]: the words that matter: those that name the objects or the property asked for.
         things: [scene, thing]: the objects named.
     """
 
@@ -89,7 +89,7 @@ class _Template(NamedTuple):
 
 
 def _template(sentences: list[str]) -> _Template:
-    """Sentences with slots as tensors, so that a batch is filled in at once."""
+    """Encode sentences with slots as tensors, to be filled in batches."""
     longest = max(len(sentence.split()) for sentence in sentences)
     words = torch.zeros(len(sentences), longest, dtype=torch.long)
     truth = torch.zeros(len(sentences), longest, dtype=torch.bool)
@@ -108,9 +108,9 @@ _CLAUSE = _template([CLAUSE])
 
 
 def questions(scenes: Scenes, rng: Generator) -> Questions:
-    """A random question about each scene, of a random kind, that has exactly one answer.
+    """A random question about each scene, of a random kind, with exactly one answer.
 
-    "The circle" is asked about only where there is one circle; places are compared only across columns or rows.
+    "The circle" is used only if there is exactly one; positions are compared only across different columns or rows.
 
     Args:
         scenes: The scenes.
@@ -164,8 +164,8 @@ def questions_about(scenes: Scenes, kind: PerScene, about: Int[Tensor, "scene 2"
     Args:
         scenes: The scenes.
         kind: [scene]: index into KINDS.
-        about: [scene, 2]: the thing asked about, and the one it is compared with (or itself again). Which of them make
-            a question with one answer, `answerable` tells.
+        about: [scene, 2]: the thing asked about, and the one it is compared with (or itself again). `answerable` tells
+            which pairs make a question with one answer.
 
     Returns:
         The questions, their answers and their truth.
@@ -199,7 +199,7 @@ def questions_about(scenes: Scenes, kind: PerScene, about: Int[Tensor, "scene 2"
 
 
 def captions(scenes: Scenes, rng: Generator) -> Sentences:
-    """A caption of two random objects of each scene and how they lie.
+    """A caption of two random objects of each scene and their relative position.
 
     Args:
         scenes: The scenes.
@@ -227,12 +227,12 @@ def captions(scenes: Scenes, rng: Generator) -> Sentences:
 
 
 def descriptions(scenes: Scenes, about: Questions | None = None) -> Sentences:
-    """Every object of each scene with its size, colour, shape and place, in reading order.
+    """Describe every object of each scene by size, colour, shape and position, in reading order.
 
     Args:
         scenes: The scenes.
-        about: A question about each scene. Its truth then marks what the answer depends on: the words by which the
-            object is identified, and the words that answer. Without it the truth is every object's colour and shape.
+        about: A question about each scene. The truth then marks the words that identify the object, and those that
+            answer. Without it the truth is every object's colour and shape.
 
     Returns:
         The descriptions, and which words and things matter.
@@ -257,11 +257,11 @@ def descriptions(scenes: Scenes, about: Questions | None = None) -> Sentences:
 
 
 def texts(words: WordIds, vocabulary: tuple[str, ...] = WORDS) -> list[str]:
-    """Sentences as strings.
+    """Convert word indices to strings.
 
     Args:
         words: [scene, word]: indices into the vocabulary, such as `Sentences.words`.
-        vocabulary: The words that are counted: those of `dialogues` are of VOCABULARY, all others of WORDS.
+        vocabulary: VOCABULARY for `dialogues`, otherwise WORDS.
 
     Returns:
         One string per scene.
@@ -276,12 +276,12 @@ def texts(words: WordIds, vocabulary: tuple[str, ...] = WORDS) -> list[str]:
 
 
 def _joined(line: list[str]) -> str:
-    """Words with spaces between them, but none in front of a punctuation mark."""
+    """Join words with spaces, except before punctuation."""
     return " ".join(line).replace(" ?", "?").replace(" .", ".")
 
 
 def _clause_truth(thing: PerScene, about: Questions | None) -> Bool[Tensor, "scene word"]:
-    """For each kind of question, the words of the clause of the object asked about that matter."""
+    """The words that matter in the clause of the object asked about, by kind of question."""
     kinds = [("colour", "shape"), ("colour", "shape"), ("size", "colour", "shape")]
     kinds += [("colour", "shape", "column"), ("colour", "shape", "row")]
     kinds += [("colour", "shape", "row"), ("colour", "shape", "column")]
@@ -299,12 +299,12 @@ def _only_one(value: Int[Tensor, "scene thing"], real: Bool[Tensor, "scene thing
 
 
 def _picker(scenes: Scenes, thing: PerScene) -> Callable[[str], Tensor]:
-    """A property of one thing of each scene."""
+    """Return a function that looks up a property of one thing of each scene."""
     return lambda name: getattr(scenes, name).gather(1, thing[:, None])[:, 0]
 
 
 def slot_words(scenes: Scenes, first: Tensor, second: Tensor, answer: Tensor | None) -> Int[Tensor, "scene slot"]:
-    """The word for each of SLOTS. Clutter has no words: its clauses are blanked afterwards."""
+    """The word for each of SLOTS. Clutter has no words; its clauses are blanked later."""
     at_first, at_second = (_picker(scenes, thing) for thing in (first, second))
 
     def words(names: tuple[str, ...], index: Tensor) -> Tensor:
@@ -325,7 +325,7 @@ def slot_words(scenes: Scenes, first: Tensor, second: Tensor, answer: Tensor | N
 
 
 def _fill(template: _Template, number: Tensor, slots: Tensor) -> tuple[WordIds, Bool[Tensor, "scene word"]]:
-    """The sentence of this number for each scene, its slots filled in, and the words that matter."""
+    """Fill in the slots of each scene's template, and return the words that matter."""
     words, truth = (part.to(number.device)[number] for part in template)
     return torch.where(words < 0, slots.gather(1, (-1 - words).clamp(min=0)), words), truth
 

@@ -1,6 +1,6 @@
-"""Prompts for models that see a scene and write: replies, and the objects each written word depends on.
+"""Prompts and replies for vision-language models, and the objects that each word of a reply depends on.
 
-Words are indices into VOCABULARY, whose first words are WORDS; `texts` turns them into strings.
+Words are indices into VOCABULARY, which starts with WORDS; `texts` converts them to strings.
 """
 
 from __future__ import annotations
@@ -36,9 +36,9 @@ NUMBERS = ("zero", "one", "two", "three", "four", "five", "six")
 PLURALS = ("circles", "squares", "triangles", "stars", "crosses", "rings")
 VOCABULARY = (*WORDS, *"how many are there things describe and scene".split(), *NUMBERS, *PLURALS)
 
-# A kind of prompt, and its sentences with their replies. In a prompt the reply depends on the slots in braces, which
-# name objects, and on the words in brackets, which say what is asked. In a reply the words in angles are read off the
-# picture; those in braces are copied from the prompt.
+# A kind of prompt, and its sentences with their replies. The reply depends on a prompt's slots in braces, which name
+# objects, and on its words in brackets, which name the task. In a reply, words in angle brackets are read from the
+# picture, and those in braces are copied from the prompt.
 PROMPTS: dict[str, tuple[tuple[str, str], ...]] = {
     **{kind: (sentences,) for kind, sentences in KINDS.items()},
     "count": (
@@ -58,24 +58,24 @@ PROMPTS: dict[str, tuple[tuple[str, str], ...]] = {
         )
         for side in ("<left> of", "<right> of", "<above>", "<below>")
     ),
-    "scene": (("[describe] the [scene] .", PADDING_WORD),),  # the reply is a clause for each object
+    "scene": (("[describe] the [scene] .", PADDING_WORD),),  # the reply has one clause per object
 }
 PROMPT_SLOTS = (*QUESTION_SLOTS, "shapes")
-OPTIONS = 2 * THINGS * THINGS  # prompts of one kind about one scene, at most
+OPTIONS = 2 * THINGS * THINGS  # maximum number of prompts of one kind about one scene
 SHORT_REPLY, LONG_REPLY = 9, MOST * len(CLAUSE.split())  # words
-NEAR, FAR = 0.35, 0.15  # how often an absent object is one whose colour and shape are there apart, and any other
-NOTHING_READ, FIRST_THING, SECOND_THING, WHOLE_SCENE = range(4)  # what a word of a reply is read off
+NEAR, FAR = 0.35, 0.15  # probability of an absent object whose colour and shape both occur, and of any other
+NOTHING_READ, FIRST_THING, SECOND_THING, WHOLE_SCENE = range(4)  # the source of a word of a reply
 
 
 @dataclass(frozen=True)
 class Dialogues(Sentences):
-    """One prompt per scene and the reply to it, with the exact truth of what they depend on.
+    """One prompt per scene with its reply, and exact ground truth.
 
     Attributes:
         kind: [scene]: index into PROMPTS.
-        replies: [scene, word]: what a model should write, as indices into VOCABULARY.
-        read_off: [scene, word, thing]: the things of the picture that a written word is read off. A word that the
-            prompt has already said, or that is the same in every reply, is read off none.
+        replies: [scene, word]: the correct reply, as indices into VOCABULARY.
+        read_off: [scene, word, thing]: the things in the picture that a word of the reply depends on. A word that is in
+            the prompt, or the same in every reply, depends on none.
     """
 
     kind: PerScene
@@ -84,7 +84,7 @@ class Dialogues(Sentences):
 
 
 class _Templates(NamedTuple):
-    """All sentences of PROMPTS, one after another."""
+    """All sentences of PROMPTS."""
 
     prompts: Tensor  # template, word: indices into VOCABULARY, or -1 - slot
     truth: Tensor  # template, word: whether the reply depends on it
@@ -125,19 +125,19 @@ _FIRST_TEMPLATE = torch.tensor([0, *(len(sentences) for sentences in PROMPTS.val
 
 
 def dialogues(scenes: Scenes, rng: Generator, *, kinds: Iterable[str] = tuple(PROMPTS)) -> Dialogues:
-    """A random prompt about each scene, of a random kind, that has exactly one reply.
+    """A random prompt about each scene, of a random kind, with exactly one correct reply.
 
     Args:
         scenes: The scenes.
         rng: A generator on their device.
-        kinds: The kinds of PROMPTS to draw from; one that is named twice is drawn twice as often. "count", "there" and
-            "scene" can be asked about every scene.
+        kinds: The kinds of PROMPTS to draw from; repeat a kind to draw it more often. "count", "there" and "scene"
+            apply to every scene.
 
     Returns:
         The prompts, the replies, and what they depend on.
 
     Raises:
-        WhyformerError: There is no such kind, or none of them can be asked about one of the scenes.
+        WhyformerError: If a kind is unknown, or none of them applies to one of the scenes.
 
     Example:
         >>> import torch
@@ -156,7 +156,7 @@ def dialogues(scenes: Scenes, rng: Generator, *, kinds: Iterable[str] = tuple(PR
     often = torch.tensor([float(kinds.count(name)) for name in PROMPTS], device=weights.device)
     chances = (weights.sum(dim=2) > 0) * often
     if not (chances > 0).any(dim=1).all():
-        raise WhyformerError(f"A scene cannot be asked about by {', '.join(kinds)}. Add one of: count, there, scene.")
+        raise WhyformerError(f"{', '.join(kinds)}: not applicable to every scene. Add one of: count, there, scene.")
     kind = torch.multinomial(chances, 1, generator=rng)[:, 0]
     each = torch.arange(len(scenes), device=kind.device)
     option = torch.multinomial(weights[each, kind], 1, generator=rng)[:, 0]
@@ -164,10 +164,10 @@ def dialogues(scenes: Scenes, rng: Generator, *, kinds: Iterable[str] = tuple(PR
 
 
 def _option_weights(scenes: Scenes) -> Float[Tensor, "scene kind option"]:
-    """How likely each prompt is among those of its kind.
+    """Weight of each prompt among those of its kind.
 
-    An option is a pair of things for the questions, a shape or a colour to count, a label that is there or not, a side
-    and a thing, a pair of things by shape or by colour.
+    Depending on the kind, an option is a pair of things, a shape or colour to count, a label that is present or not, a
+    side and a thing, or a pair of things named by shape or by colour.
     """
     asked = answerable(scenes).flatten(2).float()
     kinds = [
@@ -194,7 +194,7 @@ def _counts(scenes: Scenes) -> Int[Tensor, "scene value"]:
 
 
 def _presence_weights(scenes: Scenes) -> Float[Tensor, "scene label"]:
-    """Labels that are there half the time; of the others rather those whose colour and shape are both there."""
+    """Weights of labels: present ones half the time; of the absent ones mostly those whose colour and shape occur."""
     labels = torch.arange(len(LABELS), device=scenes.shape.device)
     there = (scenes.label[:, None] == labels[:, None]).any(dim=2)
     shapes, colours = (_counts(scenes) > 0).split([len(SHAPES), len(COLOURS)], dim=1)
@@ -213,7 +213,7 @@ def _things_beside(scenes: Scenes) -> Bool[Tensor, "scene side thing other"]:
 
 
 def _pairs(scenes: Scenes) -> Bool[Tensor, "scene naming thing other"]:
-    """The pairs of objects that their shapes alone name, and those that their colours alone name."""
+    """Pairs of objects that their shapes alone identify, and pairs that their colours alone identify."""
     alone = answerable(scenes)[:, :2].any(dim=3)
     other = ~torch.eye(THINGS, dtype=torch.bool, device=alone.device)
     return alone[:, :, :, None] & alone[:, :, None, :] & other
@@ -242,7 +242,7 @@ def _dialogues_about(scenes: Scenes, kind: PerScene, option: PerScene, longest_r
 
 
 def _things_about(scenes: Scenes, kind: PerScene, option: PerScene) -> tuple[Tensor, Tensor, Tensor]:
-    """The two things that a prompt is about (any where it is about none or many), and all of them."""
+    """The two things that a prompt is about (arbitrary if none or many), and all of them."""
     each, has = torch.arange(len(scenes), device=kind.device), _has(scenes)
     first, second = option // THINGS % THINGS, option % THINGS
     is_beside = _is(kind, "beside")
@@ -257,7 +257,7 @@ def _things_about(scenes: Scenes, kind: PerScene, option: PerScene) -> tuple[Ten
 
 
 def _sentence_of_kind(scenes: Scenes, kind: PerScene, option: PerScene, first: Tensor, second: Tensor) -> PerScene:
-    """Which of the sentences of its kind a prompt is."""
+    """Index of a prompt's sentence among those of its kind."""
     column, row = (
         place.gather(1, first[:, None])[:, 0] - place.gather(1, second[:, None])[:, 0]
         for place in (scenes.column, scenes.row)
@@ -272,7 +272,7 @@ def _sentence_of_kind(scenes: Scenes, kind: PerScene, option: PerScene, first: T
 def _slot_words(
     scenes: Scenes, kind: PerScene, option: PerScene, first: Tensor, second: Tensor, things: Tensor
 ) -> Int[Tensor, "scene slot"]:
-    """The word for each of SLOTS: most are the things' own, but a counted or absent object is not a thing."""
+    """The word for each of SLOTS: mostly properties of the things, but counted and absent objects are not things."""
     is_count, is_there = _is(kind, "count"), _is(kind, "there")
     about = torch.stack([first, second], dim=1)
     answer = _indices(ANSWERS, questions_about(scenes, kind.clamp(max=len(KINDS) - 1), about).answer)
@@ -289,7 +289,7 @@ def _slot_words(
 
 
 def _scene_replies(scenes: Scenes) -> tuple[WordIds, Bool[Tensor, "scene word thing"]]:
-    """A clause for each object in reading order, whose size, colour, shape and place are read off that object."""
+    """A clause per object, in reading order; its size, colour, shape and position depend on that object."""
     words = descriptions(scenes).words
     order = torch.where(scenes.is_object, scenes.cell, 9).argsort(dim=1)[:, :MOST]
     owner = F.one_hot(order, THINGS).bool() & scenes.is_object[:, None]  # scene, clause, thing
@@ -303,6 +303,6 @@ def _is(kind: PerScene, name: str) -> Bool[Tensor, " scene"]:
 
 
 def _indices(names: tuple[str, ...], index: Tensor) -> Tensor:
-    """The words of these names; an index that is none of theirs, as of a prompt of another kind, gives any."""
+    """The words of these names; an index out of range, from a prompt of another kind, gives an arbitrary one."""
     table = torch.tensor([VOCABULARY.index(name) for name in names], device=index.device)
     return table[index.clamp(0, len(names) - 1)]

@@ -1,4 +1,4 @@
-"""Scenes as a detector would give them to a question-answering model: eight regions with features and boxes."""
+"""Scenes as regions with features and boxes, like the output of a detector."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from torch.nn import functional as F
 from whyformer.scenes.drawing import Pictures, nearness
 from whyformer.scenes.world import SIDE, THINGS
 
-CROP = 12  # pixels a side, of the region resampled
-KNOTS = 16  # by which each number of the box is spell
+CROP = 12  # side of a resampled region, in pixels
+KNOTS = 16  # that encode each number of the box
 FEATURES = 3 * CROP * CROP + 4 * KNOTS
 
 
 @dataclass(frozen=True)
 class RegionBatch:
-    """One region per thing, clutter too, in the order of the things.
+    """One region per thing, clutter included, in the order of the things.
 
-    A feature is what is seen in the box and where the box is, nothing else: its pixels resampled to 12 × 12 RGB in
-    [-1, 1], then its middle (across, down), width and height, each spell by its nearness to 16 knots on [0, 1], so that
-    a linear layer can read them. No name of any colour or shape is in it.
+    A feature holds only the content and position of the box: its pixels resampled to 12 × 12 RGB in [-1, 1], then its
+    centre (x, y), width and height, each as interpolation weights on 16 knots in [0, 1], so that a linear layer can
+    read them. It does not name colours or shapes.
 
     Attributes:
         features: [scene, thing, 496].
@@ -35,10 +35,10 @@ class RegionBatch:
 
 
 def regions(pictures: Pictures) -> RegionBatch:
-    """The boxes and features that a detector would give of drawn scenes, one region per thing.
+    """Boxes and features of drawn scenes, one region per thing.
 
     Args:
-        pictures: Scenes as `pictures` draws them.
+        pictures: Scenes drawn by `pictures`.
 
     Returns:
         Features and boxes, in the order of the things.

@@ -1,4 +1,4 @@
-"""One scene in every form that a model takes, to try things out."""
+"""One scene in every form that a bundled model takes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Example:
         image: The picture, 64 × 64 pixels.
         regions: Its eight things as boxes and features, for mini-lxmert and mini-visualbert.
         caption: A sentence about two of its objects, for mini-clip.
-        description: A sentence about every object, for mini-t5; mini-vlm writes it when told to "describe the scene."
+        description: A sentence about every object, for mini-t5; mini-vlm writes it for "describe the scene."
         question: A question about the scene.
         answer: The answer in one word.
         reply: The answer in a sentence, as mini-t5 and mini-vlm write it.

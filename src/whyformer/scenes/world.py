@@ -1,6 +1,6 @@
 """Contents of a scene: eight things in a 3 × 3 grid of cells, three to six of them objects, the rest grey clutter.
 
-A scene is kept as numbers, not pixels, so that it can be edited exactly: an object changed or taken away.
+A scene is stored as numbers, not pixels, so that objects can be changed or removed exactly.
 """
 
 from __future__ import annotations
@@ -26,13 +26,13 @@ LABELS = tuple(f"{colour} {shape}" for colour in COLOURS for shape in SHAPES)
 SIDE = 64  # pixels
 THINGS = 8
 RADII = (5, 6, 9, 10)  # pixels; the first two are small
-BARS = (len(SHAPES), len(SHAPES) + 1)  # clutter: lying and standing bars, of no named shape
-GREY = len(COLOURS)  # and of no named colour
+BARS = (len(SHAPES), len(SHAPES) + 1)  # clutter: horizontal and vertical bars, which have no shape name
+GREY = len(COLOURS)  # which has no colour name
 FEWEST, MOST = 3, 6  # objects
-MOST_SCENES = 100_000  # of one call: 5 GB
+MOST_SCENES = 100_000  # per call: 5 GB
 EDITABLE = ("shape", "colour", "radius")
 CELL_CENTRES = (12, 32, 52)
-JITTER = 4  # pixels; things in different columns stay at least 12 pixels apart, so left and right are never in doubt
+JITTER = 4  # pixels; things in different columns stay at least 12 pixels apart, so left and right are unambiguous
 
 Split = Literal["train", "val", "test"]
 SPLITS: dict[Split, range] = {"train": range(8), "val": range(8, 9), "test": range(9, 10)}  # tenths of all scenes
@@ -43,9 +43,9 @@ PerScene = Int[Tensor, " scene"]
 
 @dataclass(frozen=True)
 class Scenes:
-    """A batch of scenes, as numbers: eight things each, drawn in their order, so that a later one hides an earlier one.
+    """A batch of scenes with eight things each, drawn in order, so that later ones occlude earlier ones.
 
-    `sample` makes scenes, `pictures` draws them. Index them with a slice or a tensor to select some.
+    `sample` creates scenes and `pictures` draws them. Index with a slice or a tensor to select some.
 
     Attributes:
         shape: [scene, thing]: index into SHAPES; clutter has a larger one.
@@ -54,8 +54,8 @@ class Scenes:
         cell: [scene, thing]: row · 3 + column.
         x: [scene, thing]: centre, in pixels.
         y: [scene, thing]: centre, in pixels.
-        tint: [scene, thing, 3]: how far the paint departs from its colour's mean.
-        ground: [scene, 5, 5, 3]: the background's colours, coarsely.
+        tint: [scene, thing, 3]: deviation of the paint from its colour's mean.
+        ground: [scene, 5, 5, 3]: coarse colours of the background.
         stripes: [scene, 4]: two frequencies, phase and strength of the background's stripes.
         grain: [scene, 64, 64, 3]: pixel noise.
     """
@@ -109,20 +109,20 @@ class Scenes:
 
 
 def sample(count: int, split: Split = "train", *, rng: Generator | int = 0) -> Scenes:
-    """Random scenes of a split.
+    """Sample random scenes of a split.
 
-    Which split a scene belongs to is decided by its own content (`content`), so that no two splits share a scene.
+    A scene's content (`content`) determines its split, so splits never share a scene.
 
     Args:
         count: How many scenes, at most 100,000: one takes about 50 kB of memory.
         split: "train", "val" or "test".
-        rng: A generator, whose device the scenes are on; a number seeds a generator on the CPU.
+        rng: A generator, which determines the device; a number seeds a generator on the CPU.
 
     Returns:
         The scenes, as numbers: `pictures` draws them.
 
     Raises:
-        WhyformerError: There is no such split, or the count is not an integer from 1 to 100,000.
+        WhyformerError: If the split is unknown, or the count is not an integer from 1 to 100,000.
 
     Example:
         >>> from whyformer.scenes import LABELS, sample
@@ -150,40 +150,40 @@ def sample(count: int, split: Split = "train", *, rng: Generator | int = 0) -> S
 
 
 def _check_count(count: int) -> None:
-    """Validate the number of scenes; too many would exhaust memory silently."""
+    """Validate the number of scenes; too many would exhaust memory."""
     if not isinstance(count, Integral):
-        raise WhyformerError(f"count is {count!r}: ask for a whole number of scenes, such as 100.")
+        raise WhyformerError(f"count is {count!r}: give a whole number of scenes, such as 100.")
     if count < 1:
-        raise WhyformerError(f"count is {count}: ask for one scene at least.")
+        raise WhyformerError(f"count is {count}: give at least one scene.")
     if count > MOST_SCENES:
         raise WhyformerError(
-            f"count is {count:,}: at most {MOST_SCENES:,} scenes are made at once, of about 50 kB each. "
-            "Make fewer, and others with another seed."
+            f"count is {count:,}: at most {MOST_SCENES:,} scenes fit one call, about 50 kB each. "
+            "Sample fewer, and others with another seed."
         )
 
 
 def content(shape: Things, colour: Things, radius: Things, cell: Things) -> PerScene:
-    """A number for what a scene shows: which objects, of which size, in which cells, whatever the order."""
+    """Hash of a scene's content: which objects, of which size, in which cells, in any order."""
     code = ((shape * len(COLOURS) + colour) * len(SIZES) + radius // 2) * 9 + cell + 1
-    hashed = code * 0x2545F4914F6CDD1D  # a wrapping product spreads neighbouring codes apart
+    hashed = code * 0x2545F4914F6CDD1D  # an overflowing product spreads similar codes
     hashed = (hashed ^ (hashed >> 29)) * 0x369DEA0F31A53F85
     total = torch.where(shape < len(SHAPES), hashed ^ (hashed >> 32), 0).sum(dim=1)
     return ((total * 0x2545F4914F6CDD1D) >> 33) & 0x3FFFFFFF
 
 
 def edit_things(scenes: Scenes, thing: PerScene, **values: PerScene) -> Scenes:
-    """The same scenes with one thing of each changed, and nothing else.
+    """Change one thing of each scene.
 
     Args:
         scenes: The scenes.
         thing: [scene]: the thing to change.
-        **values: [scene]: its new `shape`, `colour` or `radius`, as `Scenes` counts them.
+        **values: [scene]: its new `shape`, `colour` or `radius`, encoded as in `Scenes`.
 
     Returns:
-        New scenes; the given ones stay as they are.
+        New scenes; the input is not modified.
 
     Raises:
-        WhyformerError: A value is none of `shape`, `colour` and `radius`.
+        WhyformerError: If a value is not `shape`, `colour` or `radius`.
 
     Example:
         >>> from whyformer.scenes import COLOURS, edit_things, sample
@@ -201,14 +201,14 @@ def edit_things(scenes: Scenes, thing: PerScene, **values: PerScene) -> Scenes:
 
 
 def clear_things(scenes: Scenes, things: Bool[Tensor, "scene thing"]) -> Scenes:
-    """The same scenes with some things turned into clutter: a small grey bar lies where each was.
+    """Replace some things with clutter: a small grey bar each.
 
     Args:
         scenes: The scenes.
-        things: [scene, thing]: which things.
+        things: [scene, thing]: the things to replace.
 
     Returns:
-        New scenes; the given ones stay as they are.
+        New scenes; the input is not modified.
 
     Example:
         >>> from whyformer.scenes import clear_things, sample
@@ -250,7 +250,7 @@ def _layout(count: int, rng: Generator) -> tuple[Tensor, ...]:
 
 
 def _surface(count: int, rng: Generator) -> tuple[Tensor, ...]:
-    """Tint, ground, stripes and grain: what is seen and no question asks about."""
+    """Tint, ground, stripes and grain: appearance that no question asks about."""
 
     def uniform(low: float, high: float, *size: int) -> Tensor:
         return low + (high - low) * torch.rand(count, *size, generator=rng, device=rng.device)

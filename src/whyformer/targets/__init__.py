@@ -1,1 +1,1 @@
-"""Targets: scores, and how a label's name becomes one."""
+"""Targets: resolve what to explain to a score of the model's output."""

@@ -1,4 +1,4 @@
-"""Answers that are a span of a passage: where it starts and ends."""
+"""Extractive question answering: answers that are a span of a passage."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from whyformer.errors import WhyformerError, nearest
 from whyformer.inputs.chunks import Chunk
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.read import two_of
-from whyformer.inputs.words import word_spans
+from whyformer.inputs.words import word_ranges
 from whyformer.models.loading import LoadedModel
 from whyformer.targets.head_target import HeadTarget, Term, named, output_of, output_tensor, sides, sum_of
 from whyformer.targets.scores import Contrast, PlacedLabel
 from whyformer.targets.token_classification import CHUNK_NOTE
 
-LONGEST_ANSWER = 15  # tokens of an answer that is predicted, as transformers' pipelines had it
+LONGEST_ANSWER = 15  # maximum tokens of a predicted answer, as in transformers' pipelines
 PASSAGE = 1  # the segment of the passage, after that of the question
 
 
@@ -60,7 +60,7 @@ class ReadPassage:
 def span_target(
     loaded_model: LoadedModel, number: int, example: Any, target: Any, *, truncate: bool
 ) -> list[HeadTarget]:
-    """Words of the passage as the answer; "predicted" is the likeliest."""
+    """The target for an answer in words of the passage; "predicted" is the most likely one."""
     pair = two_of(example, "a question and a passage: ('When did it land?', 'It landed in 1969.')")
     encoded = [replace(one, example=number) for one in encode(loaded_model, [pair], truncate=truncate)]
     chunks = [_read(one, loaded_model) for one in encoded]
@@ -68,7 +68,7 @@ def span_target(
     label = target.label if isinstance(target, PlacedLabel) else target
     spans, notes = list[AnswerSpan](), list[str]()
     for side, _ in sides(label):
-        within = spans[0].chunk if spans else None  # a contrast is of two spans that the model reads at once
+        within = spans[0].chunk if spans else None  # both spans of a contrast must be in one chunk
         span, note = _span(side, chunks, place if within is None else None, within)
         spans.append(span)
         notes += [note] * bool(note)
@@ -92,7 +92,7 @@ def _read(encoded: EncodedExample, loaded_model: LoadedModel) -> ReadPassage:
 
 
 def _span(label: Any, chunks: Sequence[ReadPassage], place: Any, within: int | None) -> tuple[AnswerSpan, str]:
-    """The likeliest span with these words, or of all; and what to know of it."""
+    """The most likely span with these words, or of all; and a note."""
     passage = chunks[0].chunk.layout.texts[PASSAGE]
     numbers = range(len(chunks)) if within is None else [within]
     if label == "predicted":
@@ -101,32 +101,32 @@ def _span(label: Any, chunks: Sequence[ReadPassage], place: Any, within: int | N
     if place is not None:
         if place not in [start for start, _ in places]:
             starts = ", ".join(str(start) for start, _ in places)
-            raise WhyformerError(f"{label!r} does not begin at character {place!r} of the passage, but at {starts}.")
+            raise WhyformerError(f"{label!r} does not start at character {place!r} of the passage, but at {starts}.")
         places = [each for each in places if each[0] == place]
     spans = [span for number in numbers for each in places if (span := _span_on(each, number, chunks[number]))]
     if not spans:
-        raise WhyformerError(f"{label!r} is not in the part of the passage that the model reads at once: shorten it.")
+        raise WhyformerError(f"{label!r} is not in a chunk of the passage that fits the model: shorten it.")
     span = max(spans, key=lambda span: span.logit)
-    note = f"{label!r} occurs {len(places)} times: the likeliest is explained, at character {span.characters[0]}."
+    note = f"{label!r} occurs {len(places)} times: the most likely one is explained, at character {span.characters[0]}."
     return span, note if len(places) > 1 else ""
 
 
 def _occurrences(words: Any, passage: str) -> list[tuple[int, int]]:
-    """Where these words stand in the passage."""
+    """Character ranges of these words in the passage."""
     if not isinstance(words, str) or not words.strip():
         raise WhyformerError(f"A target is words of the passage, 'predicted' or a contrast, not {words!r:.40}.")
     for flags in (0, re.IGNORECASE):
         places = [match.span() for match in re.finditer(re.escape(words.strip()), passage, flags)]
         if places:
             return places
-    starts, ends = zip(*word_spans(passage), strict=True)
+    starts, ends = zip(*word_ranges(passage), strict=True)
     count = len(words.split())
     phrases = [passage[a:b].rstrip(".,;:!?") for a, b in zip(starts, ends[count - 1 :], strict=False)]
     raise WhyformerError(f"{words!r:.60} is not in the passage. {nearest(words, list(dict.fromkeys(phrases)))}")
 
 
 def _probabilities(chunk: ReadPassage) -> tuple[Tensor, Tensor]:
-    """Of each position that the answer starts, or ends, there: those of the passage, and the class token for none."""
+    """Probabilities that the answer starts, or ends, at each position of the passage, or at the class token if none."""
     allowed = torch.zeros(len(chunk.start), dtype=torch.bool)
     allowed[[position for position, _ in chunk.tokens]] = True
     allowed[0] = allowed[0] | (0 not in chunk.chunk.positions)
@@ -136,7 +136,7 @@ def _probabilities(chunk: ReadPassage) -> tuple[Tensor, Tensor]:
 
 
 def _made(number: int, chunk: ReadPassage, first: int, last: int) -> AnswerSpan:
-    """The span from one token of the passage to another."""
+    """Build the span from one token of the passage to another."""
     (start, (begin, _)), (end, (_, stop)) = chunk.tokens[first], chunk.tokens[last]
     starts, ends = _probabilities(chunk)
     text = chunk.chunk.layout.texts[PASSAGE][begin:stop]
@@ -156,7 +156,7 @@ def _likeliest(number: int, chunk: ReadPassage) -> AnswerSpan:
 
 
 def _span_on(place: tuple[int, int], number: int, chunk: ReadPassage) -> AnswerSpan | None:
-    """The span of the tokens on these characters; None where the chunk does not have them all."""
+    """The span of the tokens in this character range; None if the chunk does not contain all of them."""
     start, end = place
     tokens = [n for n, (_, (begin, stop)) in enumerate(chunk.tokens) if begin < end and start < stop]
     if not tokens or chunk.tokens[tokens[0]][1][0] > start or chunk.tokens[tokens[-1]][1][1] < end:

@@ -1,4 +1,4 @@
-"""Encode a picture with each of the texts it is compared with."""
+"""Encode a picture with each of several texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whyformer.models.loading import LoadedModel
 def encode_texts(
     loaded_model: LoadedModel, number: int, example: Any, *, form: str, purpose: str, truncate: bool
 ) -> tuple[list[Any], list[EncodedExample]]:
-    """The texts of a (picture, text) or (picture, [texts]), and each of them encoded with the picture."""
+    """Return the texts of (picture, text) or (picture, [texts]), each encoded with the picture."""
     image, given = two_of(example, form)
     texts = list(given) if isinstance(given, (list, tuple)) else [given]
     if not texts:
@@ -30,6 +30,6 @@ def encode_texts(
 
 @torch.no_grad()
 def answer_to_all(loaded_model: LoadedModel, encoded: list[EncodedExample]) -> Any:
-    """The model's output for all texts at once; their one picture is given once."""
+    """Run the model on all texts at once, with their picture given once."""
     inputs = model_inputs(loaded_model, encoded)
     return loaded_model.model(**inputs | {"pixel_values": inputs["pixel_values"][:1]})

@@ -1,4 +1,4 @@
-"""One of several texts: a choice after a prompt, or a label that a text entails; each is read by itself."""
+"""Targets that are one of several texts, each read separately: choices after a prompt, or zero-shot labels."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def is_zero_shot(example: Any) -> bool:
 def choice_target(
     loaded_model: LoadedModel, number: int, example: Any, target: Any, *, truncate: bool
 ) -> list[HeadTarget]:
-    """One of the choices; "predicted" is the likeliest."""
+    """The target for one of the choices; "predicted" is the most likely one."""
     prompt, choices = two_of(example, "a prompt and a list of choices: ('The sky is', ['blue', 'loud'])")
     if isinstance(choices, str) or not isinstance(choices, Sequence) or not choices:
         raise WhyformerError(f"{loaded_model.name} chooses among texts: give (prompt, [choices]), not {example!r:.60}.")
@@ -43,10 +43,10 @@ def choice_target(
 def candidate_target(
     loaded_model: LoadedModel, number: int, example: Any, target: Any, *, truncate: bool
 ) -> list[HeadTarget]:
-    """One of the candidate labels of a text, as transformers' zero-shot pipeline asks; "predicted" is the likeliest.
+    """The target for one of a text's candidate labels, as in transformers' zero-shot pipeline; "predicted" is the best.
 
-    The score is the logit of entailment, its probability that among all candidates; of a single candidate, that of
-    entailment rather than contradiction.
+    The score is the logit of entailment. The probability is the softmax over all candidates, or, for a single one, over
+    entailment and contradiction.
     """
     text, labels = two_of(example, "a text and candidate labels: ('The match was lost.', ['sport', 'politics'])")
     candidates = labels if isinstance(labels, Candidates) else Candidates(tuple(labels))
@@ -61,13 +61,13 @@ def candidate_target(
 
 
 def all_candidates(example: Any) -> list[int]:
-    """Every choice, candidate or text of an example, by its index."""
+    """Indices of all choices, candidates or texts of an example."""
     choices = example[1].labels if isinstance(example[1], Candidates) else example[1]
     return list(range(len(choices)))
 
 
 def _inference_labels(loaded_model: LoadedModel) -> tuple[int, int]:
-    """The indices of entailment and of its contrary, as transformers' pipeline finds them."""
+    """Indices of entailment and contradiction, found as in transformers' pipeline."""
     entailment = entailment_of(loaded_model.model)
     if entailment is None:
         labels = labels_of(loaded_model.model)
@@ -85,13 +85,13 @@ def _encode(
 
 
 def _logits(loaded_model: LoadedModel, encoded: Sequence[EncodedExample]) -> Tensor:
-    """The logits [text, label], each text read by itself."""
+    """The logits [text, label], each text run separately."""
     return torch.stack([output_tensor(output_of(loaded_model, one), "logits", loaded_model) for one in encoded])
 
 
 def _chosen(target: Any, texts: Sequence[str], logits: Tensor, kind: CandidateKind) -> int:
     if isinstance(target, (Contrast, Detection, PlacedLabel)):
         raise WhyformerError(
-            f"A target is a {kind} or its index, or 'predicted', not {target!r:.40}: each {kind} is read by itself."
+            f"A target is a {kind} or its index, or 'predicted', not {target!r:.40}: each {kind} is scored separately."
         )
     return int(logits.argmax()) if target == "predicted" else text_index(target, texts, kind)

@@ -1,4 +1,4 @@
-"""Models that spell a sound, a character at every moment (CTC): which character, and when."""
+"""Targets of CTC models, which predict a character at every frame of a sound."""
 
 from __future__ import annotations
 
@@ -14,21 +14,21 @@ from whyformer.targets.scores import Contrast, Moment, label_index, one_each
 
 
 def spells(model: nn.Module) -> bool:
-    """Whether the model answers with a character at every moment of a sound."""
+    """Whether the model has a CTC head."""
     return type(unwrapped(model)).__name__.endswith("ForCTC")
 
 
 def moment_of(target: Any, logits: Tensor, labels: Mapping[int, str], model: nn.Module) -> tuple[Any, Tensor]:
-    """The explained label, and the frame of each example: the one named, or where the label is most likely.
+    """The explained label, and the frame of each example: the given one, or where the label is most likely.
 
-    "predicted" is the likeliest character of the whole sound; the CTC blank does not count.
+    "predicted" is the most likely character of the whole sound, except the CTC blank.
     """
     batch, frames, count = logits.shape
     if isinstance(target, Moment):
         frame = frame_at(target.seconds, target.rate, model)
         if not 0 <= frame < frames:
             last = _end(frames, target.rate, model)
-            raise WhyformerError(f"No moment {target.seconds:g} s: this sound is heard from 0 to {last:.3g} s.")
+            raise WhyformerError(f"No moment {target.seconds:g} s: the frames of this sound cover 0 to {last:.3g} s.")
         return target.label, torch.full((batch,), frame, device=logits.device)
     shares = logits.softmax(dim=-1)
     blank = getattr(config_of(model), "pad_token_id", None)
@@ -44,7 +44,7 @@ def moment_of(target: Any, logits: Tensor, labels: Mapping[int, str], model: nn.
 
 
 def frame_at(seconds: float, rate: int, model: nn.Module) -> int:
-    """The frame whose middle is nearest to a moment."""
+    """The frame whose centre is nearest to a time."""
     window, stride = wave_frames(model)
     return round((seconds * rate - window / 2) / stride) if seconds * rate > window / 2 else 0 if seconds >= 0 else -1
 

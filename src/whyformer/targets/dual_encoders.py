@@ -1,4 +1,4 @@
-"""Dual encoders: which of several texts a picture is compared with, and against which."""
+"""Targets of dual encoders: the similarity of a picture to one of several texts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from whyformer.targets.scores import Contrast, text_index
 def pair_target(
     loaded_model: LoadedModel, number: int, example: Any, target: Any, *, truncate: bool
 ) -> list[HeadTarget]:
-    """A picture and a text, or one of several texts; "predicted" is the most similar. A contrast is of two of them."""
+    """The target for a text, or a contrast of two; "predicted" is the most similar one."""
     form = "a picture and a text, or a list of texts: ('street.jpg', 'a red bus')"
     purpose = "to compare the picture with"
     texts, encoded = encode_texts(loaded_model, number, example, form=form, purpose=purpose, truncate=truncate)
@@ -34,7 +34,7 @@ def pair_target(
     if isinstance(target, Contrast):
         chosen, other = index_of(target.label), index_of(target.other)
         if chosen == other:
-            raise WhyformerError(f"Why {names[chosen]!r} rather than itself? A contrast is of two texts.")
+            raise WhyformerError(f"contrast({names[chosen]!r}, …) names the same text twice: give two different texts.")
         name = f"{names[chosen]} rather than {names[other]}"
         return [HeadTarget(encoded[chosen], _similarity(loaded_model, output.text_embeds[other]), name)]
     chosen = index_of(target)
@@ -42,7 +42,7 @@ def pair_target(
 
 
 def _similarity(loaded_model: LoadedModel, other: Tensor | None = None) -> RowScore:
-    """The similarity of a pair, less that of its picture with another text."""
+    """The similarity of a pair, minus that of the picture and another text, if given."""
     scale = scale_of(loaded_model.model)
 
     def score(output: Any, row: int) -> Tensor:

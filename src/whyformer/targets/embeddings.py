@@ -1,4 +1,4 @@
-"""How alike two texts are to an encoder: the cosine of their embeddings."""
+"""Targets of text encoders: the cosine similarity of two embeddings."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from whyformer.targets.head_target import HeadTarget, RowScore, output_of
 def similarity_target(
     loaded_model: LoadedModel, number: int, example: Any, target: Any, *, truncate: bool
 ) -> list[HeadTarget]:
-    """Each of two texts, compared with the other: both together are the explanation of their similarity."""
+    """The targets of two texts, each compared with the other; together they explain the similarity."""
     if target != "predicted":
         raise WhyformerError(f"Two texts have a similarity and no label {target!r:.40}: leave the target out.")
     texts = two_of(example, "two texts: ('a question', 'a passage')")
@@ -49,7 +49,7 @@ def similarity_target(
 def _encode(
     number: int, segment: int, texts: tuple[str, ...], loaded_model: LoadedModel, *, truncate: bool
 ) -> EncodedExample:
-    """One of two texts, which the model reads by itself, laid out as a part of both."""
+    """Encode one of two texts, laid out as a segment of both."""
     chunk = whole_text(texts[segment], loaded_model, truncate=truncate)
     layout = chunk.layout
     pieces = WordPieces(texts, layout.tokens, (segment,) * layout.size, layout.offsets)

@@ -16,14 +16,14 @@ from whyformer.inputs.encode import EncodedExample
 from whyformer.models.loading import LoadedModel
 from whyformer.targets.scores import Contrast, Score
 
-RowScore = Callable[[Any, int], Tensor]  # of the model's output and the number of a row in it
+RowScore = Callable[[Any, int], Tensor]  # called with the model's output and a row index
 
 
 @dataclass(frozen=True)
 class HeadTarget:
     """A target of one encoded example: the score of its row of the output, its name and probability.
 
-    `notes` are what to know of how it was chosen, `query` is the object query of a detector, if any.
+    `notes` say how it was chosen; `query` is the object query of a detector, if any.
     """
 
     encoded: EncodedExample
@@ -36,7 +36,7 @@ class HeadTarget:
 
 @dataclass(frozen=True)
 class Term:
-    """A number of an example's output by the name of its tensor and its place there, and what it counts."""
+    """A weighted entry of an example's output, by the name of its tensor and its position there."""
 
     field: str
     place: tuple[int, ...]
@@ -44,7 +44,7 @@ class Term:
 
 
 def sum_of(terms: Sequence[Term]) -> RowScore:
-    """The weighted sum of numbers of the output."""
+    """The weighted sum of entries of the output."""
 
     def score(output: Any, row: int) -> Tensor:
         values = [term.weight * getattr(output, term.field)[(row, *term.place)] for term in terms]
@@ -55,7 +55,7 @@ def sum_of(terms: Sequence[Term]) -> RowScore:
 
 @dataclass(frozen=True)
 class BatchScore:
-    """The score of a batch of definite targets, in their order, and their object queries, if any."""
+    """The score of a batch of resolved targets, in order, and their object queries, if any."""
 
     targets: Sequence[HeadTarget]
 
@@ -69,7 +69,7 @@ class BatchScore:
 
 
 def score_of(targets: Sequence[HeadTarget]) -> Score:
-    """The score of a batch of them, in their order."""
+    """The score of a batch of targets, in order."""
     return BatchScore(targets)
 
 
@@ -80,7 +80,7 @@ def output_of(loaded_model: LoadedModel, encoded: EncodedExample) -> Any:
 
 
 def sides(target: Any) -> Iterator[tuple[Any, float]]:
-    """The labels of a target with their signs: one, or the two of a contrast."""
+    """The labels of a target with their signs: one, or two for a contrast."""
     if isinstance(target, Contrast):
         yield from ((target.label, 1.0), (target.other, -1.0))
     else:
@@ -88,15 +88,15 @@ def sides(target: Any) -> Iterator[tuple[Any, float]]:
 
 
 def named(names: Sequence[str]) -> str:
-    """A target in words by the names of its sides."""
+    """Name a target by the names of its sides."""
     if len(set(names)) < len(names):
-        raise WhyformerError(f"Why {names[0]!r} rather than itself? A contrast is of two different ones.")
+        raise WhyformerError(f"contrast({names[0]!r}, …) names the same thing twice: give two different ones.")
     return " rather than ".join(names)
 
 
 def output_tensor(output: Any, field: str, model: LoadedModel) -> Tensor:
-    """A tensor of a single example's output, which its head must give."""
+    """A required tensor of a single example's output."""
     value = output.get(field) if isinstance(output, Mapping) else None
     if not isinstance(value, Tensor):
-        raise WhyformerError(f"{model.name} gives no {field}: pass a target of your own that makes the score.")
+        raise WhyformerError(f"The output of {model.name} has no {field}: pass a custom target (a function).")
     return value[0].float()

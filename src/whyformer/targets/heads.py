@@ -25,9 +25,9 @@ from whyformer.targets.text_detection import finding_target
 from whyformer.targets.token_classification import entity_targets, tag_target
 from whyformer.targets.vocabulary import mask_target, mask_targets
 
-LIKELY_LABEL = 0.5  # probability from which a label that is judged by itself is one of the model's answers
+LIKELY_LABEL = 0.5  # probability from which a multi-label model is taken to predict a label
 
-Definite = Callable[..., list[HeadTarget]]  # of a model, an example's number, the example and its target
+Definite = Callable[..., list[HeadTarget]]  # called with a model, an example's index, the example and its target
 
 DEFINITE: Mapping[Answer, Definite] = {
     "similarity": pair_target,
@@ -56,23 +56,23 @@ def head_targets(
         if isinstance(label, Detection) and not loaded_model.task.detects:
             raise WhyformerError("A detection is a target for detectors: give a label, or 'predicted'.")
         if isinstance(label, PlacedLabel) and loaded_model.task.answer not in ("tag", "masked word", "span"):
-            raise WhyformerError(f"{loaded_model.name} answers at one place: give {loaded_model.task.targets}.")
+            raise WhyformerError(f"{loaded_model.name} has a single answer: give {loaded_model.task.targets}.")
         definite = _definite(loaded_model, example)
         if definite is None:
-            raise WhyformerError("Examples with candidate labels and without them cannot be explained together.")
+            raise WhyformerError("Examples with and without candidate labels cannot be explained in one batch.")
         targets += definite(loaded_model, number, example, label, truncate=truncate)
     return targets
 
 
 def _definite(loaded_model: LoadedModel, example: Any) -> Definite | None:
-    """How a target of this example becomes definite; None where it is so already."""
+    """The function that resolves a target of this example; None if it needs no resolving."""
     if _finds_texts(loaded_model):
         return finding_target
     return candidate_target if _is_zero_shot(loaded_model, example) else DEFINITE.get(loaded_model.task.answer)
 
 
 def every_target(loaded_model: LoadedModel, example: Any, *, truncate: bool) -> list[Any]:
-    """Each answer that the model gives an example: entities, likely labels, objects, masks, candidates; else one."""
+    """All targets of an example: entities, likely labels, objects, masks or candidates; otherwise one."""
     check_processor(loaded_model)
     match loaded_model.task.answer:
         case "tag":
@@ -93,7 +93,7 @@ def every_target(loaded_model: LoadedModel, example: Any, *, truncate: bool) -> 
 
 @torch.no_grad()
 def _labels_of_example(loaded_model: LoadedModel, example: Any, *, truncate: bool) -> list[Any]:
-    """The labels or objects that are likelier than not; of a head that gives numbers all of them."""
+    """Labels or objects with a probability above one half; all outputs of a regression head."""
     encoded = encode(loaded_model, [example], truncate=truncate)
     outputs = [loaded_model.model(**model_inputs(loaded_model, [one])) for one in encoded]
     if loaded_model.task.detects:

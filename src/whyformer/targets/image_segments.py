@@ -1,4 +1,4 @@
-"""Models that segment a picture: which pixel of it, or which region, and what it is called there."""
+"""Targets of segmentation models: a pixel, a region, or an instance."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ _MASKS = ("masks_queries_logits", "pred_masks")
 
 
 def segments(output: Any) -> bool:
-    """Whether the output has an answer for each pixel: logits [example, label, row, column], or masks of queries."""
+    """Whether the output is a segmentation: logits [example, label, row, column], or masks of queries."""
     logits = getattr(output, "logits", None)
     has_logits = isinstance(logits, Tensor) and logits.dim() == 4
     return has_logits or any(isinstance(getattr(output, name, None), Tensor) for name in _MASKS)
 
 
 def pixel_logits(output: Any) -> Tensor:
-    """Logits of each label at each pixel of the model's own grid [example, label, row, column].
+    """Logits of each label at each pixel of the model's grid [example, label, row, column].
 
-    Of a model of queries it is the logarithm of the sum over the queries of their probability of the label times that
-    of the pixel, as such models put their masks together.
+    For a model with queries, the logarithm of the sum over queries of label probability times pixel probability, as
+    such models combine their masks.
     """
     if isinstance(getattr(output, "masks_queries_logits", None), Tensor):
         shares = output.class_queries_logits.softmax(dim=-1)[..., :-1]
@@ -42,9 +42,9 @@ def pixel_logits(output: Any) -> Tensor:
 
 
 def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> NamedSegment:
-    """The score of a pixel, a region or an instance, and the label of each example.
+    """Resolve a pixel, a region or an instance to its score and each example's label.
 
-    A label by itself, or "predicted", is the region where the model sees it, "predicted" the label of the largest.
+    A label alone stands for the region where the model predicts it; "predicted" is the label with the largest region.
     """
     if isinstance(getattr(output, "pred_masks", None), Tensor):
         return _resolve_mask(target, output)
@@ -53,7 +53,7 @@ def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> NamedSe
     logits = pixel_logits(output).detach()
     batch, count, *size = logits.shape
     if isinstance(target, Contrast):
-        raise WhyformerError("A model that segments is asked about one label at a time, not about two of them.")
+        raise WhyformerError("A contrast is not supported for segmentation: give one label.")
     label = target.label if isinstance(target, (Pixel, Region)) else target
     seen = logits.argmax(dim=1)
     if isinstance(target, Pixel):
@@ -76,7 +76,7 @@ def resolve_area(target: Any, output: Any, labels: Mapping[int, str]) -> NamedSe
 
 
 def area_name(label: str, target: Any) -> str:
-    """Name of the target: a label, and its point or box in shares of the picture's width and height."""
+    """Name a target by its label, and its point or box in shares of the picture's width and height."""
     if isinstance(target, Pixel):
         return f"{label} at ({target.x:.3g}, {target.y:.3g})"
     if isinstance(target, Region) and target.box is not None:
@@ -85,9 +85,9 @@ def area_name(label: str, target: Any) -> str:
 
 
 def _resolve_mask(target: Any, output: Any) -> NamedSegment:
-    """The mask that a model makes of a prompt, the best by its own judgement: all of it, a pixel of it, or a box."""
+    """Resolve the mask of a prompt, the best by its predicted IoU: all of it, a pixel, or a box."""
     if not (target == "predicted" or isinstance(target, (Pixel, Region))):
-        raise WhyformerError("A mask has no labels: ask about a pixel or a box of it, or leave the target out.")
+        raise WhyformerError("A mask has no labels: give a pixel or a box, or leave the target out.")
     if output.pred_masks.shape[1] != 1:
         raise WhyformerError(f"{output.pred_masks.shape[1]} prompts for a picture: give one for each picture.")
     best = output.iou_scores[:, 0].argmax(dim=1)
@@ -112,14 +112,14 @@ def _resolve_mask(target: Any, output: Any) -> NamedSegment:
 
 
 def _resolve_instance(target: Detection, output: Any, labels: Mapping[int, str]) -> NamedSegment:
-    """Score of an instance query: its label probability times its pixel probability, over the pixels it takes."""
+    """Score of an instance query: label probability times pixel probability, averaged over its pixels."""
     if not isinstance(getattr(output, "masks_queries_logits", None), Tensor):
-        raise WhyformerError("This model segments without queries: ask about a label, a pixel or a region of it.")
+        raise WhyformerError("This model segments without queries: give a label, a pixel or a region.")
     masks, shares = output.masks_queries_logits.detach(), output.class_queries_logits.detach()[..., :-1]
     check_query(target.query, masks.shape[1])
     inside = masks[:, target.query] > 0
     if not bool(inside.flatten(1).any(dim=1).all()):
-        raise WhyformerError(f"Query {target.query} takes no pixel of this picture: ask about another one.")
+        raise WhyformerError(f"Query {target.query} has no pixel of this picture: choose another one.")
     best = shares[:, target.query].argmax(dim=1).tolist()
     is_open = target.label == "predicted"
     indices = tuple(one if is_open else label_index(target.label, labels, shares.shape[2]) for one in best)
@@ -135,19 +135,19 @@ def _resolve_instance(target: Detection, output: Any, labels: Mapping[int, str])
 
 
 def check_query(query: int, count: int) -> None:
-    """Refuse an object query that the model does not have."""
+    """Raise if the object query is out of range."""
     if not 0 <= query < count:
         raise WhyformerError(f"No object query {query}: this model has {count}, 0 to {count - 1}.")
 
 
 def place_of(pixel: Pixel, size: tuple[int, int]) -> tuple[int, int]:
-    """Row and column of a pixel in a grid of this size; it is given as shares of the picture's width and height."""
+    """Row and column of a pixel in a grid of this size, from shares of the picture's width and height."""
     rows, columns = size
     return min(rows - 1, math.floor(pixel.y * rows)), min(columns - 1, math.floor(pixel.x * columns))
 
 
 def _within(area: Region, seen: Tensor, indices: tuple[int, ...], labels: Mapping[int, str]) -> Tensor:
-    """Where the label is seen, and lies in the box if there is one; all of the box where it is not seen there."""
+    """Pixels where the label is predicted, within the box if given; the whole box if it is not predicted there."""
     rows, columns = seen.shape[1:]
     box = torch.ones(rows, columns, dtype=torch.bool, device=seen.device)
     if area.box is not None:
@@ -156,12 +156,12 @@ def _within(area: Region, seen: Tensor, indices: tuple[int, ...], labels: Mappin
         across = (torch.arange(columns, device=seen.device) + 0.5) / columns
         box = ((top <= down) & (down < bottom))[:, None] & ((left <= across) & (across < right))
         if not bool(box.any()):
-            raise WhyformerError(f"box={area.box}: no pixel of the model's {rows}×{columns} lies in it.")
+            raise WhyformerError(f"box={area.box} contains no pixel of the model's {rows}×{columns} grid: enlarge it.")
         return box.expand_as(seen)
     missing = next((index for index, part in zip(indices, seen, strict=True) if not bool(part.any())), None)
     if missing is not None:
         raise WhyformerError(
-            f"{label_name(missing, labels)!r} is seen nowhere in this picture: ask about a pixel or a box of it."
+            f"{label_name(missing, labels)!r} is not predicted anywhere in this picture: give a pixel or a box."
         )
     return seen
 

@@ -20,7 +20,7 @@ from whyformer.targets.scores import Pixel, Region
 def prompt_target(
     loaded_model: LoadedModel, number: int, example: Any, target: Any, *, truncate: bool
 ) -> list[HeadTarget]:
-    """The mask of a picture's point or box, or a pixel or a box of it: the mean of its logits there."""
+    """The target for the mask of a prompt, or a pixel or box of it: the mean of its logits there."""
     (encoded,) = encode(loaded_model, [example], truncate=truncate)
     with torch.no_grad():
         output = loaded_model.model(**model_inputs(loaded_model, [encoded]))
@@ -36,7 +36,7 @@ def prompt_target(
 
 
 def _in_square(target: Any, encoded: EncodedExample) -> Any:
-    """A place of the picture as one of the square that it lies in, at the top left."""
+    """Convert a place in the picture to one in the square that contains it at the top left."""
     size = encoded.parts["image"].image.size
     across, down = (side / max(size) for side in size)
     if isinstance(target, Pixel):

@@ -1,4 +1,4 @@
-"""A target against the output it is about: which score, at which place, and what it is called."""
+"""Resolve a target against the model's output: its score, position and name."""
 
 from __future__ import annotations
 
@@ -35,11 +35,10 @@ from whyformer.targets.scores import (
 
 @dataclass(frozen=True)
 class ResolvedTarget:
-    """A target made definite: the score, and for labels their index and name per example.
+    """A resolved target: the score, and for labels their index and name per example.
 
-    `place` is the token or object query whose logits are explained, where there are several. `is_sole` says that
-    each label is judged by itself, so that its probability is a sigmoid. `notes` are what to know of each example's
-    answer, empty where there is nothing.
+    `place` is the token or object query whose logits are explained, if there are several. `is_sole` means multi-label:
+    probabilities are sigmoids. `notes` has a note per example, empty if there is none.
     """
 
     score: Score
@@ -53,10 +52,10 @@ class ResolvedTarget:
 def resolve_target(
     target: Target, output: Any, labels: Mapping[int, str], model: nn.Module, inputs: Inputs
 ) -> ResolvedTarget:
-    """The target against this output: "predicted" becomes the best label of each example.
+    """Resolve a target against this output; "predicted" becomes the best label of each example.
 
-    Of a language model it is about the next token, of a detector about the best detection, or the best of a label, and
-    of a dual encoder about the similarity of each pair.
+    For a language model this is the next token, for a detector the best detection, or the best of a label, and for a
+    dual encoder the similarity of each pair.
     """
     if callable(target):
         return _resolve_score(target, output)
@@ -70,7 +69,7 @@ def resolve_target(
         return _resolve_similarity(target, output, model)
     logits = all_logits(output)
     if logits is not None and not bool(torch.isfinite(logits).all()):
-        raise WhyformerError("The model answered with NaN or infinite logits: check its weights and precision.")
+        raise WhyformerError("The model returned NaN or infinite logits: check its weights and precision.")
     if logits is not None and logits.dim() == 3 and finds:
         return _resolve_detection(target, logits, {0: "text"} if "input_ids" in inputs else labels)
     if logits is not None and logits.dim() == 3 and spells(model):
@@ -100,7 +99,7 @@ def _resolve_label(target: Target, output: Any, labels: Mapping[int, str], place
 
 
 def _resolve_detection(target: Target, logits: Tensor, labels: Mapping[int, str]) -> ResolvedTarget:
-    """The object query that found the label best, or found anything best."""
+    """The object query with the highest probability of the label, or of any label."""
     batch, queries, _ = logits.shape
     is_sole, shares = not has_no_object(logits, labels), object_probabilities(logits, labels)
     several = list(target) if isinstance(target, (list, tuple)) else [target] * batch
@@ -121,7 +120,7 @@ def _resolve_detection(target: Target, logits: Tensor, labels: Mapping[int, str]
 
 
 def _best_queries(label: Any, probabilities: Tensor, labels: Mapping[int, str]) -> Tensor:
-    """Of each example the object query that gives its label the most, or any label where it is "predicted"."""
+    """The object query of each example with the highest probability of its label, or of any if "predicted"."""
     batch, _, count = probabilities.shape
     best = []
     for shares, one in zip(probabilities, one_each(label, batch), strict=True):
@@ -131,7 +130,7 @@ def _best_queries(label: Any, probabilities: Tensor, labels: Mapping[int, str]) 
 
 
 def has_no_object(logits: Tensor, labels: Mapping[int, str]) -> bool:
-    """Whether a detector has a logit for "no object", the last; one without it judges each label by itself."""
+    """Whether a detector's last logit is "no object"; without it, labels are independent sigmoids."""
     return logits.shape[-1] != len(labels)
 
 
@@ -141,7 +140,7 @@ def object_probabilities(logits: Tensor, labels: Mapping[int, str]) -> Tensor:
 
 
 def _notes_on_nothing(logits: Tensor, place: Tensor) -> tuple[str, ...]:
-    """A note on each example whose object query answers "no object", the last of its logits, before any label."""
+    """A note for each example whose object query predicts "no object"."""
     here = logits[torch.arange(len(place), device=place.device), place].softmax(dim=-1)
     return tuple(
         f"Object query {query} found nothing: it answers 'no object' ({shares[-1]:.2f}) rather than any label."
@@ -152,7 +151,7 @@ def _notes_on_nothing(logits: Tensor, place: Tensor) -> tuple[str, ...]:
 
 
 def _resolve_choice(target: Any, scores: Tensor, labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
-    """The label or contrast of each example, "predicted" being the best of its scores [example, label]."""
+    """Resolve the label or contrast of each example; "predicted" is the best of its scores [example, label]."""
     batch, count = scores.shape
     best = scores.argmax(dim=1).tolist()
 
@@ -173,11 +172,11 @@ def _resolve_labels(indices: tuple[int, ...], labels: Mapping[int, str], place: 
 def _resolve_contrast(
     wanted: tuple[int, ...], others: tuple[int, ...], labels: Mapping[int, str], place: Tensor | None
 ) -> ResolvedTarget:
-    """A contrast has names but no index: no single label's probability is that of its answer."""
+    """Resolve a contrast, which has names but no index, since it has no single probability."""
     pairs = [(label_name(a, labels), label_name(b, labels)) for a, b in zip(wanted, others, strict=True)]
     same = next((name for (name, _), a, b in zip(pairs, wanted, others, strict=True) if a == b), None)
     if same is not None:
-        raise WhyformerError(f"Why {same!r} rather than itself? A contrast is of two labels.")
+        raise WhyformerError(f"contrast({same!r}, …) names the same label twice: give two different labels.")
     chosen, against = (logit(torch.tensor(indices), place) for indices in (wanted, others))
     names = tuple(f"{label} rather than {other}" for label, other in pairs)
     return ResolvedTarget(lambda result: chosen(result) - against(result), (None,) * len(names), names, place)
@@ -186,14 +185,14 @@ def _resolve_contrast(
 def _resolve_similarity(target: Target, output: Any, model: nn.Module) -> ResolvedTarget:
     images, texts = len(output.image_embeds), len(output.text_embeds)
     if images != texts:
-        raise WhyformerError(f"{images} images and {texts} texts: give pairs, a text for each image.")
+        raise WhyformerError(f"{images} images and {texts} texts: give pairs, one text per image.")
     if target != "predicted":
         raise WhyformerError(f"A pair of image and text has no label {_shown(target)}: leave the target out.")
     return ResolvedTarget(similarity(scale_of(model)), (None,) * images, ("similarity",) * images)
 
 
 def scale_of(model: nn.Module) -> Tensor | float:
-    """By what a dual encoder multiplies a cosine."""
+    """The factor that a dual encoder applies to cosines."""
     scale = getattr(model, "logit_scale", None)
     return scale.detach().exp() if isinstance(scale, Tensor) else 1.0
 
@@ -205,6 +204,6 @@ def _shown(target: Target | Label) -> str:
 def _resolve_score(target: Score, output: Any) -> ResolvedTarget:
     scores = target(output)
     if not isinstance(scores, Tensor) or scores.dim() != 1 or not bool(torch.isfinite(scores).all()):
-        raise WhyformerError(f"A target that is a score gives one finite number per example, not {scores!r:.60}.")
+        raise WhyformerError(f"A score must return one finite number per example, not {scores!r:.60}.")
     name = getattr(target, "__name__", "").strip("<>") or "score"
     return ResolvedTarget(target, (None,) * len(scores), (name,) * len(scores), getattr(target, "place", None))

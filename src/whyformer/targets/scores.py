@@ -43,9 +43,9 @@ class PlacedLabel:
 
 @dataclass(frozen=True)
 class Moment:
-    """A character heard at a moment by a CTC model: `label`, or its most likely character there.
+    """A CTC model's character at a time: `label`, or its most likely character there.
 
-    `rate` is how many samples a second the model hears; `explain` knows it.
+    `rate` is the model's sampling rate, which `explain` sets.
     """
 
     seconds: float
@@ -55,12 +55,12 @@ class Moment:
 
 @dataclass(frozen=True)
 class Pixel:
-    """Why a model that segments sees `label` at a point of the picture.
+    """The target "why `label` at this point", for segmentation models.
 
     Args:
-        x: How far from the left, as a share of the picture's width.
-        y: How far from the top, as a share of its height.
-        label: The name or index of a label; "predicted" for what it sees there.
+        x: Distance from the left, as a share of the picture's width.
+        y: Distance from the top, as a share of its height.
+        label: The name or index of a label; "predicted" for the model's own.
 
     Raises:
         WhyformerError: If the point lies outside the picture.
@@ -81,10 +81,10 @@ class Pixel:
 
 @dataclass(frozen=True)
 class Region:
-    """Why a model that segments sees `label` in a region: wherever it sees it, or in a box of the picture.
+    """The target "why `label` in this region", for segmentation models: wherever it is predicted, or within a box.
 
     Args:
-        label: The name or index of a label; "predicted" for the one that takes up most of the picture.
+        label: The name or index of a label; "predicted" for the one with the largest area.
         box: Left, top, right and bottom as shares of the picture's width and height.
 
     Raises:
@@ -112,9 +112,9 @@ def contrast(label: Label, other: Label) -> Contrast:
     """The target "why `label` rather than `other`".
 
     Args:
-        label: The name or index of a label; "predicted" for the model's answer. Of a model that compares a picture
-            with texts, one of the texts; of a model that writes, a token.
-        other: The one it is set against.
+        label: The name or index of a label; "predicted" for the model's answer. For a dual encoder, one of the texts;
+            for a language model, a token.
+            other: The label to compare it with.
 
     Returns:
         A target for `explain` and `attribute`: the difference of the two logits.
@@ -131,8 +131,8 @@ def detection(query: int, label: Label = "predicted") -> Detection:
     """The target "why did object query `query` find `label`", for detectors.
 
     Args:
-        query: The number of the object query, from 0 on.
-        label: The name or index of a label; "predicted" for the query's own answer.
+        query: The index of the object query.
+        label: The name or index of a label; "predicted" for the query's own.
 
     Returns:
         A target for `explain` and `attribute`.
@@ -145,13 +145,13 @@ def detection(query: int, label: Label = "predicted") -> Detection:
 
 
 def at(place: str | int | range, label: Label | Contrast = "predicted") -> PlacedLabel:
-    """The target "why `label` at `place`", for models that answer at several places of a text.
+    """The target "why `label` at `place`", for models with answers at several places of a text.
 
     Args:
-        place: Of a model that tags words, a word of the text or several that follow one another, or the number of a
-            word from 0 on, or a range of them. Of a model that fills masks, the number of the mask, from 0 on. Of one
-            that finds an answer in a passage, the character that the answer begins at.
-        label: The tag, the word or the answer; "predicted" for the model's own, or a contrast of two.
+        place: For token classification, a word or consecutive words of the text, or the index of a word, or a range of
+            indices. For masked language models, the index of the mask. For question answering, the first character of
+            the answer in the passage.
+            label: The tag, word or answer; "predicted" for the model's own, or a contrast of two.
 
     Returns:
         A target for `explain`.
@@ -164,11 +164,11 @@ def at(place: str | int | range, label: Label | Contrast = "predicted") -> Place
 
 
 def moment(seconds: float, label: Label = "predicted") -> Moment:
-    """The target "why is `label` heard at this moment", for models that spell a sound (CTC).
+    """The target "why `label` at this time", for CTC models.
 
     Args:
-        seconds: When, from the beginning of the sound on.
-        label: The name or index of a character; "predicted" for the likeliest at that moment.
+        seconds: Time from the beginning of the sound.
+        label: The name or index of a character; "predicted" for the most likely one at that time.
 
     Returns:
         A target for `explain` and `attribute`.
@@ -185,10 +185,10 @@ def logit(index: int | Tensor, place: Tensor | None = None) -> Score:
 
     Args:
         index: The index of the label: one for all examples, or a tensor with one for each.
-        place: For models that answer at every token or object query, which of them to explain for each example.
+        place: For models with logits at every token or object query, the one to explain for each example.
 
     Returns:
-        A function of the model's output that gives one number per example: a target.
+        A target: a function of the model's output that returns one number per example.
 
     Example:
         >>> whyformer.explain("A dull film.", model="mini-bert", target=whyformer.logit(0)).probability is None
@@ -204,13 +204,13 @@ def logit(index: int | Tensor, place: Tensor | None = None) -> Score:
 
 
 def similarity(scale: Tensor | float = 1.0) -> Score:
-    """The score that is how alike a picture and a text are to a dual encoder: their cosine.
+    """The score of a dual encoder's cosine similarity between a picture and a text.
 
     Args:
-        scale: What the cosine is multiplied with; models multiply it with a scale of their own.
+        scale: A factor of the cosine, such as the model's logit scale.
 
     Returns:
-        A function of the model's output that gives one number per pair: a target.
+        A target: a function of the model's output that returns one number per pair.
 
     Raises:
         WhyformerError: If the model has no embeddings of a picture and a text.
@@ -224,9 +224,7 @@ def similarity(scale: Tensor | float = 1.0) -> Score:
 
     def score(output: Any) -> ExampleScores:
         if getattr(output, "image_embeds", None) is None or getattr(output, "text_embeds", None) is None:
-            raise WhyformerError(
-                "similarity() is for models of pictures and texts (CLIP): this one gives no embeddings."
-            )
+            raise WhyformerError("similarity() is for dual encoders (CLIP): this model returns no embeddings.")
         cosines: ExampleScores = (output.image_embeds * output.text_embeds).sum(dim=-1)
         return scale * cosines
 
@@ -234,14 +232,14 @@ def similarity(scale: Tensor | float = 1.0) -> Score:
 
 
 def box_side(query: int, side: Literal["x", "y", "width", "height"]) -> Score:
-    """The score that is a side of the box that a detector's object query gives, as a share of the picture.
+    """The score of one side of the box of a detector's object query, as a share of the picture.
 
     Args:
         query: The number of the object query, from 0 on.
-        side: "x" or "y" of the box's middle, its "width" or its "height".
+        side: "x" or "y" of the box's centre, its "width" or its "height".
 
     Returns:
-        A function of the model's output that gives one number per example: a target.
+        A target: a function of the model's output that returns one number per example.
 
     Raises:
         WhyformerError: If a box has no such side, or the model has no boxes.
@@ -269,18 +267,18 @@ def box_side(query: int, side: Literal["x", "y", "width", "height"]) -> Score:
 
 
 def logits_of(output: Any, place: Tensor | None = None) -> Logits:
-    """The logits of a Hugging Face output, a tuple or a tensor; those at one place of each example if given."""
+    """The logits of a Hugging Face output, a tuple or a tensor, at one place of each example if given."""
     logits = all_logits(output)
     if logits is not None and logits.dim() == 3 and place is not None:
         return logits[torch.arange(len(logits), device=logits.device), place.to(logits.device)]
     if logits is None or logits.dim() != 2:
         seen = "none" if logits is None else f"shape {tuple(logits.shape)}"
-        raise WhyformerError(f"Expected logits [batch, label], found {seen}: pass a target that makes the score.")
+        raise WhyformerError(f"Expected logits [batch, label], found {seen}: pass a custom target (a function).")
     return logits
 
 
 def all_logits(output: Any) -> Tensor | None:
-    """The logits by whatever name: [batch, label], or [batch, place, label] for every token or object query."""
+    """The logits under any of their names: [batch, label], or [batch, place, label] per token or object query."""
     for name in ("logits", "question_answering_score", "itm_score"):
         logits = getattr(output, name, None)
         if isinstance(logits, Tensor):
@@ -290,12 +288,12 @@ def all_logits(output: Any) -> Tensor | None:
 
 
 def one_each(target: Any, count: int) -> list[Any]:
-    """A target for each example, from one for all or one each; tensors and arrays of indices are taken too."""
+    """Expand a target to one per example; tensors and arrays of indices are accepted."""
     if hasattr(target, "tolist"):
         target = target.tolist()
     each = list(target) if isinstance(target, (list, tuple)) else [target] * count
     if count == 1 and len(each) > 1:
-        raise WhyformerError(f"{len(each)} targets for one example: give one, or ask explain_targets about several.")
+        raise WhyformerError(f"{len(each)} targets for one example: give one, or use explain_targets for several.")
     if len(each) != count:
         raise WhyformerError(f"{len(each)} targets for {count} examples: give one for all, or one each.")
     return each
@@ -314,7 +312,7 @@ def label_index(label: Label, labels: Mapping[int, str], count: int) -> int:
 
 
 def text_index(text: Label, texts: Sequence[str], kind: Literal["text", "choice", "candidate"] = "text") -> int:
-    """The index of one of the texts that are compared, given by index or by itself; errors call it by its kind."""
+    """The index of one of several texts, given by index or verbatim; `kind` is used in errors."""
     compared = "the picture is compared with" if kind == "text" else "the model chooses from"
     if isinstance(text, str):
         exact = [index for index, known in enumerate(texts) if known == text]
@@ -344,5 +342,5 @@ def _index_of_name(name: str, labels: Mapping[int, str], count: int) -> int:
 
 
 def label_name(index: int, labels: Mapping[int, str]) -> str:
-    """The name of a label, or its number where the model has none."""
+    """The name of a label, or its index if the model has no names."""
     return labels.get(index, f"label {index}")

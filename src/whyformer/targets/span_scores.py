@@ -1,4 +1,4 @@
-"""The score of a span of a response: how likely the model finds its tokens, one after the other."""
+"""Scores of spans of a response: the log-probability of their tokens under teacher forcing."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from whyformer.targets.scores import Score, all_logits
 
 @dataclass(frozen=True)
 class NextTokenLogits:
-    """A token that is predicted: which score it counts for, of which example, at which place of the logits, and which.
+    """A predicted token: the index of its score, its example, its position in the logits, and its id.
 
-    Each example has a score, or one has them all.
+    Each example has one score, or a single example has all scores.
     """
 
     score: int
@@ -28,12 +28,12 @@ class NextTokenLogits:
 
 
 def log_probability(predictions: Sequence[NextTokenLogits], count: int) -> Score:
-    """So many scores, each the sum of its predictions' log-probabilities."""
+    """`count` scores, each the sum of its predictions' log-probabilities."""
     return _sum_of(predictions, count, is_log=True)
 
 
 def logit_sum(predictions: Sequence[NextTokenLogits], count: int) -> Score:
-    """So many scores, each the sum of its predictions' logits."""
+    """`count` scores, each the sum of its predictions' logits."""
     return _sum_of(predictions, count, is_log=False)
 
 
@@ -56,13 +56,13 @@ def token_logits(output: Any) -> Tensor:
     """The logits [example, place, token] of a language model's output."""
     logits = all_logits(output)
     if logits is None or logits.dim() != 3:
-        raise UnsupportedModel("The model gives no logits for every token: its responses cannot be scored.")
+        raise UnsupportedModel("The model returns no logits per token: its responses cannot be scored.")
     return logits
 
 
 @dataclass(frozen=True)
 class TokenStatistics:
-    """How likely a model found a token: log-probability and entropy in nats, and its rank, 1 for the likeliest."""
+    """Statistics of a token's prediction: log-probability and entropy in nats, and its rank, 1 for the most likely."""
 
     log_probability: float
     entropy: float

@@ -1,4 +1,4 @@
-"""Targets as plain data, as a file keeps them."""
+"""Serialise targets as plain data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _KINDS = {kind.__name__: kind for kind in (Contrast, Detection, Moment, Pixel, P
 
 
 def target_document(target: Target) -> Any:
-    """The target as JSON holds it; a function of the caller's own can only be named."""
+    """Convert a target to JSON data; a custom function is stored by name only."""
     if callable(target):
         return {"kind": "function", "name": getattr(target, "__qualname__", type(target).__name__)}
     if type(target) in _KINDS.values():
@@ -22,14 +22,14 @@ def target_document(target: Target) -> Any:
 
 
 def read_target(document: Any) -> Any:
-    """The target that `target_document` wrote."""
+    """Restore a target written by `target_document`."""
     if not isinstance(document, dict):
         return tuple(document) if isinstance(document, list) else document
     fields = {name: read_target(value) for name, value in document.items() if name != "kind"}
     match document.get("kind"):
         case "function":
             name = document.get("name")
-            raise WhyformerError(f"its target was a function of your own ({name}), which no file can keep")
+            raise WhyformerError(f"its target was a custom function ({name}), which a file cannot store")
         case "range":
             return range(*fields["ends"])
         case str(kind) if kind in _KINDS:

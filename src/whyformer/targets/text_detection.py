@@ -1,4 +1,4 @@
-"""Detectors that are told in words what to find: which of the texts, and where it is found best."""
+"""Targets of open-vocabulary detectors: one of several texts, and the query that detects it best."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from whyformer.targets.scores import Contrast, Detection, text_index
 def finding_target(
     loaded_model: LoadedModel, number: int, example: Any, target: Any, *, truncate: bool
 ) -> list[HeadTarget]:
-    """A picture and a text, or one of several texts; "predicted" is the one that is found best.
+    """The target for a text; "predicted" is the one detected best, and a detection names the query.
 
-    A detection says by which query. The text stands alone: what a detector makes of it does not depend on the others.
+    Texts are encoded alone, since the detector's output for one does not depend on the others.
     """
     if isinstance(target, Contrast):
-        raise WhyformerError("A detector that is told what to find judges each text by itself: ask about one of them.")
-    form = "a picture and what to find in it: ('street.jpg', ['a red bus', 'a dog'])"
-    purpose = "that says what to find"
+        raise WhyformerError("An open-vocabulary detector scores each text separately: give one text, not a contrast.")
+    form = "a picture and texts to detect: ('street.jpg', ['a red bus', 'a dog'])"
+    purpose = "to detect"
     texts, encoded = encode_texts(loaded_model, number, example, form=form, purpose=purpose, truncate=truncate)
     logits = answer_to_all(loaded_model, encoded).logits[0].float()
     detection = target if isinstance(target, Detection) else None

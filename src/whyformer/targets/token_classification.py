@@ -1,4 +1,4 @@
-"""Tags of words: which word, or words of an entity, and which tag."""
+"""Targets of token classification: a word, or the words of an entity, and a tag."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from whyformer.models.structure import labels_of
 from whyformer.targets.head_target import HeadTarget, Term, named, output_of, output_tensor, sides, sum_of
 from whyformer.targets.scores import Contrast, PlacedLabel, label_index, label_name
 
-OUTSIDE = "O"  # the tag of a word that is part of no entity
-CHUNK_NOTE = "The text is longer than the model's limit: explained is chunk {} of {}, which has what is asked about."
+OUTSIDE = "O"  # the tag of a word outside of entities
+CHUNK_NOTE = "The text is longer than the model's limit: chunk {} of {}, which contains the target, is explained."
 
 
 @dataclass(frozen=True)
 class TextWord:
-    """A word as the tokenizer sees it: its characters in the text, and in each chunk that has it its first token.
+    """A word of the tokenizer: its character range, and its first token in each chunk that contains it.
 
-    `margins` say how far from the chunk's nearer end that token is.
+    `margins` are the distances of that token from the nearer end of the chunk.
     """
 
     start: int
@@ -38,7 +38,7 @@ class TextWord:
 
 @dataclass(frozen=True)
 class Tagging:
-    """A text with the tags that a model gives its words; a long one in chunks."""
+    """A text with predicted tags for its words; a long one in chunks."""
 
     loaded_model: LoadedModel
     encoded: Sequence[EncodedExample]
@@ -61,7 +61,7 @@ class Tagging:
 
     @cached_property
     def words(self) -> list[TextWord]:
-        """The words of the text in their order."""
+        """The words of the text, in order."""
         words: dict[int, TextWord] = {}
         for number, one in enumerate(self.encoded):
             assert one.chunk is not None
@@ -79,7 +79,7 @@ class Tagging:
         return [words[word] for word in sorted(words)]
 
     def chunk_of(self, place: range) -> int:
-        """The chunk that has all words of a place, as far from its ends as can be."""
+        """The chunk that contains all words of a place, as far from its ends as possible."""
         words = [self.words[word] for word in place]
         margins = {
             chunk: min(word.margins[chunk] for word in words)
@@ -87,11 +87,11 @@ class Tagging:
             if all(chunk in word.positions for word in words)
         }
         if not margins:
-            raise WhyformerError(f"{self.characters(place)!r:.60} does not fit into the model at once: ask about less.")
+            raise WhyformerError(f"{self.characters(place)!r:.60} does not fit the model at once: choose fewer words.")
         return max(margins, key=lambda chunk: margins[chunk])
 
     def rows(self, place: range) -> tuple[int, list[int], Tensor]:
-        """The chunk of a place, the position there of each word's first token, and its probabilities [word, tag]."""
+        """The chunk of a place, the positions of its words' first tokens, and their probabilities [word, tag]."""
         chunk = self.chunk_of(place)
         positions = [self.words[word].positions[chunk] for word in place]
         return chunk, positions, self.logits[chunk][positions].softmax(dim=-1)
@@ -108,7 +108,7 @@ class Tagging:
         return label_name(tag, self.labels).upper() == OUTSIDE
 
     def entities(self) -> Iterator[range]:
-        """Words that follow one another with tags of one kind other than O, as transformers' pipeline groups them."""
+        """Group consecutive words with tags of one kind other than O, as transformers' pipeline does."""
         start, kind = 0, ""
         tags = [label_name(tag, self.labels) for tag in self.probabilities.argmax(dim=1).tolist()]
         for word, tag in enumerate([*tags, OUTSIDE]):
@@ -120,12 +120,12 @@ class Tagging:
 
 
 def entity_kind(tag: str) -> str:
-    """The kind of entity that a tag is about: LOC of B-LOC."""
+    """The entity kind of a tag: LOC for B-LOC."""
     return re.sub(r"^[BIES]-", "", tag)
 
 
 def tagging_of(loaded_model: LoadedModel, example: Any, number: int = 0, *, truncate: bool) -> Tagging:
-    """The text of an example with its tags."""
+    """Tag the text of an example."""
     encoded = [replace(one, example=number) for one in encode(loaded_model, [example], truncate=truncate)]
     return Tagging(loaded_model, encoded)
 
@@ -133,7 +133,7 @@ def tagging_of(loaded_model: LoadedModel, example: Any, number: int = 0, *, trun
 def tag_target(
     loaded_model: LoadedModel, number: int, example: Any, target: Any, *, truncate: bool
 ) -> list[HeadTarget]:
-    """A tag at a place; a tag alone where it is likeliest; "predicted" is the surest entity."""
+    """The target for a tag at a place, or a tag where it is most likely; "predicted" is the most confident entity."""
     tagging = tagging_of(loaded_model, example, number, truncate=truncate)
     notes: tuple[str, ...] = ()
     if isinstance(target, PlacedLabel):
@@ -175,7 +175,7 @@ def _surest(tagging: Tagging) -> tuple[range, Any, tuple[str, ...]]:
     shares = tagging.probabilities.clone()
     shares[:, [tag for tag in range(shares.shape[1]) if tagging.is_outside(tag)]] = -1.0
     word, tag = divmod(int(shares.argmax()), shares.shape[1])
-    note = f"No word is tagged otherwise than {OUTSIDE}: this is the likeliest other tag."
+    note = f"All words are tagged {OUTSIDE}: this is the most likely other tag."
     return range(word, word + 1), tag, (note,)
 
 
@@ -184,7 +184,7 @@ def _best(tagging: Tagging, place: range) -> Tensor:
 
 
 def _likeliest(label: Any, tagging: Tagging) -> range:
-    """The word that the model gives this tag most."""
+    """The word with the highest probability of this tag."""
     if label == "predicted":
         return _surest(tagging)[0]
     tag = _tag_index(label, 0, tagging.probabilities, tagging)
@@ -200,7 +200,7 @@ def _tags(label: Any, place: range, probabilities: Tensor, tagging: Tagging) -> 
 
 
 def _tag_index(label: Any, order: int, probabilities: Tensor, tagging: Tagging) -> int:
-    """The index of a tag, or of an entity's kind where its first word has B- and the others I-."""
+    """The index of a tag, or of an entity kind with B- for its first word and I- for the others."""
     labels = tagging.labels
     if isinstance(label, str):
         by_name = {name.casefold(): index for index, name in labels.items()}
@@ -212,7 +212,7 @@ def _tag_index(label: Any, order: int, probabilities: Tensor, tagging: Tagging) 
 
 
 def _tag_name(tags: Sequence[int], tagging: Tagging) -> str:
-    """One tag as it is; those of several words by their kind."""
+    """The name of a single tag, or the kind of several."""
     names = [label_name(tag, tagging.labels) for tag in tags]
     if len(names) == 1:
         return names[0]
@@ -220,7 +220,7 @@ def _tag_name(tags: Sequence[int], tagging: Tagging) -> str:
 
 
 def _place(place: str | int | range, tagging: Tagging) -> range:
-    """The selected words, by their characters or numbers."""
+    """The words selected by text or index."""
     count = len(tagging.words)
     if isinstance(place, str):
         return _place_named(place, tagging)
@@ -250,7 +250,7 @@ def _place_named(text: str, tagging: Tagging) -> range:
 
 
 def _place_on(start: int, end: int, tagging: Tagging) -> range | None:
-    """The words on these characters, which are all of them but for punctuation; None where a word is cut."""
+    """The words in this character range, which must cover them except for punctuation; None if it cuts a word."""
     numbers = [n for n, word in enumerate(tagging.words) if word.start < end and start < word.end]
     if not numbers:
         return None

@@ -19,7 +19,7 @@ from whyformer.benchmark.protocols import Columns, Figure, protocol, require
 from whyformer.benchmark.samples import SampleSourceTruth
 from whyformer.benchmark.shard import Shard
 from whyformer.errors import UnsupportedModel
-from whyformer.inputs.opening import opening_of
+from whyformer.inputs.prompt_encoding import encode_prompt
 from whyformer.inputs.sources import Source, sources_of
 from whyformer.inputs.spans import spans_of
 from whyformer.methods.registry import source_methods
@@ -107,9 +107,9 @@ def _case(loaded_model: LoadedModel, truth: SampleSourceTruth, batch_size: int) 
     """A question put as a message where the model has a chat template, else as a text that the response goes on."""
     is_chat = bool(getattr(loaded_model.tokenizer, "chat_template", None))
     prompt = [{"role": "user", "content": truth.prompt}] if is_chat else truth.prompt
-    opening = opening_of(loaded_model, prompt)
-    reply = reply_of(loaded_model, opening, truth.response if is_chat else f" {truth.response}")
-    parts = sources_of(opening.prompt, truth.sources)
+    encoded = encode_prompt(loaded_model, prompt)
+    reply = reply_of(loaded_model, encoded, truth.response if is_chat else f" {truth.response}")
+    parts = sources_of(encoded.prompt, truth.sources)
     whole = spans_of(reply.text, reply.tokens, "response")
     return SourceCase(
         truth, prompt, reply, parts, response_ablation(loaded_model, reply, whole, parts, batch_size=batch_size)

@@ -1,4 +1,4 @@
-"""A prompt and the response to it as a model reads them at once (teacher forcing), and rows: parts of a response."""
+"""A prompt and its response read in one pass (teacher forcing), and rows: the parts of a response to explain."""
 
 from __future__ import annotations
 
@@ -11,74 +11,75 @@ import torch
 from torch import Tensor
 
 from whyformer.axes import Inputs, TokenScores
+from whyformer.inputs.audio_encoding import AudioClip, audio_inputs
 from whyformer.inputs.chunks import check_ids
 from whyformer.inputs.collate import on_device
-from whyformer.inputs.hearing import Hearing, sound_inputs
-from whyformer.inputs.pictured import PicturedPrompt, picture_inputs
+from whyformer.inputs.image_prompt import ImagePrompt, image_inputs
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import config_of, device_of
 
-# Which kind of token what is written is, where that is not 0: PaliGemma reads its prompt both ways, and goes on.
-WRITTEN_KIND = {"paligemma": 1}
+# Token type of the response where it is not 0: PaliGemma attends to its prompt in both directions, then causally.
+RESPONSE_TOKEN_TYPE = {"paligemma": 1}
 
 
 @dataclass(frozen=True)
 class Exchange:
-    """The tokens of a prompt and of a response; `beginning` is what a decoder beside an encoder starts from.
+    """The tokens of a prompt and of a response.
 
-    Such a model reads the prompt in one stream and writes in another; without it both are one stream.
+    An encoder-decoder reads the prompt in one stream and writes in another, which starts with `beginning`; without it
+    both are one stream.
     """
 
     prompt: tuple[int, ...]
     response: tuple[int, ...]
     beginning: tuple[int, ...] | None = None
-    pictured: PicturedPrompt | None = None  # the prompt, where pictures stand among its words
-    hearing: Hearing | None = None  # the sound, where that is what is written about
+    image_prompt: ImagePrompt | None = None  # the prompt, if it contains images
+    audio: AudioClip | None = None  # the sound, if that is the prompt
 
     @property
     def first(self) -> int:
-        """The position of the response's first token in its stream; it is predicted one before."""
+        """Position of the response's first token in its stream; it is predicted one position earlier."""
         return len(self.prompt if self.beginning is None else self.beginning)
 
     @property
     def written(self) -> tuple[int, ...]:
-        """The whole stream that the response stands in."""
+        """The whole stream that contains the response."""
         return (*(self.prompt if self.beginning is None else self.beginning), *self.response)
 
 
 @dataclass(frozen=True)
-class Row:
-    """Some tokens of a response, whose score is explained by what stands before the last of them."""
+class ResponseRow:
+    """Some tokens of a response, explained by everything before the last of them."""
 
     exchange: Exchange
     tokens: tuple[int, ...]
 
     @property
     def positions(self) -> list[int]:
-        """Where in the stream the tokens are predicted."""
+        """Positions in the stream where the tokens are predicted."""
         return [self.exchange.first + token - 1 for token in self.tokens]
 
     @property
     def token(self) -> int | None:
-        """The id of the token that it is about; None where it is about several."""
+        """The token's id; None if there are several tokens."""
         return self.exchange.response[self.tokens[0]] if len(self.tokens) == 1 else None
 
     @property
     def length(self) -> int:
-        """How much of the stream is read for it."""
+        """How many tokens of the stream are read."""
         return self.exchange.first + max(self.tokens)
 
     @property
     def has_last(self) -> bool:
-        """Whether all of the response is predicted on the way."""
+        """Whether the whole response is predicted in this pass."""
         return len(self.exchange.response) - 1 in self.tokens
 
 
-def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row], *, every_logit: bool = False) -> Inputs:
-    """What the model is given for these rows: to each its exchange up to its last token, padded on the right.
+def row_inputs(loaded_model: LoadedModel, rows: Sequence[ResponseRow], *, every_logit: bool = False) -> Inputs:
+    """The model's inputs for these rows: each exchange up to the row's last token, padded on the right.
 
-    Where the model can, it computes only the logits of the responses: those of a long prompt would fill the memory.
-    `every_logit` has it compute those as well.
+    If the model can, it computes the logits of the responses only: those of a long prompt would fill the memory.
+    `every_logit` computes all of them.
     """
     check_ids(loaded_model, (tokens for row in rows for tokens in (row.exchange.prompt, row.exchange.written)))
     device = device_of(loaded_model.model)
@@ -89,27 +90,29 @@ def row_inputs(loaded_model: LoadedModel, rows: Sequence[Row], *, every_logit: b
             "decoder_attention_mask": is_written,
         }
     inputs: Inputs = {"input_ids": written, "attention_mask": is_written}
-    pictured = [row.exchange.pictured for row in rows if row.exchange.pictured is not None]
-    if pictured:
-        inputs |= _inputs_of_pictures(loaded_model, rows, pictured)
+    image_prompt = [row.exchange.image_prompt for row in rows if row.exchange.image_prompt is not None]
+    if image_prompt:
+        inputs |= _inputs_of_pictures(loaded_model, rows, image_prompt)
     if not every_logit and "logits_to_keep" in inspect.signature(loaded_model.model.forward).parameters:
         inputs["logits_to_keep"] = written.shape[1] - min(row.exchange.first - 1 for row in rows)
     return inputs
 
 
-def _encoder_inputs(loaded_model: LoadedModel, rows: Sequence[Row]) -> Inputs:
-    """What an encoder is given for these rows: their prompts, or the sounds that they are about."""
-    sounds = [row.exchange.hearing.sound for row in rows if row.exchange.hearing is not None]
+def _encoder_inputs(loaded_model: LoadedModel, rows: Sequence[ResponseRow]) -> Inputs:
+    """The encoder's inputs: prompts, or sounds."""
+    sounds = [row.exchange.audio.sound for row in rows if row.exchange.audio is not None]
     if sounds:
-        return on_device(loaded_model, sound_inputs(sounds, loaded_model))
+        return on_device(loaded_model, audio_inputs(sounds, loaded_model))
     source, is_source = _padded([row.exchange.prompt for row in rows], device_of(loaded_model.model))
     return {"input_ids": source, "attention_mask": is_source}
 
 
-def _inputs_of_pictures(loaded_model: LoadedModel, rows: Sequence[Row], prompts: Sequence[PicturedPrompt]) -> Inputs:
-    """What a model is given beside the tokens of rows whose prompts have pictures."""
-    device, inputs = device_of(loaded_model.model), on_device(loaded_model, picture_inputs(prompts))
-    own = WRITTEN_KIND.get(getattr(config_of(loaded_model.model), "model_type", ""), 0)
+def _inputs_of_pictures(
+    loaded_model: LoadedModel, rows: Sequence[ResponseRow], prompts: Sequence[ImagePrompt]
+) -> Inputs:
+    """The inputs beside token ids of prompts with images."""
+    device, inputs = device_of(loaded_model.model), on_device(loaded_model, image_inputs(prompts))
+    own = RESPONSE_TOKEN_TYPE.get(getattr(config_of(loaded_model.model), "model_type", ""), 0)
     for name in prompts[0].by_token:
         if name != "attention_mask":
             values = [
@@ -121,18 +124,18 @@ def _inputs_of_pictures(loaded_model: LoadedModel, rows: Sequence[Row], prompts:
 
 
 def stream_mask(inputs: Inputs) -> str:
-    """The input that says which tokens of the stream that a response stands in are real."""
+    """Name of the attention mask of the stream that contains the response."""
     return "decoder_attention_mask" if "decoder_input_ids" in inputs else "attention_mask"
 
 
 def first_logit(inputs: Inputs) -> int:
-    """The position that the first of the logits is of."""
+    """Position of the first logit."""
     keep: int | None = inputs.get("logits_to_keep")
     return 0 if keep is None else inputs["input_ids"].shape[1] - keep
 
 
-def row_weights(rows: Sequence[Row], length: int) -> TokenScores:
-    """Where the answer of each row is read: its tokens' predictions, all alike."""
+def row_weights(rows: Sequence[ResponseRow], length: int) -> TokenScores:
+    """The read-out of each row: equal weights on the positions that predict its tokens."""
     weights = torch.zeros(len(rows), length)
     for number, row in enumerate(rows):
         weights[number, row.positions] = 1.0 / len(row.tokens)
@@ -140,7 +143,7 @@ def row_weights(rows: Sequence[Row], length: int) -> TokenScores:
 
 
 def _padded(sequences: Sequence[Sequence[int]], device: Any) -> tuple[Tensor, Tensor]:
-    """The sequences as one tensor, and which of its entries are theirs; what fills it up is never looked at."""
+    """Pad the sequences into one tensor, and return its mask; padding is never read."""
     longest = max(map(len, sequences))
     ids = torch.tensor([[*one, *[0] * (longest - len(one))] for one in sequences], device=device)
     real = torch.tensor([[1] * len(one) + [0] * (longest - len(one)) for one in sequences], device=device)

@@ -1,4 +1,4 @@
-"""Scores on several grids of one picture, whole, in tiles or at several sizes, laid on one."""
+"""Resample scores on several grids of one picture (whole, tiles, scales) to a single grid."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from whyformer.inputs.layouts import Box
 
 @dataclass(frozen=True, eq=False)
 class ScoredGrid:
-    """Scores [row, column] of a grid of patches, and what it covers of a picture."""
+    """Scores [row, column] of a grid of patches, and the area it covers."""
 
     scores: np.ndarray
     box: Box
@@ -27,8 +27,8 @@ class ScoredGrid:
         return (bottom - top) / self.scores.shape[0], (right - left) / self.scores.shape[1]
 
 
-def on_one_grid(grids: Sequence[ScoredGrid]) -> ScoredGrid:
-    """The sum of several grids on one that is as fine as the finest: a patch shares its score out by area."""
+def sum_grids(grids: Sequence[ScoredGrid]) -> ScoredGrid:
+    """Sum several grids on one as fine as the finest; each patch distributes its score by area."""
     if len(grids) == 1:
         return grids[0]
     corners = np.array([grid.box for grid in grids])
@@ -44,8 +44,8 @@ def on_one_grid(grids: Sequence[ScoredGrid]) -> ScoredGrid:
     return ScoredGrid(total.astype(grids[0].scores.dtype), (float(left), float(top), float(right), float(bottom)))
 
 
-def on_finest(scores: TokenScores, grids: Sequence[tuple[int, int]]) -> TokenScores:
-    """The tokens of several grids that all cover one picture, summed on the finest of them by area."""
+def sum_levels(scores: TokenScores, grids: Sequence[tuple[int, int]]) -> TokenScores:
+    """Sum the tokens of several grids that each cover the whole picture, on the finest of them, by area."""
     finest, whole = max(grids), (0.0, 1.0)
     parts = scores.split([down * across for down, across in grids], dim=1)
     total = scores.new_zeros(len(scores), *finest)
@@ -60,7 +60,7 @@ def on_finest(scores: TokenScores, grids: Sequence[tuple[int, int]]) -> TokenSco
 
 
 def _shares(whole: tuple[float, float], count: int, part: tuple[float, float], cells: int) -> np.ndarray:
-    """How much of each of the part's cells lies in each of the whole's, [whole, part]; a column adds up to 1."""
+    """The share of each of the part's cells in each of the whole's, [whole, part]; columns sum to 1."""
     edges, own = np.linspace(*whole, count + 1), np.linspace(*part, cells + 1)
     lower = np.maximum(edges[:-1, None], own[None, :-1])
     upper = np.minimum(edges[1:, None], own[None, 1:])

@@ -1,4 +1,4 @@
-"""The tokens of a prompt or a response, and the characters that each stands for."""
+"""The tokens of a prompt or a response, and the characters that each covers."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from whyformer.errors import WhyformerError
-from whyformer.inputs.chunks import spell
-from whyformer.inputs.sentences import Place
+from whyformer.inputs.chunks import decode_tokens
+from whyformer.inputs.sentences import CharRange
 from whyformer.models import compat
 
 MOST_NAMED = 5  # unknown tokens that a note lists
@@ -17,10 +17,10 @@ MOST_NAMED = 5  # unknown tokens that a note lists
 
 @dataclass(frozen=True)
 class Token:
-    """A token, and the characters of its text that it stands for.
+    """A token, and its character range in the text.
 
-    A special one is no part of what a person wrote (a beginning, a chat template's marker): it stands for no character,
-    and its `text` is what the tokenizer calls it.
+    A special token (a beginning, a chat template's marker) is not part of the text as written: its range is empty, and
+    its `text` is its name in the vocabulary.
     """
 
     id: int
@@ -30,8 +30,8 @@ class Token:
     is_special: bool = False
 
 
-class Placed(Protocol):
-    """What lies on characters of a text: a token of a prompt, or of a response."""
+class TokenLike(Protocol):
+    """Anything with a character range: a token of a prompt, or of a response."""
 
     @property
     def start(self) -> int: ...
@@ -42,11 +42,11 @@ class Placed(Protocol):
 
 
 def text_tokens(text: str, tokenizer: Any, *, add_special_tokens: bool) -> tuple[Token, ...]:
-    """The tokens of a text as its tokenizer cuts it; white space belongs to the token after it."""
+    """Tokenize a text; white space belongs to the token after it."""
     if not getattr(tokenizer, "is_fast", False):
         raise WhyformerError(f"{type(tokenizer).__name__} has no character offsets: a fast tokenizer is needed.")
     encoding = tokenizer(text, add_special_tokens=add_special_tokens, verbose=False).encodings[0]
-    markers = special_ids(tokenizer)
+    markers = marker_ids(tokenizer)
     tokens, reached = [], 0
     rows = zip(encoding.ids, encoding.tokens, encoding.offsets, encoding.special_tokens_mask, strict=True)
     for token, name, (start, end), is_added in rows:
@@ -54,7 +54,7 @@ def text_tokens(text: str, tokenizer: Any, *, add_special_tokens: bool) -> tuple
             reached = reached if is_added else max(reached, end)
             tokens.append(Token(token, name, reached, reached, is_special=True))
             continue
-        if start == end:  # some tokenizers leave white space out of a token, and so all of one that has nothing else
+        if start == end:  # some tokenizers leave white space out of offsets, so a token of white space has none
             start, end = reached, reached + _white_space(text, reached, tokenizer.decode([token]))
         elif reached < start and not text[reached:start].strip():
             start = reached
@@ -64,14 +64,14 @@ def text_tokens(text: str, tokenizer: Any, *, add_special_tokens: bool) -> tuple
 
 
 def _white_space(text: str, place: int, characters: str) -> int:
-    """How many characters from a place of a text a token of white space stands for."""
+    """How many characters a white-space token covers, from a position in a text."""
     return len(characters) if not characters.strip() and text.startswith(characters, place) else 0
 
 
 def id_tokens(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) -> tuple[str, tuple[Token, ...]]:
-    """The text that these tokens spell after those before them, and the tokens laid on it."""
-    text, names, offsets = spell(list(ids), tokenizer, list(before))
-    markers = special_ids(tokenizer)
+    """Decode ids that follow those in `before`; return the text, and the tokens with their ranges."""
+    text, names, offsets = decode_tokens(list(ids), tokenizer, list(before))
+    markers = marker_ids(tokenizer)
     tokens = [
         Token(token, name if token in markers else text[start:end], start, end, token in markers)
         for token, name, (start, end) in zip(ids, names, offsets, strict=True)
@@ -79,30 +79,30 @@ def id_tokens(ids: Sequence[int], tokenizer: Any, before: Sequence[int] = ()) ->
     return text, tuple(tokens)
 
 
-def special_ids(tokenizer: Any) -> set[int]:
-    """The tokens that are no part of a text; one that stands for an unknown word is."""
+def marker_ids(tokenizer: Any) -> set[int]:
+    """The ids of special tokens other than the unknown token."""
     return compat.special_ids(tokenizer) - {tokenizer.unk_token_id}
 
 
 def unknown_token_note(tokenizer: Any, tokens: Sequence[tuple[int, str]]) -> Iterator[str]:
-    """A note on the tokens, each (id, text), that the tokenizer has no entry for; none where it knows them all."""
+    """Yield a note on the tokens, given as (id, text), that are not in the vocabulary, if any."""
     unknown = getattr(tokenizer, "unk_token_id", None)
     if unknown is None or unknown in (tokenizer.bos_token_id, tokenizer.eos_token_id, tokenizer.pad_token_id):
-        return  # byte-level tokenizers know every text; some name a marker here all the same
+        return  # byte-level tokenizers know every text, though some set this to a marker
     texts = [text.strip() or repr(text) for token, text in tokens if token == unknown]
     if texts:
         kinds = list(dict.fromkeys(texts))
         named = ", ".join(kinds[:MOST_NAMED]) + (", …" if len(kinds) > MOST_NAMED else "")
         yield (
-            f"The tokenizer does not know {len(texts)} of {len(tokens)} tokens ({named}) and reads "
-            f"{tokenizer.unk_token} for each: the model cannot tell them apart."
+            f"The tokenizer does not know {len(texts)} of {len(tokens)} tokens ({named}) and replaces each "
+            f"with {tokenizer.unk_token}: the model cannot tell them apart."
         )
 
 
-def tokens_on(places: Sequence[Place], tokens: Sequence[Placed], text: str) -> list[tuple[int, ...]]:
-    """For each place (in order, apart from each other) the tokens that lie on it; a token lies on one place at most.
+def tokens_on(places: Sequence[CharRange], tokens: Sequence[TokenLike], text: str) -> list[tuple[int, ...]]:
+    """The tokens in each of several disjoint ranges, given in order; a token belongs to at most one.
 
-    One that reaches over two lies on that of which it holds more characters, white space before a word not counted.
+    A token that overlaps two belongs to the one it shares more characters with, not counting leading white space.
     """
     starts = [start for start, _ in places]
     by_place: list[list[int]] = [[] for _ in places]
@@ -122,8 +122,8 @@ def tokens_on(places: Sequence[Place], tokens: Sequence[Placed], text: str) -> l
     return [tuple(numbers) for numbers in by_place]
 
 
-def _core(token: Placed, text: str) -> Place:
-    """The characters of a token without white space around them, where it has others."""
+def _core(token: TokenLike, text: str) -> CharRange:
+    """The range of a token without surrounding white space, unless it is all white space."""
     part = text[token.start : token.end]
     if not part.strip():
         return token.start, token.end

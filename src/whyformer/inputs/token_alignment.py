@@ -1,4 +1,4 @@
-"""Texts cut up by tokenizers that do not say where their tokens stand: each is looked for after the one before it."""
+"""Character offsets for tokenizers without them: search for each token after the previous one."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 from whyformer.errors import WhyformerError
 
-_MARKERS = ("##", "▁", "Ġ")  # with which vocabularies write that a token goes on a word, or begins one
+_MARKERS = ("##", "▁", "Ġ")  # that vocabularies put before a token that continues or begins a word
 
 
 def token_offsets(text: str, tokens: list[str], tokenizer: Any) -> tuple[tuple[int, int], ...]:
-    """Where each token stands in its text; refused where one is not there as it is written."""
+    """Return the character range of each token; raise if a token is not in the text as spelled."""
     folded = text.casefold() if len(text.casefold()) == len(text) else text
     offsets, reached = [], 0
     for token in tokens:
@@ -20,8 +20,8 @@ def token_offsets(text: str, tokens: list[str], tokenizer: Any) -> tuple[tuple[i
         start = folded.find(spelling.casefold(), reached)
         if start < 0 or text[reached:start].strip():
             raise WhyformerError(
-                f"{type(tokenizer).__name__} has no character offsets, and its token {token!r} is not as it stands in "
-                "the text: a fast tokenizer is needed."
+                f"{type(tokenizer).__name__} has no character offsets, and its token {token!r} is not in the text as "
+                "spelled: a fast tokenizer is needed."
             )
         reached = start + len(spelling)
         offsets.append((start, reached))

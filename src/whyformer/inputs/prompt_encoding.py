@@ -1,4 +1,4 @@
-"""What stands before a response: a prompt, with pictures among its words or with a sound instead of them."""
+"""Encode what comes before a response: a prompt, with images among its words or a sound instead of them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from typing import Any
 from whyformer.errors import WhyformerError
 from whyformer.inputs.chunks import decoder_beginning
 from whyformer.inputs.encode import EncodedExample, encode
-from whyformer.inputs.exchange import Exchange
-from whyformer.inputs.pictured import pictured_prompt, prompt_chunk
+from whyformer.inputs.image_prompt import image_prompt_of, prompt_chunk
 from whyformer.inputs.prompt import Prompt, prompt_of
+from whyformer.inputs.teacher_forcing import Exchange
 from whyformer.models.loading import LoadedModel
 
 
 @dataclass(frozen=True, eq=False)
-class Opening:
-    """A prompt as a model is given it, before it responds.
+class EncodedPrompt:
+    """A prompt as the model takes it.
 
     Attributes:
-        prompt: What people wrote; without a word where the model hears a sound.
-        beginning: What a decoder beside an encoder starts from; None where prompt and response are one stream.
-        encoded: The prompt as an example, where it has pictures or is a sound.
+        prompt: The text; empty if the prompt is a sound.
+        beginning: The tokens that an encoder-decoder's decoder starts with; None if prompt and response are one stream.
+        encoded: The prompt as an example, if it has images or is a sound.
     """
 
     prompt: Prompt
@@ -30,32 +30,34 @@ class Opening:
     encoded: EncodedExample | None = None
 
     def exchange(self, response: Sequence[int]) -> Exchange:
-        """The opening with a response to it."""
+        """The prompt with a response."""
         tokens = tuple(self.prompt.ids), tuple(response)
         if self.encoded is None:
             return Exchange(*tokens, self.beginning)
         return Exchange(*tokens, self.beginning, self.encoded.parts.get("image_text"), self.encoded.parts.get("audio"))
 
 
-def opening_of(
+def encode_prompt(
     loaded_model: LoadedModel, prompt: Any, context: Sequence[Any] | None = None, layout: str | None = None
-) -> Opening:
-    """The opening of a prompt: a text, chat messages, pictures with a text, or a sound, as the model takes it."""
+) -> EncodedPrompt:
+    """Encode a prompt: a text, chat messages, images with a text, or a sound."""
     task = loaded_model.task
     if task.sees_pictures_in_text:
-        pictured = pictured_prompt(loaded_model, prompt, context, layout)
-        encoded = EncodedExample(0, {"text": prompt_chunk(pictured), "image_text": pictured})
-        return Opening(pictured.prompt, encoded=encoded)
+        image_prompt = image_prompt_of(loaded_model, prompt, context, layout)
+        encoded = EncodedExample(0, {"text": prompt_chunk(image_prompt), "image_text": image_prompt})
+        return EncodedPrompt(image_prompt.prompt, encoded=encoded)
     if task.hears and task.writes:
         if context is not None or layout is not None:
-            raise WhyformerError(f"context goes with a question, and {loaded_model.name} hears a sound: leave it out.")
+            raise WhyformerError(
+                f"context goes with a question, and the prompt of {loaded_model.name} is a sound: leave it out."
+            )
         (encoded,) = encode(loaded_model, [prompt])
         assert encoded.written is not None
-        return Opening(Prompt("", (), ""), tuple(encoded.written.encoding["input_ids"]), encoded)
+        return EncodedPrompt(Prompt("", (), ""), tuple(encoded.written.encoding["input_ids"]), encoded)
     if task.sees_pictures and task.writes:
         raise WhyformerError(
-            f"{loaded_model.name} answers beside its picture, not in one text with it: explain_response does not take "
-            "it, continuation does."
+            f"{loaded_model.name} keeps its picture apart from its text, which explain_response does not support: use "
+            "continuation."
         )
     if isinstance(prompt, tuple) and len(prompt) == 2 and not isinstance(prompt[0], Mapping):
         raise WhyformerError(
@@ -63,4 +65,4 @@ def opening_of(
             "about pictures, such as mini-vlm."
         )
     read = prompt_of(loaded_model, prompt, context, layout)
-    return Opening(read, tuple(decoder_beginning(loaded_model)) if task.writes and task.has_decoder else None)
+    return EncodedPrompt(read, tuple(decoder_beginning(loaded_model)) if task.writes and task.has_decoder else None)
