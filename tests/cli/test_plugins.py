@@ -9,12 +9,13 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from commands import invoke, process, refusal, run
-from whyformer import METHODS, WhyformerError, explain, load, load_plugins
+from whyformer import METHODS, WhyformerError, explain, load
 from whyformer import plugins as plugins_module
 from whyformer.benchmark import suite_schema
+from whyformer.extend import load_plugins
 
 PLUGIN = '''
-from whyformer import Reads, head_mean, method
+from whyformer.extend import Reads, head_mean, method
 
 
 @method("first_block_attention", reads=Reads(maps="all"))

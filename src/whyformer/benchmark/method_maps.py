@@ -38,7 +38,8 @@ def explanations(shard: Shard, labels: Labels, part: str) -> Maps:
         NotFinite: A method gives NaN or infinite scores for some samples; the run leaves these out.
 
     Example:
-        >>> from whyformer.benchmark import Figure, evaluate, explained_labels, explanations, protocol
+        >>> from whyformer import evaluate
+        >>> from whyformer.extend import Figure, explained_labels, explanations, protocol
         >>> @protocol("largest", {"largest score": Figure("largest", better="neither")}, replace=True)
         ... def largest(shard):
         ...     maps = explanations(shard, explained_labels(shard, "predicted"), "text")
