@@ -71,7 +71,8 @@ def test_every_command_that_runs_methods_takes_plugins(plugin, vit, photo, tmp_p
 def test_a_real_process_lists_the_methods_of_a_plugin(plugin):
     result = process("methods", "--plugin", plugin, "--json")
     assert (result.returncode, result.stderr) == (0, "")
-    document = json.loads(result.stdout)[-1]
+    *documents, document = json.loads(result.stdout)
+    assert documents == json.loads(run("methods", "--json"))
     assert (document["name"], document["options"]) == ("first_block_attention", {"scale": 1.0})
     assert document["summary"] == "The read-out's row of the first block's attention."
 

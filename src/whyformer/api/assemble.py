@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whyformer.api.batch_scores import BatchScores
 from whyformer.axes import StreamScores
 from whyformer.inputs.encode import EncodedExample
 from whyformer.inputs.hearing import in_frames
 from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.inputs.modality import SeenBatch, modalities
-from whyformer.inputs.parts import on_one_level
 from whyformer.inputs.pictured import PicturedPrompt
 from whyformer.inputs.tokens import unknown_token_note
 from whyformer.inputs.views import ScoredGrid, on_one_grid
@@ -46,16 +46,11 @@ class ExplainedAnswer:
     remarks: tuple[str, ...] = ()
 
 
-def answers(
-    trace: Trace, method: Method, options: Mapping[str, Any], batch: Sequence[EncodedExample], task: Task
-) -> Iterator[ExplainedAnswer]:
+def answers(result: BatchScores, batch: Sequence[EncodedExample], task: Task) -> Iterator[ExplainedAnswer]:
     """One answer per encoded example of the batch."""
-    attribution = method(trace, **options)
-    nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
-    scores = nothing | attribution.scores  # first_block may leave a stream without any
+    trace, attribution, scores = result.trace, result.attribution, dict(result.scores)
     if "samples" in scores and "audio" in scores:  # a sample by itself says nothing to a reader
         scores["audio"] = in_frames(scores.pop("samples"), trace.question.model, scores["audio"].shape[1])
-    scores = on_one_level(trace.question.model, trace.question.inputs, scores)
     if not task.is_read_at_words:
         scores = _without_own_entry(scores, trace)
     target = trace.target
