@@ -24,9 +24,10 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from whyformer import Attribution, WhyformerError, attribute
+from whyformer import WhyformerError, attribute
 from whyformer.api.attribute import default_for
 from whyformer.axes import Inputs
+from whyformer.extend import Attribution
 from whyformer.methods.registry import trace_methods
 from whyformer.tracing.build import trace
 

@@ -6,12 +6,13 @@ python docs/tables.py --check   # exit 1 if one is out of date
 
 from __future__ import annotations
 
+import ast
 import inspect
 import json
 import re
 import sys
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -653,19 +654,29 @@ def results() -> str:
 
 # The pages of the API, by the folders where their names are defined.
 API = {
-    "api-calls": ("api", "benchmark"),
+    "api-calls": ("api", "benchmark", "methods"),
     "api-results": ("results",),
     "api-targets": ("targets", "inputs"),
     "api-models": ("models",),
-    "api-extensions": ("methods", "tracing", "axes", "data", "plugins"),
     "api-errors": ("errors",),
 }
 
 
 def api(*folders: str) -> str:
     """The public names of these folders, which the site replaces by their docstrings."""
-    homes = {name: whyformer._HOMES[name].partition(".")[0] for name in whyformer.__all__}
-    return "\n\n".join(f"::: whyformer.{name}" for name in sorted(homes, key=_place_of) if homes[name] in folders)
+    stub = ast.parse(Path(whyformer.__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    lines = (line for line in stub.body if isinstance(line, ast.ImportFrom) and line.module is not None)
+    names = [alias.name for line in lines for alias in line.names if str(line.module).partition(".")[0] in folders]
+    return _documented("whyformer", names)
+
+
+def api_extensions() -> str:
+    """The public names of whyformer.extend."""
+    return _documented("whyformer.extend", whyformer.extend.__all__)
+
+
+def _documented(module: str, names: Sequence[str]) -> str:
+    return "\n\n".join(f"::: {module}.{name}" for name in sorted(names, key=_place_of))
 
 
 def _place_of(name: str) -> tuple[bool, bool, str]:
@@ -730,6 +741,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "options": lambda: options(RESULTS / "options.json"),
     **{name: partial(card, name) for name in CARDS},
     **{name: partial(api, *folders) for name, folders in API.items()},
+    "api-extensions": api_extensions,
 }
 
 

@@ -25,6 +25,7 @@ LAYERS = [
     {"plugins"},
     {"benchmark"},
     {"cli", "app"},
+    {"extend"},
     {"__init__", "__main__"},
 ]
 LEVEL = {room: level for level, rooms in enumerate(LAYERS) for room in rooms}

@@ -61,7 +61,13 @@ def package_files():
 def test_the_wheel_has_every_file_of_the_package_and_nothing_else(wheel):
     names = {name for name in wheel.namelist() if ".dist-info/" not in name}
     assert names == package_files()
-    assert {"whyformer/py.typed", "whyformer/api/controls.json", "whyformer/render/templates/page.html.j2"} <= names
+    assert {
+        "whyformer/py.typed",
+        "whyformer/__init__.pyi",
+        "whyformer/extend.pyi",
+        "whyformer/api/controls.json",
+        "whyformer/render/templates/page.html.j2",
+    } <= names
 
 
 def test_the_sdist_has_what_the_wheel_is_built_from(sdist):

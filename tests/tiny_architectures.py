@@ -9,8 +9,9 @@ from typing import Any
 from torch import nn
 
 from tiny_models import built
-from whyformer import Attribution, attribute
+from whyformer import attribute
 from whyformer.axes import Inputs
+from whyformer.extend import Attribution
 
 ENDS = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
 DECODER = ENDS | {

@@ -98,7 +98,7 @@ def head_mean(x: AttentionMap) -> MixingMatrix:
 
     Example:
         >>> import torch
-        >>> whyformer.head_mean(torch.ones(1, 4, 2, 2)).shape
+        >>> whyformer.extend.head_mean(torch.ones(1, 4, 2, 2)).shape
         torch.Size([1, 2, 2])
     """
     return x.mean(HEAD, dtype=torch.promote_types(x.dtype, torch.float32))

@@ -35,8 +35,8 @@ def load_plugins(paths: str | Path | Iterable[str | Path] = (), *, entry_points:
     Example:
         >>> import tempfile, pathlib, whyformer
         >>> path = pathlib.Path(tempfile.mkdtemp()) / "my_methods.py"
-        >>> _ = path.write_text("from whyformer import method  # @method('my_method', …) def my_method(trace): …")
-        >>> whyformer.load_plugins(path, entry_points=False)[-1] == str(path.resolve())
+        >>> _ = path.write_text("from whyformer.extend import method  # @method('my_method', …) …")
+        >>> whyformer.extend.load_plugins(path, entry_points=False)[-1] == str(path.resolve())
         True
     """
     names = []

@@ -355,13 +355,15 @@ def test_a_run_without_a_finite_answer_is_an_error_and_leaves_no_result(suite, t
 def test_a_method_without_finite_scores_costs_the_sample_or_itself(suite, tmp_path, monkeypatch, how_many):
     from whyformer.benchmark import method_maps
 
-    def spoilt(model, inputs, target, method, **options):
-        scores = attribute(model, inputs, target, method, **options)
-        if method == "generic_attention":
-            scores["image"][slice(None) if how_many == "all" else 0] = torch.nan
-        return scores
+    plain = method_maps.score_batch
 
-    monkeypatch.setattr(method_maps, "attribute", spoilt)
+    def spoilt(loaded_model, inputs, target, choice, *arguments, **settings):
+        result = plain(loaded_model, inputs, target, choice, *arguments, **settings)
+        if choice.method.name == "generic_attention":
+            result.scores["image"][slice(None) if how_many == "all" else 0] = torch.nan
+        return result
+
+    monkeypatch.setattr(method_maps, "score_batch", spoilt)
     suite = replace(suite, samples=3, shard=3)
     if how_many == "one":  # of two that remain one is spoilt again; of one that remains it is the sample's fault
         said = "^None of the 3 samples could be used: generic_attention gives NaN or infinite scores.$"

@@ -9,12 +9,13 @@ from importlib.metadata import EntryPoint
 import pytest
 
 from commands import invoke, process, refusal, run
-from whyformer import METHODS, WhyformerError, explain, load, load_plugins
+from whyformer import METHODS, WhyformerError, explain, load
 from whyformer import plugins as plugins_module
 from whyformer.benchmark import suite_schema
+from whyformer.extend import load_plugins
 
 PLUGIN = '''
-from whyformer import Reads, head_mean, method
+from whyformer.extend import Reads, head_mean, method
 
 
 @method("first_block_attention", reads=Reads(maps="all"))
@@ -70,7 +71,8 @@ def test_every_command_that_runs_methods_takes_plugins(plugin, vit, photo, tmp_p
 def test_a_real_process_lists_the_methods_of_a_plugin(plugin):
     result = process("methods", "--plugin", plugin, "--json")
     assert (result.returncode, result.stderr) == (0, "")
-    document = json.loads(result.stdout)[-1]
+    *documents, document = json.loads(result.stdout)
+    assert documents == json.loads(run("methods", "--json"))
     assert (document["name"], document["options"]) == ("first_block_attention", {"scale": 1.0})
     assert document["summary"] == "The read-out's row of the first block's attention."
 

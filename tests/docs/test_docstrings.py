@@ -15,8 +15,9 @@ import whyformer.scenes
 # Registries and type aliases are data; errors are described by when they are raised.
 PUBLIC = {
     name: value
-    for name in whyformer.__all__
-    if inspect.isfunction(value := getattr(whyformer, name)) or inspect.isclass(value)
+    for module in (whyformer, whyformer.extend)
+    for name in module.__all__
+    if inspect.isfunction(value := getattr(module, name)) or inspect.isclass(value)
 }
 
 

@@ -63,7 +63,7 @@ def test_the_page_of_the_site_has_every_cell_and_the_table_alone_leads_back_to_i
 def test_a_method_of_a_plugin_is_measured_beside_the_default_and_the_best(tmp_path, monkeypatch):
     plugin = tmp_path / "mine.py"
     plugin.write_text(
-        "from whyformer import METHODS, method, Reads\n"
+        "from whyformer import METHODS\nfrom whyformer.extend import method\n"
         "@method('mine', reads=METHODS['rollout'].reads, replace=True)\n"
         "def mine(trace):\n    'Rollout again.'\n    return METHODS['rollout'].formula(trace)\n"
     )

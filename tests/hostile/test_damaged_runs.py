@@ -155,7 +155,7 @@ def test_a_damaged_table_of_an_old_version_is_named(place, how):
 
 
 PLUGIN = """
-from whyformer import Reads, head_mean, method
+from whyformer.extend import Reads, head_mean, method
 
 
 @method("first_block", reads=Reads(maps="all"), replace=True)

@@ -6,17 +6,8 @@ import torch
 
 import whyformer
 from tiny_models import FAMILIES, text_inputs
-from whyformer import (
-    METHODS,
-    Attribution,
-    Reads,
-    WhyformerError,
-    attribute,
-    explain,
-    explain_response,
-    head_mean,
-    method,
-)
+from whyformer import METHODS, WhyformerError, attribute, explain, explain_response
+from whyformer.extend import Attribution, Reads, head_mean, method
 
 
 @pytest.fixture
@@ -56,7 +47,7 @@ def test_a_name_that_is_taken_is_refused_unless_it_is_to_be_replaced():
 
 @pytest.mark.parametrize("reads", ["nope", "maps", None, {"maps": "all"}])
 def test_what_a_method_reads_is_said_by_a_value_of_its_own(reads):
-    with pytest.raises(WhyformerError, match=r"is not a Reads, such as whyformer.Reads\(maps=\"all\"\)"):
+    with pytest.raises(WhyformerError, match=r"is not a Reads, such as whyformer.extend.Reads\(maps=\"all\"\)"):
         method("own", reads=reads)
 
 
@@ -160,7 +151,9 @@ def test_a_method_of_ones_own_that_removes_units_explains_examples_responses_and
 
 @pytest.mark.parametrize(("former", "name"), [("ABLATION_METHODS", "rise"), ("SOURCE_METHODS", "leave_one_out")])
 def test_former_names_work_and_say_what_to_use(former, name):
-    with pytest.warns(DeprecationWarning, match=rf"whyformer.{former} goes with version 0.4: use whyformer.METHODS"):
+    with pytest.warns(
+        DeprecationWarning, match=rf"whyformer.{former} will be removed in version 0.4: use whyformer.METHODS"
+    ):
         assert name in getattr(whyformer, former)
 
 

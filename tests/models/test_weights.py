@@ -13,7 +13,8 @@ from optimum.quanto import freeze, qint8, quantize
 from torch import nn
 
 from tiny_models import TEXT, built, text_inputs
-from whyformer import Reads, UnsupportedModel, WhyformerError, attribute, explain, load, trace
+from whyformer import UnsupportedModel, WhyformerError, attribute, explain, load
+from whyformer.extend import Reads, trace
 from whyformer.methods.registry import trace_methods
 from whyformer.models.loading import resolve_model
 from whyformer.models.structure import device_of, unwrapped

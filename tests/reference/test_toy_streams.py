@@ -15,7 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from whyformer import FAMILIES, METHODS, Family, Stream, UnsupportedModel, attribute
+from whyformer import METHODS, UnsupportedModel, attribute
+from whyformer.extend import FAMILIES, Family, Stream
 from whyformer.tracing.build import trace
 
 SIZES = {"text": 3, "image": 4}

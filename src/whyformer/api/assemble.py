@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from whyformer.api.batch_scores import BatchScores
 from whyformer.axes import StreamScores
 from whyformer.inputs.audio_encoding import sum_over_frames
 from whyformer.inputs.encode import EncodedExample
@@ -18,7 +19,6 @@ from whyformer.inputs.grid_resampling import ScoredGrid, sum_grids
 from whyformer.inputs.image_prompt import ImagePrompt
 from whyformer.inputs.layouts import Patches, WordPieces
 from whyformer.inputs.modality import ForwardBatch, modalities
-from whyformer.inputs.parts import merge_levels
 from whyformer.inputs.prompt_tokens import unknown_token_note
 from whyformer.methods.registry import Method
 from whyformer.models.bridges import AT_QUERIES, Bridge
@@ -46,16 +46,11 @@ class ExplainedAnswer:
     remarks: tuple[str, ...] = ()
 
 
-def answers(
-    trace: Trace, method: Method, options: Mapping[str, Any], batch: Sequence[EncodedExample], task: Task
-) -> Iterator[ExplainedAnswer]:
+def answers(result: BatchScores, batch: Sequence[EncodedExample], task: Task) -> Iterator[ExplainedAnswer]:
     """One answer per encoded example of the batch."""
-    attribution = method(trace, **options)
-    nothing = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
-    scores = nothing | attribution.scores  # first_block may leave a stream without any
+    trace, attribution, scores = result.trace, result.attribution, dict(result.scores)
     if "samples" in scores and "audio" in scores:  # a sample by itself says nothing to a reader
         scores["audio"] = sum_over_frames(scores.pop("samples"), trace.question.model, scores["audio"].shape[1])
-    scores = merge_levels(trace.question.model, trace.question.inputs, scores)
     if not task.is_read_at_words:
         scores = _without_own_entry(scores, trace)
     target = trace.target

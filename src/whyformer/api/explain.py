@@ -2,27 +2,24 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import repeat
 from pathlib import Path
 from typing import Any
 
-import torch
 from torch import Tensor, nn
 
 from whyformer.api.assemble import ExplainedAnswer, answers, explanation_of
 from whyformer.api.attribute import MethodChoice, choose_method, default_for, first_that_applies
 from whyformer.api.audit import origin_of
+from whyformer.api.batch_scores import score_batch
 from whyformer.api.batches import BATCH_SIZE, example_batches
 from whyformer.api.predictions import Predict, explain_predictions, refuse_beside_predict
-from whyformer.api.processed_options import processed_options
 from whyformer.backward.rules import Backward
-from whyformer.batching import MemoryLimit, check_batch_size, consecutive, in_batches
+from whyformer.batching import check_batch_size, consecutive, in_batches
 from whyformer.errors import WhyformerError
-from whyformer.inputs.chunks import Vocabulary
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
 from whyformer.inputs.read import strings_are_texts, texts_in_file
@@ -31,21 +28,10 @@ from whyformer.models.loading import LoadedModel, resolve_model
 from whyformer.models.structure import device_of, needs_padding_token
 from whyformer.progress import track
 from whyformer.results.explanation import Explanation
+from whyformer.targets.encoded_targets import encoded_targets, is_definite
 from whyformer.targets.head_target import HeadTarget, score_of
 from whyformer.targets.heads import head_targets, needs_example
-from whyformer.targets.scores import (
-    Contrast,
-    Detection,
-    Moment,
-    Pixel,
-    PlacedLabel,
-    Region,
-    Target,
-    logits_of,
-    one_each,
-)
-from whyformer.targets.vocabulary import token_of
-from whyformer.tracing import build
+from whyformer.targets.scores import Target, one_each
 
 
 def explain(
@@ -227,7 +213,7 @@ def explain_encoded(
     """`explain_batch` of examples that are encoded already; definite targets are in their order."""
     batch_size = 1 if needs_padding_token(loaded_model.model) else check_batch_size(batch_size)
     size = batch_size or BATCH_SIZE.get(device_of(loaded_model.model).type, BATCH_SIZE["cpu"])
-    targets = _settle_targets(loaded_model, encoded, target, size)
+    targets = encoded_targets(loaded_model, encoded, target, size)
     items = list(zip(encoded, targets if isinstance(targets, list) else repeat(None), strict=False))
     # A function of the caller's own, or weights for each example, may depend on their order.
     keeps_order = callable(targets) or isinstance(readout, Tensor)
@@ -272,64 +258,7 @@ def _answers(
     steps: Callable[[Sequence[int]], Iterable[int]],
 ) -> list[ExplainedAnswer]:
     """Run the chosen method on a batch."""
-    task, inputs = loaded_model.task, model_inputs(loaded_model, batch)
-    trace = build.trace(
-        loaded_model.model,
-        inputs,
-        score_of(target) if _is_definite(target) else target,
-        reads=choice.method.reads_with(choice.options),
-        readout=readout,
-        backward=choice.backward,
-        labels=_labels(loaded_model),
-        checkpoint=checkpoint,
-    )
-    options = processed_options(choice.method, choice.options, loaded_model, inputs, batch)
-    return list(answers(replace(trace, track=steps), choice.method, options, batch, task))
-
-
-def _labels(loaded_model: LoadedModel) -> Mapping[int, str] | None:
-    """Label names for models that write or spell; other models carry the names themselves."""
-    if loaded_model.task.writes:
-        return Vocabulary(loaded_model.tokenizer)
-    if loaded_model.task.spells and loaded_model.tokenizer is not None:
-        tokens = range(len(loaded_model.tokenizer))
-        return dict(zip(tokens, loaded_model.tokenizer.convert_ids_to_tokens(list(tokens)), strict=True))
-    return None
-
-
-def _is_definite(target: Any) -> bool:
-    return isinstance(target, list) and bool(target) and isinstance(target[0], HeadTarget)
-
-
-def _settle_targets(loaded_model: LoadedModel, encoded: Sequence[EncodedExample], target: Any, batch_size: int) -> Any:
-    """The target, or a list of those of each encoded example; a label is predicted from all parts of its example."""
-    if isinstance(target, Moment) and loaded_model.task.hears:
-        return replace(target, rate=loaded_model.feature_extractor.sampling_rate)
-    if callable(target) or _is_definite(target) or isinstance(target, (Contrast, Detection, Moment, Pixel, Region)):
-        return _as_tokens(target, loaded_model) if loaded_model.task.writes else target
-    each = one_each(target, len({one.example for one in encoded}))
-    if any(isinstance(one, PlacedLabel) for one in each):
-        raise WhyformerError(f"{loaded_model.name} answers at one place: give {loaded_model.task.targets}.")
-    if loaded_model.task.writes:
-        return [token_of(each[one.example], loaded_model) for one in encoded]
-    parts = Counter(one.example for one in encoded)
-    several = [one for one in encoded if each[one.example] == "predicted" and parts[one.example] > 1]
-    logits: dict[int, list[Tensor]] = {}
-
-    @torch.no_grad()
-    def logits_of_batch(batch: Sequence[EncodedExample], checkpoint: bool | None) -> list[Tensor]:
-        return list(logits_of(loaded_model.model(**model_inputs(loaded_model, batch))))
-
-    rows = MemoryLimit(batch_size).map_batches(several, logits_of_batch, f"{loaded_model.name} alone")
-    for one, row in zip(several, rows, strict=True):
-        logits.setdefault(one.example, []).append(row)
-    for example, parts_of_it in logits.items():
-        each[example] = int(torch.stack(parts_of_it).mean(dim=0).argmax())
-    return [each[one.example] for one in encoded]
-
-
-def _as_tokens(target: Any, loaded_model: LoadedModel) -> Any:
-    """A contrast of words as one of the tokens they are."""
-    if not isinstance(target, Contrast):
-        return target
-    return Contrast(token_of(target.label, loaded_model), token_of(target.other, loaded_model))
+    score = score_of(target) if is_definite(target) else target
+    settings: dict[str, Any] = {"readout": readout, "checkpoint": checkpoint, "track": steps}
+    inputs = model_inputs(loaded_model, batch)
+    return list(answers(score_batch(loaded_model, inputs, score, choice, batch, **settings), batch, loaded_model.task))

@@ -27,7 +27,8 @@ from whyformer.removal.trace_inputs import UnitKind, superpixels
 from whyformer.removal.units import Ablation, SubsetCount, Units
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part
-from whyformer.targets.scores import Contrast, Target, label_index, label_name, one_each
+from whyformer.targets.resolve import resolve_choice
+from whyformer.targets.scores import Contrast, Target, one_each
 
 Predict = Callable[[list[Any]], Any]
 DEFAULT_REMOVAL_METHOD = "kernel_shap"
@@ -189,23 +190,14 @@ def _resolve(
     target: Any, whole: LabelValues, labels: Mapping[int, str]
 ) -> tuple[str, Callable[[LabelValues], np.ndarray], int | None]:
     """Name, score and label of the target."""
-    count = whole.shape[1]
     if callable(target):
         return getattr(target, "__name__", "score"), lambda answers: np.asarray(target(answers), dtype=np.float64), None
+    resolved = resolve_choice(target, torch.from_numpy(whole), labels, None)
 
-    def index_of(label: Any) -> int:
-        return (
-            int(whole[0].argmax())
-            if isinstance(label, str) and label == "predicted"
-            else label_index(label, labels, count)
-        )
+    def score(answers: LabelValues) -> np.ndarray:
+        return resolved.score(torch.from_numpy(answers)).numpy()
 
-    if isinstance(target, Contrast):
-        first, second = index_of(target.label), index_of(target.other)
-        name = f"{label_name(first, labels)} rather than {label_name(second, labels)}"
-        return name, lambda answers: answers[:, first] - answers[:, second], None
-    index = index_of(target)
-    return label_name(index, labels), lambda answers: answers[:, index], index
+    return resolved.names[0], score, resolved.indices[0]
 
 
 def _removable(example: Any, units: UnitKind | None, fill: Fill) -> RemovableUnits:

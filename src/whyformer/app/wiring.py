@@ -44,7 +44,7 @@ from whyformer.app.result_area import ResultArea, connect, name_of, tab_columns
 from whyformer.app.setup import Setup
 from whyformer.app.tab_view import TabView
 from whyformer.app.work import Work
-from whyformer.methods.registry import source_methods, trace_methods
+from whyformer.methods.registry import methods_of, trace_methods
 
 TITLE = "Why did the model answer that?"
 LEAD = (
@@ -180,7 +180,7 @@ def _response_tab(setup: Setup) -> None:
         response = gr.Textbox(label="Response", info="Leave it empty to let the model write it.")
         with gr.Accordion("Model, method, contrast", open=False):
             model = model_input(setup.models, setup.models.names["Response"])
-            method = method_input([*trace_methods(), *source_methods()])
+            method = method_input(methods_of("response"))
             contrast = gr.Textbox(label="Rather than", info="Another response: why not this one.")
         start = gr.Button("Explain", variant="primary")
     inputs = [prompt, documents, files, response, contrast, model, method]
@@ -213,7 +213,7 @@ def _pair_tab(setup: Setup) -> None:
         model = model_input(setup.models, setup.models.names["Picture + text"])
         with gr.Row(elem_classes="choices"):
             target = choice_input("Why this answer")
-            method = method_input(trace_methods())
+            method = method_input(trace_methods() | methods_of("image prompt"))
         with gr.Accordion("Regions, for models that see no pixels", open=False):
             regions = file_input("An .npz file of regions", setup.visitors, ".npz")
         start = gr.Button("Explain", variant="primary")

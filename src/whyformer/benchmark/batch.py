@@ -9,12 +9,11 @@ import torch
 
 from whyformer.axes import Inputs
 from whyformer.benchmark.samples import Sample
-from whyformer.inputs.chunks import whole_text
 from whyformer.inputs.collate import model_inputs
 from whyformer.inputs.encode import EncodedExample, encode
-from whyformer.modalities.image import picture_of
 from whyformer.models.loading import LoadedModel
 from whyformer.models.structure import device_of, labels_of
+from whyformer.targets.candidate_encoding import encode_texts
 from whyformer.targets.scores import label_index
 
 SAMPLE = "sample"  # among the inputs: the row of the sample that each input is made of
@@ -56,9 +55,7 @@ class SampleBatch:
 def encode_sample(loaded_model: LoadedModel, sample: Sample) -> EncodedSample:
     """The sample encoded; refused where the model cannot read it or does not know its label."""
     if loaded_model.task.compares:
-        image, text = sample.example
-        chunk = whole_text(text, loaded_model, truncate=True)
-        encoding = EncodedExample(0, {"image": picture_of(image, loaded_model), "text": chunk})
+        _, (encoding,) = encode_texts(loaded_model, 0, sample.example, form="", purpose="", truncate=True)
     else:
         (encoding,) = encode(loaded_model, [sample.example], truncate=True)
     if sample.label is not None and not sample.choices:

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 import numpy as np
 import torch
 
-from whyformer.api.attribute import attribute, choose_method
-from whyformer.api.processed_options import processed_options
-from whyformer.axes import Inputs, Labels, TokenScores
+from whyformer.api.attribute import MethodChoice, choose_method
+from whyformer.api.batch_scores import score_batch
+from whyformer.axes import Inputs, Labels, StreamScores
 from whyformer.benchmark.batch import SAMPLE, model_arguments, slice_inputs
+from whyformer.benchmark.choice import Choice
 from whyformer.benchmark.sample_targets import TargetedInputs
 from whyformer.benchmark.shard import CONTROL, Maps, NotFinite, Shard, is_finite
 from whyformer.errors import UnsupportedModel
-from whyformer.inputs.parts import merge_levels, part_places
+from whyformer.inputs.parts import part_places
 from whyformer.inputs.read import Regions
 from whyformer.metrics.priors import PRIORS, REGION_PRIORS
 from whyformer.models.loading import LoadedModel
-from whyformer.tracing.attribution import Attribution
 
 
 def explanations(shard: Shard, labels: Labels, part: str) -> Maps:
@@ -38,7 +36,8 @@ def explanations(shard: Shard, labels: Labels, part: str) -> Maps:
         NotFinite: A method gives NaN or infinite scores for some samples; the run leaves these out.
 
     Example:
-        >>> from whyformer.benchmark import Figure, evaluate, explained_labels, explanations, protocol
+        >>> from whyformer import evaluate
+        >>> from whyformer.extend import Figure, explained_labels, explanations, protocol
         >>> @protocol("largest", {"largest score": Figure("largest", better="neither")}, replace=True)
         ... def largest(shard):
         ...     maps = explanations(shard, explained_labels(shard, "predicted"), "text")
@@ -80,27 +79,31 @@ def method_maps(shard: Shard, targeted: TargetedInputs, name: str) -> Maps | Non
 
 def compute_maps(shard: Shard, loaded_model: LoadedModel, targeted: TargetedInputs, name: str) -> Maps:
     """The maps of these inputs by a method of the suite, of this model: the shard's own, or one that was changed."""
-    choice, inputs = shard.methods[name], targeted.inputs
-    method, _ = choose_method(choice.name, choice.options.get("backward"))
+    choice, inputs = _method_choice(shard.methods[name]), targeted.inputs
 
-    def scores(part: slice) -> Attribution:
+    def scores(part: slice) -> StreamScores:
         arguments = model_arguments(slice_inputs(inputs, part))
         # Of a picture held against texts, the one asked about is not what its sample was encoded with.
         rows = [] if loaded_model.task.compares else inputs[SAMPLE][part].tolist()
         encodings = [shard.batch.encodings[row] for row in rows]
-        own = processed_options(method, choice.options, loaded_model, arguments, encodings)
-        options = {"inputs_at_once": shard.batch_size.size, **own}
-        return attribute(loaded_model.model, arguments, targeted.target(part), choice.name, **options)
+        target, size = targeted.target(part), shard.batch_size.size
+        result = score_batch(loaded_model, arguments, target, choice, encodings, inputs_at_once=size)
+        return {stream: values for stream, values in result.scores.items() if stream in result.attribution}
 
     parts = shard.batch_size.map_slices(len(inputs[SAMPLE]), scores)
     streams = {stream: torch.cat([part[stream] for part in parts]) for stream in parts[0]}
     return split_streams(loaded_model, streams, inputs)
 
 
-def split_streams(loaded_model: LoadedModel, streams: Mapping[str, TokenScores], inputs: Inputs) -> Maps:
+def _method_choice(choice: Choice) -> MethodChoice:
+    """A method of the suite with its way back, which suites count among its options."""
+    options = dict(choice.options)
+    return MethodChoice(*choose_method(choice.name, options.pop("backward", None)), options)
+
+
+def split_streams(loaded_model: LoadedModel, streams: StreamScores, inputs: Inputs) -> Maps:
     """Scores of streams as those of the parts of an example: a picture, its regions, a text."""
     maps: Maps = {}
-    streams = merge_levels(loaded_model.model, inputs, dict(streams))
     lengths = {stream: scores.shape[1] for stream, scores in streams.items()}
     for place in part_places(loaded_model.model, inputs, lengths):
         scores = streams[place.stream][:, place.first : place.first + place.count].float()

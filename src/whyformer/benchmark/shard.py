@@ -73,7 +73,25 @@ def make_shard(
 
 
 def explained_labels(shard: Shard, which: Explained) -> Labels:
-    """The label of each sample that is explained: the model's own answer, or the true one."""
+    """The label of each sample that is explained: the model's own answer, or the true one.
+
+    Args:
+        shard: What the protocol is given.
+        which: "predicted" or "target", the true label.
+
+    Returns:
+        The number of a label for each sample.
+
+    Raises:
+        WhyformerError: The true labels are wanted, and a sample has none.
+
+    Example:
+        >>> from whyformer.extend import Figure, explained_labels, protocol
+        >>> @protocol("answers", {"number": Figure("number", better="neither")}, replace=True)
+        ... def answers(shard):
+        ...     "The number of each predicted label."
+        ...     return {("model", "number"): explained_labels(shard, "predicted").float()}
+    """
     if which == "target" and bool((shard.labels < 0).any()):
         nameless = shard.batch.samples[int((shard.labels < 0).nonzero()[0])].name
         raise WhyformerError(f'{nameless!r} has no label: explained = "predicted" needs none.')

@@ -5,12 +5,12 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from whyformer.api.batch_scores import trace_batch
 from whyformer.axes import Labels, TokenMask
 from whyformer.benchmark.batch import model_arguments, slice_inputs
 from whyformer.benchmark.shard import Shard
 from whyformer.metrics.removal import RemovableTokens, removable_tokens
 from whyformer.models import compat
-from whyformer.tracing import build
 from whyformer.tracing.reads import Reads
 
 LAST_GRADIENT = Reads(maps="last", gradients="last")
@@ -37,7 +37,7 @@ def readout_tokens(shard: Shard, labels: Labels) -> TokenMask:
 
     def is_readout(part: slice) -> TokenMask:
         target = targeted.target(part)
-        trace = build.trace(shard.loaded_model.model, slice_inputs(inputs, part), target, reads=LAST_GRADIENT)
+        trace = trace_batch(shard.loaded_model, slice_inputs(inputs, part), target, LAST_GRADIENT)
         return trace.readout.weights[:, : inputs["input_ids"].shape[1]] == 1
 
     return torch.cat(shard.batch_size.map_slices(len(shard), is_readout))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -102,23 +101,20 @@ def load_model(name: str, *, device: str | None = None, dtype: DtypeName | None 
 
 
 def target_of(text: str, model: LoadedModel) -> str | int:
-    """A label's name if there is one of that name, else its index if it is a number."""
-    from whyformer.models.structure import labels_of
+    """A label's name or index; that a number is taken as the id of a token is said."""
+    from whyformer.targets.resolve import label_from_text
 
-    labels = labels_of(model.model) if model.task.has_labels else {}
-    is_name = text.casefold() in {name.casefold() for name in labels.values()}
-    if is_name or model.task.answer == "span" or not re.fullmatch(r"-?[0-9]{1,18}", text):
-        return text
-    if model.task.chooses_words and 0 <= int(text) < len(model.tokenizer):
-        token = model.tokenizer.decode([int(text)])
-        typer.echo(f"{text} is taken as the id of a token: {token!r}.", err=True)
-    return int(text)
+    label = label_from_text(text, model)
+    if isinstance(label, int) and model.task.chooses_words and 0 <= label < len(model.tokenizer):
+        typer.echo(f"{text} is taken as the id of a token: {model.tokenizer.decode([label])!r}.", err=True)
+    return label
 
 
 def parse_question(
     target: str, rather_than: str | None, query: int | None, place: str | None, model: LoadedModel
 ) -> Target:
     """The target, with a contrast, an object query or a position of the text if given."""
+    from whyformer.targets.resolve import place_from_text
     from whyformer.targets.scores import at, contrast, detection
 
     if query is not None:
@@ -127,7 +123,4 @@ def parse_question(
         return detection(query, target_of(target, model))
     label = target_of(target, model)
     question = label if rather_than is None else contrast(label, target_of(rather_than, model))
-    if place is None:
-        return question
-    is_number = model.task.answer != "tag" and place.isdecimal()  # a word may be a number
-    return at(int(place) if is_number else place, question)
+    return question if place is None else at(place_from_text(place, model), question)

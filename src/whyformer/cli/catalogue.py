@@ -18,17 +18,19 @@ METHODS_FOLDER = Path(str(files("whyformer"))) / "methods"
 
 
 def method_documents(plugins: Sequence[Path] = ()) -> list[dict[str, Any]]:
-    """Name, summary, what is read, and options of every method.
+    """Name, summary, what is read and explained, and options of every method, those of plugins last.
 
     The methods of the package are read from their source: importing them would import torch. Those of plugins
     register themselves only when they are run, so with a plugin everything comes from the registry.
     """
+    documents = [document for file in sorted(METHODS_FOLDER.glob("*.py")) for document in _methods_in(file)]
     if not has_plugins(plugins):
-        return [document for file in sorted(METHODS_FOLDER.glob("*.py")) for document in _methods_in(file)]
+        return documents
     from whyformer.methods.registry import METHODS
 
     load_plugins(plugins)
-    return [method_document(method) for method in METHODS.values()]
+    names = dict.fromkeys([*(document["name"] for document in documents), *METHODS])
+    return [method_document(METHODS[name]) for name in names]
 
 
 def method_document(method: Method) -> dict[str, Any]:

@@ -239,9 +239,10 @@ def method(
         WhyformerError: If the name is taken, or `reads` is not a `Reads`.
 
     Example:
-        >>> @whyformer.method("last_row", reads=whyformer.Reads(maps="last"))
+        >>> from whyformer.extend import Reads, head_mean, method
+        >>> @method("last_row", reads=Reads(maps="last"))
         ... def last_row(trace):
-        ...     row = trace.readout.weights[:, None, :] @ whyformer.head_mean(trace.last.map)
+        ...     row = trace.readout.weights[:, None, :] @ head_mean(trace.last.map)
         ...     return {trace.last.key_stream: row[:, 0]}
         >>> whyformer.explain("A wonderful film.", model="mini-bert", method="last_row").method
         'last_row'
@@ -251,7 +252,7 @@ def method(
         raise WhyformerError(f"A method's name must be a Python identifier, not {name!r}.")
     for value in (reads, *(reads_if or {}).values()):
         if not isinstance(value, Reads):
-            raise WhyformerError(f'{name}: reads={value!r} is not a Reads, such as whyformer.Reads(maps="all").')
+            raise WhyformerError(f'{name}: reads={value!r} is not a Reads, such as whyformer.extend.Reads(maps="all").')
     check_choice(f"{name}: backward", backward, Backward)
     for kind in kinds or ():
         check_choice(f"{name}: kinds", kind, Kind)

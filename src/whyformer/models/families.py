@@ -273,8 +273,8 @@ _STOCK_HEADS = (
 )
 
 ROW_TO_WRITE = (
-    "Write its row: whyformer.FAMILIES[model.config.model_type] = "
-    'whyformer.Family(stream="text", readout="first", scaled="path.of.a.module").'
+    "Write its row: whyformer.extend.FAMILIES[model.config.model_type] = "
+    'whyformer.extend.Family(stream="text", readout="first", scaled="path.of.a.module").'
 )
 
 

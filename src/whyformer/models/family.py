@@ -31,7 +31,7 @@ class Stream:
         mask: The input that marks its real tokens; None if padding shows in the attention mask only.
 
     Example:
-        >>> whyformer.Stream("image", scaled="encoder.visn_fc", mask="visual_attention_mask").name
+        >>> whyformer.extend.Stream("image", scaled="encoder.visn_fc", mask="visual_attention_mask").name
         'image'
     """
 
@@ -60,8 +60,9 @@ class Family:
             modality: The module of `whyformer.modalities` that encodes its examples, if its processor does not tell.
 
     Example:
-        >>> whyformer.FAMILIES["my_bert"] = whyformer.Family("text", readout="first", scaled="embeddings")
-        >>> del whyformer.FAMILIES["my_bert"]
+        >>> from whyformer.extend import FAMILIES, Family
+        >>> FAMILIES["my_bert"] = Family("text", readout="first", scaled="embeddings")
+        >>> del FAMILIES["my_bert"]
     """
 
     stream: str

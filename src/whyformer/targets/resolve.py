@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -11,7 +12,8 @@ from torch import Tensor, nn
 
 from whyformer.axes import Inputs
 from whyformer.errors import WhyformerError
-from whyformer.models.structure import can_write
+from whyformer.models.loading import LoadedModel
+from whyformer.models.structure import can_write, labels_of
 from whyformer.targets.ctc import moment_of, spells
 from whyformer.targets.image_segments import check_query, resolve_area, segments
 from whyformer.targets.scores import (
@@ -31,6 +33,19 @@ from whyformer.targets.scores import (
     one_each,
     similarity,
 )
+
+
+def label_from_text(text: str, loaded_model: LoadedModel) -> Label:
+    """A label as typed: its name if the model has a label of that name, else its index if it is a number."""
+    names = labels_of(loaded_model.model) if loaded_model.task.has_labels else {}
+    is_name = text.casefold() in {name.casefold() for name in names.values()}
+    is_index = re.fullmatch(r"-?[0-9]{1,18}", text) is not None and loaded_model.task.answer != "span"
+    return int(text) if is_index and not is_name else text
+
+
+def place_from_text(text: str, loaded_model: LoadedModel) -> str | int:
+    """A place of a text as typed: a number, except for a model that tags words, where a word may be one."""
+    return int(text) if text.isdecimal() and loaded_model.task.answer != "tag" else text
 
 
 @dataclass(frozen=True)
@@ -74,7 +89,7 @@ def resolve_target(
         return _resolve_detection(target, logits, {0: "text"} if "input_ids" in inputs else labels)
     if logits is not None and logits.dim() == 3 and spells(model):
         label, place = moment_of(target, logits, labels, model)
-        return _resolve_choice(label, logits_of(output, place), labels, place)
+        return resolve_choice(label, logits_of(output, place), labels, place)
     if isinstance(target, Moment):
         raise WhyformerError("A moment is a target for models that spell a sound (CTC): give a label, or 'predicted'.")
     if logits is not None and logits.dim() == 3 and can_write(model):
@@ -95,7 +110,7 @@ def _resolve_label(target: Target, output: Any, labels: Mapping[int, str], place
     logits = logits_of(output, place)
     if isinstance(target, Detection):
         raise WhyformerError("A detection is a target for detectors: give a label, or 'predicted'.")
-    return _resolve_choice(target, logits, labels, place)
+    return resolve_choice(target, logits, labels, place)
 
 
 def _resolve_detection(target: Target, logits: Tensor, labels: Mapping[int, str]) -> ResolvedTarget:
@@ -114,7 +129,7 @@ def _resolve_detection(target: Target, logits: Tensor, labels: Mapping[int, str]
         label = target.label if isinstance(target, Contrast) else target
         place = _best_queries(label, shares, labels)
     here = shares[torch.arange(batch, device=place.device), place]
-    resolved = _resolve_choice(target if isinstance(target, Contrast) else label, here, labels, place)
+    resolved = resolve_choice(target if isinstance(target, Contrast) else label, here, labels, place)
     is_single = not isinstance(target, Contrast)
     return replace(resolved, is_sole=is_sole and is_single, notes=() if is_sole else _notes_on_nothing(logits, place))
 
@@ -150,7 +165,7 @@ def _notes_on_nothing(logits: Tensor, place: Tensor) -> tuple[str, ...]:
     )
 
 
-def _resolve_choice(target: Any, scores: Tensor, labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
+def resolve_choice(target: Any, scores: Tensor, labels: Mapping[int, str], place: Tensor | None) -> ResolvedTarget:
     """Resolve the label or contrast of each example; "predicted" is the best of its scores [example, label]."""
     batch, count = scores.shape
     best = scores.argmax(dim=1).tolist()

@@ -36,6 +36,10 @@ class Figure:
     `most` says how large a share can be with some options of the protocol, where that is not 1, as for areas under
     curves that do not reach over the whole range. `of_texts` is for measures that are texts: of all samples', by one
     method or by several mixed, it makes a function of how often each counts, [… sample].
+
+    Example:
+        >>> whyformer.extend.Figure("area", better="lower").measure
+        'area'
     """
 
     measure: str
@@ -81,7 +85,7 @@ def protocol(name: str, figures: Mapping[str, Figure], *, replace: bool = False)
         WhyformerError: If there is a protocol of that name already.
 
     Example:
-        >>> from whyformer.benchmark import Figure, explained_labels, explanations, protocol
+        >>> from whyformer.extend import Figure, explained_labels, explanations, protocol
         >>> @protocol("spread", {"patches above the mean": Figure("share", better="neither")}, replace=True)
         ... def spread(shard):
         ...     "How much of the picture a map calls relevant."

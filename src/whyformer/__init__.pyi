@@ -1,0 +1,49 @@
+"""The public names and their homes: the only list of them, for type checkers and, by lazy_loader, at run time."""
+
+from . import extend as extend
+from . import facts as facts
+from . import scenes as scenes
+from .api.attribute import attribute as attribute
+from .api.checkup import Checkup as Checkup
+from .api.doctor import doctor as doctor
+from .api.explain import explain as explain
+from .api.explain import explain_batch as explain_batch
+from .api.explain_continuation import continuation as continuation
+from .api.explain_response import explain_response as explain_response
+from .api.explain_response import explain_responses as explain_responses
+from .api.memory_estimate import estimate_memory as estimate_memory
+from .api.multiple_targets import explain_targets as explain_targets
+from .api.signatures import make_keys as make_keys
+from .api.signatures import sign as sign
+from .api.verify import Verification as Verification
+from .api.verify import verify as verify
+from .benchmark.advice.recommend import recommend as recommend
+from .benchmark.advice.recommendation import Recommendation as Recommendation
+from .benchmark.evaluation import Evaluation as Evaluation
+from .benchmark.evaluation import evaluate as evaluate
+from .errors import UnsupportedModel as UnsupportedModel
+from .errors import WhyformerError as WhyformerError
+from .inputs.candidates import Candidates as Candidates
+from .inputs.read import Regions as Regions
+from .inputs.sound import Sound as Sound
+from .methods.registry import METHODS as METHODS
+from .models.loading import LoadedModel as LoadedModel
+from .models.loading import load as load
+from .results.continuation import Continuation as Continuation
+from .results.explanation import Explanation as Explanation
+from .results.part import Part as Part
+from .results.part import TopItem as TopItem
+from .results.part import Word as Word
+from .results.response import Response as Response
+from .targets.scores import Pixel as Pixel
+from .targets.scores import Region as Region
+from .targets.scores import Target as Target
+from .targets.scores import at as at
+from .targets.scores import box_side as box_side
+from .targets.scores import contrast as contrast
+from .targets.scores import detection as detection
+from .targets.scores import logit as logit
+from .targets.scores import moment as moment
+from .targets.scores import similarity as similarity
+
+__version__: str

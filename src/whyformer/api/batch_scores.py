@@ -1,0 +1,91 @@
+"""A batch of encoded examples traced and scored: the path that explanations and evaluations share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from whyformer.api.attribute import MethodChoice
+from whyformer.api.processed_options import processed_options
+from whyformer.axes import Inputs, StreamScores
+from whyformer.backward.rules import Backward
+from whyformer.inputs.chunks import Vocabulary
+from whyformer.inputs.encode import EncodedExample
+from whyformer.inputs.parts import merge_levels
+from whyformer.models.loading import LoadedModel
+from whyformer.targets.scores import Target
+from whyformer.tracing import build
+from whyformer.tracing.attribution import Attribution
+from whyformer.tracing.reads import Reads
+from whyformer.tracing.trace import Trace
+
+
+@dataclass(frozen=True, eq=False)
+class BatchScores:
+    """The trace of a batch and a method's attribution.
+
+    `scores` has every stream, all zero where the method gives none; feature maps of several sizes are on the finest.
+    """
+
+    trace: Trace
+    attribution: Attribution
+    scores: StreamScores
+
+
+def score_batch(
+    loaded_model: LoadedModel,
+    inputs: Inputs,
+    target: Target,
+    choice: MethodChoice,
+    encoded: Sequence[EncodedExample],
+    *,
+    track: Callable[[Sequence[int]], Iterable[int]] = iter,
+    **settings: Any,
+) -> BatchScores:
+    """Run a method on a batch; `encoded` are the examples that its inputs were collated from, if known."""
+    reads = choice.method.reads_with(choice.options)
+    trace = trace_batch(loaded_model, inputs, target, reads, backward=choice.backward, **settings)
+    options = processed_options(choice.method, choice.options, loaded_model, inputs, encoded)
+    attribution = choice.method(replace(trace, track=track), **options)
+    zeros = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
+    scores = merge_levels(trace.question.model, trace.question.inputs, zeros | attribution.scores)
+    return BatchScores(trace, attribution, scores)
+
+
+def trace_batch(
+    loaded_model: LoadedModel,
+    inputs: Inputs,
+    target: Target,
+    reads: Reads,
+    *,
+    backward: Backward = "gradient",
+    readout: str | int | Tensor | None = None,
+    checkpoint: bool | None = None,
+    inputs_at_once: int | None = None,
+) -> Trace:
+    """Trace a loaded model on a batch, with the label names that only its tokenizer knows."""
+    return build.trace(
+        loaded_model.model,
+        inputs,
+        target,
+        reads=reads,
+        readout=readout,
+        inputs_at_once=inputs_at_once,
+        labels=_token_names(loaded_model),
+        backward=backward,
+        checkpoint=checkpoint,
+    )
+
+
+def _token_names(loaded_model: LoadedModel) -> Mapping[int, str] | None:
+    """Label names for models that write or spell; other models carry the names themselves."""
+    if loaded_model.task.writes:
+        return Vocabulary(loaded_model.tokenizer)
+    if loaded_model.task.spells and loaded_model.tokenizer is not None:
+        tokens = range(len(loaded_model.tokenizer))
+        return dict(zip(tokens, loaded_model.tokenizer.convert_ids_to_tokens(list(tokens)), strict=True))
+    return None
