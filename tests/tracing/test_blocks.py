@@ -13,8 +13,9 @@ from torch.utils._pytree import tree_leaves
 from tiny_architectures import DECODERS, OTHERS
 from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, noise, text_inputs
 from tiny_sounds import WAVE_FAMILIES
-from whyformer import Reads, UnsupportedModel, WhyformerError, attribute, contrast
+from whyformer import UnsupportedModel, WhyformerError, attribute, contrast
 from whyformer.api.memory_estimate import peak_bytes
+from whyformer.extend import Reads
 from whyformer.methods.registry import trace_methods
 from whyformer.propagation import attention
 from whyformer.propagation.kinds import KINDS
