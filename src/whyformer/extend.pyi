@@ -1,6 +1,7 @@
 """The names of whyformer.extend and their homes."""
 
 from .axes import head_mean as head_mean
+from .backward.rules import RULES as RULES
 from .benchmark.method_maps import explanations as explanations
 from .benchmark.protocols import PROTOCOLS as PROTOCOLS
 from .benchmark.protocols import Figure as Figure
@@ -14,7 +15,6 @@ from .models.families import FAMILIES as FAMILIES
 from .models.family import Family as Family
 from .models.family import Stream as Stream
 from .plugins import load_plugins as load_plugins
-from .propagation.rules import RULES as RULES
 from .tracing.attribution import Attribution as Attribution
 from .tracing.build import trace as trace
 from .tracing.reads import Reads as Reads

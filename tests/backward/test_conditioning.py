@@ -42,7 +42,7 @@ def test_what_rounding_does_not_change_is_not_called_unstable(method, options, c
 
 
 def test_an_unstable_example_says_nothing_of_the_others_in_its_batch():
-    scores = whyformer.Attribution(
+    scores = whyformer.extend.Attribution(
         {"text": torch.ones(3, 2)}, instability=torch.tensor([0.5, 1e-6, float("nan")]), remarks=("Rounded.",)
     )
     assert [scores.remarks_on(example)[1:] for example in range(3)] == [(UNSTABLE,), (), (UNSTABLE,)]

@@ -14,13 +14,14 @@ from pairs import pairs
 from tiny_architectures import DECODERS, OTHERS
 from tiny_models import FAMILIES, STREAM_FAMILIES, built, inputs_of, noise, text_inputs
 from tiny_sounds import WAVE_FAMILIES
-from whyformer import Reads, UnsupportedModel, WhyformerError, attribute, contrast
+from whyformer import UnsupportedModel, WhyformerError, attribute, contrast
 from whyformer.api.memory_estimate import peak_bytes
 from whyformer.backward import attention_rules as attention
 from whyformer.backward.blocks import find_blocks
 from whyformer.backward.kinds import KINDS
 from whyformer.backward.rule_graph import NoRule
 from whyformer.backward.rules import RULES, MapRules
+from whyformer.extend import Reads
 from whyformer.methods.registry import trace_methods
 from whyformer.tracing import build, plan
 from whyformer.watching import mixing

@@ -6,8 +6,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from tiny_models import FAMILIES, inputs_of
-from whyformer import Reads, load
+from whyformer import load
 from whyformer.api.plan_report import plan_report
+from whyformer.extend import Reads
 from whyformer.tracing.build import trace
 
 EVERYTHING = Reads(maps="all", edges=True)

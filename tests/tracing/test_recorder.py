@@ -13,8 +13,8 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tiny_models import FAMILIES, IMAGE, TEXT, built, image_inputs, inputs_of, text_inputs
-from whyformer import FAMILIES as ROWS
 from whyformer import UnsupportedModel, WhyformerError, attribute
+from whyformer.extend import FAMILIES as ROWS
 from whyformer.tracing.build import trace
 from whyformer.tracing.reads import Reads
 from whyformer.watching.kernels import scaled_dot_product_attention

@@ -26,20 +26,9 @@ from tiny_models import (
     up_to_the_end,
     word_pieces,
 )
-from whyformer import (
-    FAMILIES,
-    Family,
-    Stream,
-    UnsupportedModel,
-    WhyformerError,
-    attribute,
-    contrast,
-    detection,
-    explain,
-    explain_batch,
-    load,
-)
+from whyformer import UnsupportedModel, WhyformerError, attribute, contrast, detection, explain, explain_batch, load
 from whyformer.axes import Inputs
+from whyformer.extend import FAMILIES, Family, Stream
 from whyformer.methods.registry import trace_methods
 from whyformer.models.loading import LoadedModel
 from whyformer.scenes import example

@@ -30,7 +30,7 @@ class Attribution(Mapping[str, TokenScores]):
 
     Example:
         >>> import torch
-        >>> attribution = whyformer.Attribution({"text": torch.tensor([[0.1, 0.7]])}, remarks=("Rounded.",))
+        >>> attribution = whyformer.extend.Attribution({"text": torch.tensor([[0.1, 0.7]])}, remarks=("Rounded.",))
         >>> attribution["text"].argmax().item(), attribution.remarks
         (1, ('Rounded.',))
     """

@@ -85,7 +85,7 @@ def trace(
     Example:
         >>> bert = whyformer.load("mini-bert")
         >>> inputs = bert.tokenizer("A wonderful film.", return_tensors="pt").to(bert.model.device)
-        >>> whyformer.trace(bert.model, inputs, target="positive").last.gradient.shape[0]
+        >>> whyformer.extend.trace(bert.model, inputs, target="positive").last.gradient.shape[0]
         1
     """
     model = unwrapped(model)

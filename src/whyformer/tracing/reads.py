@@ -39,7 +39,7 @@ class Reads:
         WhyformerError: If a value is none of these.
 
     Example:
-        >>> str(whyformer.Reads(maps="last", gradients="last"))
+        >>> str(whyformer.extend.Reads(maps="last", gradients="last"))
         'last gradient'
     """
 

@@ -56,7 +56,7 @@ class Trace:
     Example:
         >>> bert = whyformer.load("mini-bert")
         >>> inputs = bert.tokenizer("A wonderful film.", return_tensors="pt").to(bert.model.device)
-        >>> trace = whyformer.trace(bert.model, inputs, reads=whyformer.Reads(maps="all"))
+        >>> trace = whyformer.extend.trace(bert.model, inputs, reads=whyformer.extend.Reads(maps="all"))
         >>> trace.readout.stream, len(trace.records)
         ('text', 6)
     """
