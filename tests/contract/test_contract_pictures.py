@@ -130,7 +130,7 @@ def test_gradients_by_other_rules_reach_the_pictures(backward, name):
 @pytest.mark.parametrize("name", TINY_VLMS)
 def test_what_reads_the_decoders_last_map_alone_has_no_graph_of_what_comes_before(name, monkeypatch):
     model, inputs = model_of(name), inputs_of(name)
-    graph = trace(model, inputs, 3, reads=trace_methods()["partial_lrp"].reads).graph
+    graph = trace(model, inputs, 3, reads=trace_methods()["partial_lrp"].reads).state.graph
     assert graph is not None
     *before, last = [tap.probe for tap in graph.taps.values()]
     reached = torch.autograd.grad(graph.score.sum(), [*before, last], allow_unused=True)

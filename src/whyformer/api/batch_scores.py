@@ -6,7 +6,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from whyformer.api.attribute import MethodChoice
@@ -21,7 +20,7 @@ from whyformer.targets.scores import Target
 from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, zero_scores
 
 
 @dataclass(frozen=True, eq=False)
@@ -50,9 +49,8 @@ def score_batch(
     reads = choice.method.reads_with(choice.options)
     trace = trace_batch(loaded_model, inputs, target, reads, backward=choice.backward, **settings)
     options = processed_options(choice.method, choice.options, loaded_model, inputs, encoded)
-    attribution = choice.method(replace(trace, track=track), **options)
-    zeros = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
-    scores = merge_levels(trace.question.model, trace.question.inputs, zeros | attribution.scores)
+    attribution = choice.method(replace(trace, state=replace(trace.state, track=track)), **options)
+    scores = merge_levels(trace.question.model, trace.question.inputs, zero_scores(trace) | attribution.scores)
     return BatchScores(trace, attribution, scores)
 
 

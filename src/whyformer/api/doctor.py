@@ -30,7 +30,7 @@ from whyformer.targets.scores import Pixel, Target, all_logits
 from whyformer.tracing.build import trace
 from whyformer.tracing.checks import NoMaps
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, real_tokens
 from whyformer.watching.watcher import Watcher
 
 STORY_QUESTION = "How is the end of the story?"
@@ -94,7 +94,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
         layers=layers_of(model),
         records=len(watcher.taps),
         maps=() if without_maps else tuple(_map_shape(tap.map.shape) for tap in watcher.taps),
-        streams={name: mask.shape[1] for name, mask in probe.real_tokens.items()},
+        streams={name: mask.shape[1] for name, mask in real_tokens(probe).items()},
         stream=probe.stream,
         tokens=len(raw),
         grid=_grid(probe),

@@ -42,7 +42,7 @@ from whyformer.tracing import build
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.path import inputs_at_once
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, real_tokens
 from whyformer.watching.kernels import KEPT
 
 LEAST_SHARED = 4  # rows of an exchange that are worth a forward pass of their own, where there are other exchanges
@@ -322,8 +322,8 @@ def _sounds(number: int, row: ResponseRow, attribution: Attribution, trace: Trac
     """The sound of a row with the scores of its frames."""
     hearing, question = row.exchange.audio, trace.question
     if hearing is not None:
-        stream = next(name for name in trace.real_tokens if name != trace.readout.stream)
-        scores = np.zeros(trace.real_tokens[stream].shape[1], dtype=np.float32)
+        stream = next(name for name in real_tokens(trace) if name != trace.readout.stream)
+        scores = np.zeros(real_tokens(trace)[stream].shape[1], dtype=np.float32)
         if stream in attribution:
             scores = attribution[stream][number].float().cpu().numpy()
         layout, positions = audio_layout(question.model, question.inputs, hearing, len(scores))

@@ -19,14 +19,14 @@ from whyformer.tracing.flow import HeadMean, flow, fold
 from whyformer.tracing.question import Question
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.steps import summed
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, last_rows, zero_scores
 
 
 @method("raw_attention", reads=Reads(maps="last"))
 def raw_attention(trace: Trace) -> StreamScores:
     """The read-out's row of the last block's attention, head mean."""
     start = trace.start()
-    rows = ((r.key_stream, fold(start[readout.stream], r, HeadMean())) for readout, r in trace.last_rows)
+    rows = ((r.key_stream, fold(start[readout.stream], r, HeadMean())) for readout, r in last_rows(trace))
     return summed((stream, row[:, 0]) for stream, row in rows)
 
 
@@ -52,7 +52,7 @@ def random(trace: Trace, *, seed: int = 0) -> StreamScores:
     """A control: noise, drawn for each example from its bytes and the seed."""
     if seed < 0:
         raise WhyformerError(f"random: seed={seed}. A seed is 0 or more.")
-    by_stream = {stream: torch.zeros(mask.shape, device=mask.device) for stream, mask in trace.real_tokens.items()}
+    by_stream = zero_scores(trace)
     checksums = _checksums(trace.question)
     for stream, scores in by_stream.items():
         name = zlib.crc32(stream.encode())

@@ -9,7 +9,7 @@ from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.methods.registry import method, method_named, trace_methods
 from whyformer.methods.states import share
 from whyformer.tracing.reads import Reads
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, on_inputs, real_tokens, trace_again
 
 
 @method("consensus", reads=Reads(maps="all", gradients="all"))
@@ -28,7 +28,7 @@ def consensus(trace: Trace, *, methods: str = "rollout+generic_attention+attenti
             own, others = (", ".join(sorted(streams)) for streams in (scores_of_member, by_stream))
             raise WhyformerError(f"consensus: {name} has scores of the {own}, and {names[0]} of the {others}.")
         for stream, scores in scores_of_member.items():
-            real = trace.real_tokens.get(stream, torch.ones_like(scores, dtype=torch.bool))
+            real = real_tokens(trace).get(stream, torch.ones_like(scores, dtype=torch.bool))
             by_stream.setdefault(stream, []).append(share(scores, real))
     return {stream: torch.stack(parts).sum(dim=0) / len(names) for stream, parts in by_stream.items()}
 
@@ -39,13 +39,13 @@ def _member_scores(trace: Trace, name: str) -> StreamScores:
     if name == "consensus" or member.reads.subsets:
         raise WhyformerError(f"consensus: {name} cannot be combined. Choose from: {_members()}.")
     if _shares_pass(member.reads):
-        return trace.on_inputs(dict(member.formula(trace)))
+        return on_inputs(trace, dict(member.formula(trace)))
     if question.bridge is not None:
         raise UnsupportedModel(
             f"consensus: {name} needs its own pass, which is not supported for prompts with pictures."
         )
     backward = member.backward if question.backward == "gradient" else question.backward
-    return dict(member(trace.once_more(member.reads, backward=backward)))
+    return dict(member(trace_again(trace, member.reads, backward=backward)))
 
 
 def _members() -> str:

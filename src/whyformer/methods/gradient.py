@@ -18,7 +18,7 @@ from whyformer.axes import (
     Values,
     at_least_float32,
 )
-from whyformer.errors import UnsupportedModel
+from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.methods.legrad import own_map_gradients
 from whyformer.methods.registry import method
 from whyformer.models.joined import Transfer
@@ -27,13 +27,17 @@ from whyformer.models.structure import config_of, prefix_length, turns_by_positi
 from whyformer.tracing.attribution import Attribution
 from whyformer.tracing.checks import unseen_parts
 from whyformer.tracing.flow import fold
+from whyformer.tracing.graph import incompleteness
 from whyformer.tracing.leaves import Baseline
-from whyformer.tracing.path import Quadrature
+from whyformer.tracing.path import Quadrature, integrated_inputs, nodes_and_weights
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import summed
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, copies_at_once, last_rows, on_inputs
 from whyformer.watching.kernels import Attention
+
+# Steps along the path unless given: between embeddings it is rougher.
+PIXEL_STEPS, EMBEDDING_STEPS = 20, 50
 
 
 @method("grad_cam", reads=Reads(maps="last", gradients="last"))
@@ -43,7 +47,7 @@ def grad_cam(trace: Trace) -> StreamScores:
     The mean is over real keys other than the query itself, so padding has no effect.
     """
     rows_of_streams = []
-    for readout, record in trace.last_rows:
+    for readout, record in last_rows(trace):
         positions, weights = readout.rows
         rows = positions[:, None, :, None]
         read = record.pick(positions)
@@ -88,7 +92,7 @@ def attention_gradient(
             continue
         dtype, records = trace.readout.weights.dtype, [record for record in step if record.query_stream in weights]
         rows_of = [(r.key_stream, fold(weights[r.query_stream].to(dtype), r, positive)[:, 0]) for r in records]
-        for stream, part in trace.on_inputs(summed(rows_of)).items():
+        for stream, part in on_inputs(trace, summed(rows_of)).items():
             by_stream.setdefault(stream, []).append(part)
     return {stream: torch.stack(parts).mean(dim=0) for stream, parts in by_stream.items()}
 
@@ -123,7 +127,7 @@ def grad_eclip(trace: Trace, *, blocks: Literal["last", "all"] = "last") -> Stre
     by_stream = {readout.stream: readout for readout in trace.readouts}
     each = [(by_stream[one.query_stream], one) for one in trace.records if one.query_stream in by_stream]
     rows_of_streams = []
-    for readout, record in trace.last_rows if blocks == "last" else each:
+    for readout, record in last_rows(trace) if blocks == "last" else each:
         positions, weights = readout.rows
         own, gradient, rows = *_call_behind(trace, record), positions[:, None, :, None]
         query, key, value, pulled = (at_least_float32(x) for x in (own.query, own.key, own.value, gradient))
@@ -206,7 +210,19 @@ def gradient_shap(
     The points are distributed over several baselines, such as other examples, if given as a tensor. Averaged over many
     points, the scores sum to the score minus the mean score of the baselines; the explanation reports the difference.
     """
-    return trace.expected_inputs(samples, seed, baseline)
+    baselines = baseline.split(1) if isinstance(baseline, Tensor) else [baseline or _default_baseline(trace)]
+    if samples < len(baselines):
+        raise WhyformerError(f"samples={samples}: at least one for each of {len(baselines)} baselines.")
+    if seed < 0:
+        raise WhyformerError(f"seed={seed}: a seed is 0 or more.")
+    nodes = torch.rand(samples, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    parts = []
+    for number, start in enumerate(baselines):
+        own = nodes[number :: len(baselines)]
+        weights = torch.full_like(own, 1 / len(own))
+        parts.append(integrated_inputs(trace.question, own, weights, start, copies_at_once(trace)))
+    scores = {name: torch.stack([part[name] for part, _ in parts]).mean(dim=0) for name in parts[0][0]}
+    return Attribution(scores, incompleteness(scores, torch.stack([total for _, total in parts]).mean(dim=0)))
 
 
 @method("integrated_gradients", reads=Reads(inputs="gradients", path=True))
@@ -222,4 +238,21 @@ def integrated_gradients(
     The scores sum to the score minus that of the baseline; the explanation reports the difference. By default the
     baseline is grey for pixels, padding for text and zero for regions, with 20 and 50 steps.
     """
-    return trace.integrated_inputs(quadrature, steps, baseline)
+    steps = (PIXEL_STEPS if _has_pixels(trace) else EMBEDDING_STEPS) if steps is None else steps
+    nodes, weights = nodes_and_weights(quadrature, steps)
+    start = _default_baseline(trace) if baseline is None else baseline
+    scores, total = integrated_inputs(trace.question, nodes, weights, start, copies_at_once(trace))
+    return Attribution(scores, incompleteness(scores, total))
+
+
+def _has_pixels(trace: Trace) -> bool:
+    return any(stream.scaled is None for stream in trace.question.family.streams)
+
+
+def _default_baseline(trace: Trace) -> Baseline:
+    """Grey for pixels, padding for text: at embeddings of zero a normalisation jumps, and no number of steps adds up.
+
+    Regions embedded with a text start at features of zero.
+    """
+    pads = not _has_pixels(trace) and getattr(config_of(trace.question.model), "pad_token_id", None) is not None
+    return "padding" if pads else "zero"

@@ -16,7 +16,7 @@ from whyformer.tracing.leaves import Baseline
 from whyformer.tracing.path import Quadrature, integrated_map_gradients, nodes_and_weights
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import connected, joined
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, copies_at_once
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ def integrated_feedback(
             continue
         rows = [(reading.record, reading.queries.rows[0]) for reading in inside]
         sums = integrated_map_gradients(
-            trace.question, rows, list(streams), nodes, weights, baseline, trace.copies_at_once
+            trace.question, rows, list(streams), nodes, weights, baseline, copies_at_once(trace)
         )
         for reading in inside:
             feedback = head_mean(sums[reading.record.operation].clamp(min=0))

@@ -23,7 +23,7 @@ from whyformer.removal.units import Ablation, SubsetCount
 from whyformer.tracing.attribution import Attribution, mean_of
 from whyformer.tracing.noise import Noise
 from whyformer.tracing.reads import Kind, Reads
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, on_inputs, trace_again, up_to_bridge
 
 # For prompts with images, whether scores flow on through the image tower, or stop where image features enter the
 # decoder and are distributed over the patches they are made of.
@@ -85,11 +85,11 @@ class Method:
         With noise, average the scores of noisy inputs, for the target resolved on the unmodified input.
         """
         if noise is not None:
-            noisy = partial(trace.once_more, self.reads_with(options))
-            draws = trace.track(range(noise_samples))
+            noisy = partial(trace_again, trace, self.reads_with(options))
+            draws = trace.state.track(range(noise_samples))
             return mean_of([self(noisy(noise=Noise(noise, draw)), bridge=bridge, **options) for draw in draws])
         with torch.inference_mode(False):
-            result = self._result(trace if bridge == "through" else trace.up_to_bridge, options)
+            result = self._result(trace if bridge == "through" else up_to_bridge(trace), options)
         if not isinstance(result, Mapping):
             kind = "nothing" if result is None else with_article(type(result).__name__)
             raise WhyformerError(
@@ -98,7 +98,7 @@ class Method:
         attribution = result if isinstance(result, Attribution) else Attribution(dict(result))
         self._check_scores(attribution, trace)
         is_on_inputs = self.reads.inputs != "none" or self.reads.subsets
-        scores = attribution if is_on_inputs else trace.on_inputs(dict(attribution))
+        scores = attribution if is_on_inputs else on_inputs(trace, dict(attribution))
         scores = {stream: at_least_float32(values.detach()) for stream, values in scores.items()}
         remarks = (*attribution.remarks, *self._model_remarks(trace, scores))
         return replace(attribution, scores=scores, remarks=remarks)

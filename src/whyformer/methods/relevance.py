@@ -18,7 +18,7 @@ from whyformer.tracing.noise import Noise
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import summed
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, last_rows, trace_again
 
 # Rules that divide by sums of one sign: relevance, and with it rounding errors, can grow by orders of magnitude.
 ILL_CONDITIONED = ("z_plus", "dtd", "lrp")
@@ -59,10 +59,10 @@ def lrp(
     """
     attribution = trace.input_relevances(rules, strict=strict)
     is_checked = rules in ILL_CONDITIONED and dtype_of(trace.question.model) == torch.float32
-    if not is_checked or trace.again is None or trace.question.noise is not None:
+    if not is_checked or trace.state.again is None or trace.question.noise is not None:
         return attribution
     reads = Reads(inputs="relevances", precise=precision == "strict", positions=positions == "keep")
-    moved = trace.once_more(reads, noise=ROUNDING).input_relevances(rules, strict=strict)
+    moved = trace_again(trace, reads, noise=ROUNDING).input_relevances(rules, strict=strict)
     return replace(attribution, instability=instability(attribution.scores, moved.scores))
 
 
@@ -77,7 +77,7 @@ def partial_lrp(
     """Relevance of the last map: mean_h (R_A)⁺ at the read-out's row (TA Sec. 4)."""
     relevances = trace.relevances(rules, strict=strict)
     rows_of_streams = []
-    for readout, record in trace.last_rows:
+    for readout, record in last_rows(trace):
         positions, weights = readout.rows
         rows = relevances.on(record).pick(positions).relevance.clamp(min=0)
         rows_of_streams.append(

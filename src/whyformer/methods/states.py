@@ -19,7 +19,7 @@ from whyformer.tracing.flow import records_of
 from whyformer.tracing.graph import incompleteness
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, on_inputs
 
 # Notes that state in plain words which formula `evidence` used.
 OF_WORDS = (
@@ -57,8 +57,8 @@ def full_grad(trace: Trace) -> Attribution:
         raise UnsupportedModel("full_grad tells by its tokens where a bias is added: it is for one stream of tokens.")
     ((stream, by_block),) = state_scores(trace).items()
     batch, tokens = by_block[0].shape
-    assert trace.biases is not None
-    scores = {stream: by_block[0] + trace.biases.scores(batch, tokens, trace.readout)}
+    assert trace.state.biases is not None
+    scores = {stream: by_block[0] + trace.state.biases.scores(batch, tokens, trace.readout)}
     adds_up = trace.question.backward == "libra"
     score = trace.question.score(trace.output).detach()
     return Attribution(scores, incompleteness(scores, score) if adds_up else None)
@@ -82,7 +82,7 @@ def evidence(trace: Trace) -> Attribution:
     with_others = [stream for stream in by_stream if bool(kinds[stream].others.any())]
     if with_others:
         perception = token_perception(trace, 0, "paper")
-        beta = trace.on_inputs(product_of(perception, gradient_feedback([reading for reading, _ in perception])))
+        beta = on_inputs(trace, product_of(perception, gradient_feedback([reading for reading, _ in perception])))
         for stream in with_others:
             others = kinds[stream].others
             both = share(weighted(by_stream[stream], others), others)
@@ -111,7 +111,7 @@ def state_scores(trace: Trace) -> dict[str, list[TokenScores]]:
                 f"The residual state of block {record.block} ({record.path or 'path unknown'}) is not known: nothing "
                 "is added to it as attention blocks do. input_x_gradient reads the inputs alone."
             )
-        for name, scores in trace.on_inputs({stream: record.state_scores() * trace.masks[stream]}).items():
+        for name, scores in on_inputs(trace, {stream: record.state_scores() * trace.masks[stream]}).items():
             by_stream.setdefault(name, []).append(scores)
     return {stream: parts[::-1] for stream, parts in by_stream.items()}
 

@@ -11,7 +11,7 @@ from whyformer.axes import TokenMask
 from whyformer.errors import UnsupportedModel
 from whyformer.inputs.parts import part_places
 from whyformer.tracing.question import WORD_PIECES
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, real_tokens
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class TokenKinds:
 
 def token_kinds(trace: Trace) -> dict[str, TokenKinds]:
     """The kinds of the tokens of every stream that scores are given on."""
-    masks, question = trace.real_tokens, trace.question
+    masks, question = real_tokens(trace), trace.question
     if question.bridge is not None:
         is_picture = {question.family.stream: question.bridge.is_placeholder}
         return {

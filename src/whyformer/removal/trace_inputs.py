@@ -31,7 +31,7 @@ from whyformer.removal.road_imputation import imputed
 from whyformer.removal.units import Ablation, Units
 from whyformer.tracing.leaves import padding_token
 from whyformer.tracing.repeat import repeat_inputs, split_output
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import Trace, copies_at_once, real_tokens
 
 UnitKind = Literal["token", "word", "superpixel"]
 # One kind for all parts, or for some of "text", "image" and "regions" their kind, or the number of each place's unit.
@@ -120,10 +120,10 @@ class TokenAblation:
     def _ask(self, examples: Sequence[Units], masks: Sequence[UnitMasks]) -> SubsetExampleScores:
         question, device = self.trace.question, self.trace.mask.device
         subsets = max(map(len, masks))
-        copies = max(1, self.trace.copies_at_once // question.batch)
+        copies = max(1, copies_at_once(self.trace) // question.batch)
         numbers = [torch.from_numpy(units.numbers).to(device) for units in examples]
         rows: list[Tensor] = []
-        for start in self.trace.track(range(0, subsets, copies)):
+        for start in self.trace.state.track(range(0, subsets, copies)):
             stop = min(subsets, start + copies)
             kept = torch.stack(
                 [_at_places(own[start:stop], n, stop - start) for own, n in zip(masks, numbers, strict=True)], dim=1
@@ -194,7 +194,7 @@ def _parts(trace: Trace, units: PartUnits) -> Iterator[RemovablePart]:
         )
     if axes != 4:
         raise UnsupportedModel(f"{name} takes pixels with {axes} axes: parts are removed from single pictures only.")
-    lengths = {stream: mask.shape[1] for stream, mask in trace.real_tokens.items()}
+    lengths = {stream: mask.shape[1] for stream, mask in real_tokens(trace).items()}
     places = list(part_places(question.model, question.inputs, lengths))
     makers = {"text": _text_part, "picture": _picture_part, "regions": _region_part}
     removable = [(place, makers[place.kind]) for place in places if place.kind in makers]

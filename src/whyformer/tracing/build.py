@@ -37,7 +37,7 @@ from whyformer.tracing.readouts import find_readouts
 from whyformer.tracing.reads import Reads
 from whyformer.tracing.record import AttentionRecord
 from whyformer.tracing.steps import as_examples, check_scores, latest, places, reaching, steps_of
-from whyformer.tracing.trace import Trace
+from whyformer.tracing.trace import PassState, Trace
 from whyformer.watching.mixing import Lazy, Mixing
 from whyformer.watching.tap import Tap
 from whyformer.watching.watcher import Watcher
@@ -119,8 +119,8 @@ def trace(
             question, steps = as_examples(question, steps, len(resolved.names))
         steps, readouts, masks = find_readouts(question, steps, readout)
     again = partial(trace, model, call.inputs, question.score, **settings)
-    found = (question, resolved, forward.output, steps, readouts, masks)
-    return Trace(*found, inputs_at_once, graph, forward.biases, plan=plan, again=again)
+    state = PassState(graph, forward.biases, again, inputs_at_once)
+    return Trace(question, resolved, forward.output, steps, readouts, masks, plan, state)
 
 
 @dataclass(frozen=True, eq=False)

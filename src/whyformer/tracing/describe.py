@@ -26,7 +26,7 @@ KINDS: dict[type, str] = {
 
 def describe(trace: Trace) -> str:
     """The plan of a trace, the attention records block by block, and where the answer is read."""
-    lines = [] if trace.plan is None else [*str(trace.plan).splitlines(), ""]
+    lines = [*str(trace.plan).splitlines(), ""]
     for step in trace.steps:
         if isinstance(step, Transfer):
             lines += [f"{step.later} is made of {step.earlier}", ""]
