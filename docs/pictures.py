@@ -19,7 +19,7 @@ from whyformer.methods.registry import METHODS
 from whyformer.models.zoo import ZOO
 from whyformer.render import canvas
 from whyformer.render.colour import rgb, score_scale
-from whyformer.render.heat import overlay
+from whyformer.render.heatmaps import overlay
 from whyformer.render.text_spans import spans
 from whyformer.results.explanation import Explanation
 from whyformer.results.part import Part

@@ -8,29 +8,48 @@ from pathlib import Path
 
 SOURCE = Path(__file__).parents[1] / "src" / "whyformer"
 MODULES = sorted(path for path in SOURCE.rglob("*.py") if "zoo" not in path.parts)
-# The engine room and the inputs are being rebuilt: their prose is not checked yet.
-REBUILT = {"inputs", "tracing", "propagation"}
+# The engine room is being rebuilt: its prose is not checked yet.
+REBUILT = {"tracing", "propagation"}
 PROSE = [path for path in MODULES if path.relative_to(SOURCE).parts[0] not in REBUILT]
 
-SHARED_BASENAMES = {
-    "__init__.py",
-    "tokens.py",  # inputs and tracing, both being rebuilt
-}
+SHARED_BASENAMES = {"__init__.py"}
 SHARED_NAMES = {
     # Scenes and facts are two worlds with the same public interface.
     *("COLOURS", "Example", "KINDS", "SPLITS", "THINGS", "example"),
     "TYPE_CHECKING",  # a stand-in for typing's own where importing typing takes too long
     "run_shards",  # every engine has one
     *("MODALITY", "collate", "encode", "lay_out", "noise", "place"),  # the interface of a modality
-    "without",  # a document or a prompt without some sentences
     # One of the two stands in a folder that is being rebuilt.
-    *("Document", "Function", "HALF", "Operation", "Part", "Place", "Question", "Region", "Row", "Run", "Span", "TILE"),
-    *("Units", "check_processor", "fold", "identity", "mean_of", "prompt_of", "special_ids"),
+    *("Function", "HALF", "Operation", "Question", "Run", "TILE", "fold", "mean_of"),
 }
 ODD = re.compile(
     r"\b[Mm]end\b|(?<!here )\bis no (?!longer\b|more\b|shorter\b|such\b)|(?<!here )\bis none\b(?! of\b)"
     r"|\bgoes by\b|\bits like\b|\bnot so many\b|\bin vain\b|\bby lot\b"
 )
+# Found typical of a translation where every file was read; the rooms still to be read are left out.
+TYPICAL = re.compile(
+    r"\bfilled up\b"
+    r"|\bhand(?:s|ed) (?:on|to|over)\b|\b(?:is|are|was) (?:told|asked)\b|\basked of\b|\bof so many\b"
+    r"|\brests? on\b|\bread off\b|\b(?:is|are) gone\b|\blaid on\b|\bas (?:it is|they are)\b|\bcounts? for nothing\b"
+    r"|\bbut for\b|\banew\b|\bone (?:under|after) the other\b|\bmodel hears\b|\b[Rr]efuses? (?:a|an|what)\b"
+    r"|\bwhat is (?:seen|said|asked|known) of\b|\bof what(?:ever)? (?:is|was)\b|\bor else with\b|\bsays? nothing\b"
+)
+READ = {
+    *("arrays.py", "axes.py", "batching.py", "errors.py", "extras.py", "files.py", "progress.py"),
+    *(
+        "data",
+        "facts",
+        "inputs",
+        "methods",
+        "metrics",
+        "modalities",
+        "models",
+        "render",
+        "results",
+        "scenes",
+        "targets",
+    ),
+}
 
 
 def public_names(tree: ast.Module) -> Iterator[str]:
@@ -40,7 +59,8 @@ def public_names(tree: ast.Module) -> Iterator[str]:
             names = [node.name]
         elif isinstance(node, (ast.Assign, ast.AnnAssign)):
             targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = [name.id for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            bound = [name for target in targets for name in ast.walk(target) if isinstance(name, ast.Name)]
+            names = [name.id for name in bound if isinstance(name.ctx, ast.Store)]
         else:
             names = []
         yield from (name for name in names if not name.startswith("_"))
@@ -83,3 +103,4 @@ def test_prose_is_idiomatic():
         tree, where = ast.parse(path.read_text(encoding="utf-8")), path.relative_to(SOURCE)
         assert not [text for text in docstrings(tree) if text.startswith("What")], where
         assert not [text for text in strings(tree) if ODD.search(text)], where
+        assert where.parts[0] not in READ or not [text for text in strings(tree) if TYPICAL.search(text)], where

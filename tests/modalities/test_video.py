@@ -24,7 +24,7 @@ from whyformer.inputs.encode import encode
 from whyformer.inputs.modality import ForwardBatch
 from whyformer.methods.registry import trace_methods
 from whyformer.modalities import video
-from whyformer.modalities.tubelets import Tubelets, by_step, figure, heated_frame, page
+from whyformer.modalities.tubelets import Tubelets, by_step, figure, frame_heatmap, page
 from whyformer.models.loading import LoadedModel
 from whyformer.render.terminal import coloured_explanation, plain_explanation
 from whyformer.results.part import Part
@@ -235,7 +235,7 @@ def test_the_heat_lies_on_the_tubelet_that_has_the_score():
     layout, scores = explanation().parts["video"].layout, np.zeros(32, np.float32)
     scores[16 + 4 * 1 + 2] = 1.0  # the second step, row 2, column 3
     part = Part(layout, scores)
-    cold, hot = (np.asarray(heated_frame(part, frame), dtype=int) for frame in (0, 2))
+    cold, hot = (np.asarray(frame_heatmap(part, frame), dtype=int) for frame in (0, 2))
     assert (np.ptp(cold, axis=2) == 0).all()
     down, across = np.unravel_index(np.ptp(hot, axis=2).argmax(), hot.shape[:2])
     left, top, right, bottom = layout.box

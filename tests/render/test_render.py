@@ -28,7 +28,7 @@ from whyformer.render.colour import (
     score_scale,
     srgb,
 )
-from whyformer.render.heat import OPACITY, display_layout, heat_bar, overlay, upsample
+from whyformer.render.heatmaps import OPACITY, display_layout, heat_bar, overlay, upsample
 from whyformer.render.marks import FRAME
 from whyformer.render.shades import declarations, token_shade
 from whyformer.render.text_spans import invisible_tokens, part_scale, readable, spans

@@ -15,7 +15,7 @@ from whyformer.render import figure, html, terminal
 from whyformer.render.canvas import INK, WHITE
 from whyformer.render.cells import half_blocks, region_list, shades
 from whyformer.render.colour import RAMPS, score_scale
-from whyformer.render.heat import (
+from whyformer.render.heatmaps import (
     BETWEEN_REGIONS,
     REGION_OPACITY,
     THIN_LINE,
@@ -126,7 +126,7 @@ def test_a_region_beside_the_image_is_not_drawn_and_a_tiny_one_is():
 def test_an_image_without_regions_can_be_shown():
     empty = explanation({"image": regions([], [])})
     assert figure.explanation_figure(empty).width > 640
-    assert 'alt="Heat map on the image"' in html.html_page([empty])
+    assert 'alt="Heatmap on the image"' in html.html_page([empty])
     assert terminal.plain_explanation(empty).splitlines()[-1] == "0 · ░▒▓█ 0"
 
 

@@ -22,7 +22,7 @@ from whyformer.inputs.prompt import Message, Prompt
 from whyformer.inputs.prompt_tokens import Token
 from whyformer.inputs.spans import Span
 from whyformer.render.colour import RAMPS, rgb
-from whyformer.render.heat import display_layout, heat_layer, heat_picture
+from whyformer.render.heatmaps import display_layout, heat_layer, heat_picture
 from whyformer.render.response_figure import response_figure
 from whyformer.render.response_page import response_fragment, response_page
 from whyformer.render.response_text import response_text

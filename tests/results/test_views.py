@@ -97,7 +97,7 @@ def test_several_parts_are_ranked_together_or_one_alone():
         (lambda shown: shown.heatmap("image"), "No part named 'image'. Known: text."),
         (
             lambda shown: shown.heatmap(),
-            "Only a picture has a heat map; this part is 4 word pieces. Use words() or top().",
+            "Only a picture has a heatmap; this part is 4 word pieces. Use words() or top().",
         ),
         (lambda shown: shown.show(where="paper"), "where='paper'. Choose from: notebook, terminal, browser."),
     ],

@@ -19,7 +19,7 @@ from whyformer.inputs.layouts import Box
 from whyformer.render import canvas
 from whyformer.render.cells import shade, style
 from whyformer.render.colour import ink, rgb, score_scale
-from whyformer.render.heat import CUT_OFF, GREY_LUMA, blend, upsample
+from whyformer.render.heatmaps import CUT_OFF, GREY_LUMA, blend, upsample
 from whyformer.render.html import TEMPLATES
 from whyformer.render.layout_kinds import LAYOUT_KINDS, LayoutKind
 from whyformer.render.sound_picture import BLOCKS
@@ -143,7 +143,7 @@ def by_step(part: Part) -> np.ndarray:
     return sums
 
 
-def heated_frame(part: Part, number: int) -> Image.Image:
+def frame_heatmap(part: Part, number: int) -> Image.Image:
     """Draw a frame in grey with its step's scores as a heatmap, on one scale for the whole video."""
     layout, scale = _layout(part), score_scale(part.scores)
     frame, step = layout.frames[number], number // layout.frames_per_step
@@ -163,7 +163,7 @@ def figure(part: Part, width: int) -> Image.Image:
     cells = []
     for step, moment in enumerate(layout.moments):
         frame = step * layout.frames_per_step + layout.frames_per_step // 2
-        pictures = [one.resize(size) for one in (layout.frames[frame].convert("RGB"), heated_frame(part, frame))]
+        pictures = [one.resize(size) for one in (layout.frames[frame].convert("RGB"), frame_heatmap(part, frame))]
         cells.append(canvas.stack([*pictures, canvas.label(moment, side, MOMENT_SIZE)], gap=3))
     lines = [canvas.side_by_side(cells[start : start + count], gap=FRAME_GAP) for start in range(0, len(cells), count)]
     title = canvas.label("relevance over time", width, MOMENT_SIZE)
@@ -209,7 +209,7 @@ def coloured(part: Part, width: int) -> list[Text]:
     first = layout.frames[0]
     size = side, 2 * max(1, round(side * first.height / first.width / 2))
     steps = (2 * np.arange(count) + 1) * layout.steps // (2 * count)
-    frames = [heated_frame(part, int(step) * layout.frames_per_step).resize(size) for step in steps]
+    frames = [frame_heatmap(part, int(step) * layout.frames_per_step).resize(size) for step in steps]
     pixels = np.concatenate([np.asarray(frame) for frame in frames], axis=1).tolist()
     blocks = [
         Text.assemble(*(("▀", style(tuple(one), tuple(other))) for one, other in zip(upper, lower, strict=True)))
@@ -234,7 +234,7 @@ def page(part: Part, side: int) -> Markup:
     Bars are radio buttons, so arrow keys step through the video once one has the focus.
     """
     layout, sums = _layout(part), by_step(part)
-    heat = [heated_frame(part, frame) for frame in range(len(layout.frames))]
+    heat = [frame_heatmap(part, frame) for frame in range(len(layout.frames))]
     strength, moments = score_scale(sums).strength(sums), layout.moments
     strongest = int(np.abs(strength).argmax())
     bars = [

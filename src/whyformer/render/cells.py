@@ -12,7 +12,7 @@ from rich.text import Text
 from whyformer.inputs.layouts import Boxes, Patches, PictureLayout
 from whyformer.render.canvas import WHITE
 from whyformer.render.colour import RGB, ink, score_scale
-from whyformer.render.heat import (
+from whyformer.render.heatmaps import (
     display_layout,
     heat_picture,
     leading_regions,

@@ -14,7 +14,7 @@ from whyformer.render import canvas
 from whyformer.render.canvas import Chip
 from whyformer.render.colour import Scale, rgb
 from whyformer.render.fonts import missing_characters, text_width
-from whyformer.render.heat import REGION_OPACITY, display_side, heat_bar, original, overlay
+from whyformer.render.heatmaps import REGION_OPACITY, display_side, heat_bar, original, overlay
 from whyformer.render.layout_kinds import kind_of
 from whyformer.render.sound_picture import sound_picture
 from whyformer.render.text_spans import (

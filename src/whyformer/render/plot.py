@@ -10,7 +10,7 @@ from PIL import Image
 from whyformer.extras import extra
 from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPieces
 from whyformer.render.colour import score_scale
-from whyformer.render.heat import overlay
+from whyformer.render.heatmaps import overlay
 from whyformer.render.layout_kinds import kind_of
 from whyformer.render.sound_picture import sound_picture
 from whyformer.render.text_spans import one_line, part_scale, token_names, visible

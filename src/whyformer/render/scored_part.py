@@ -13,7 +13,7 @@ from PIL import Image
 
 from whyformer.inputs.layouts import Boxes, Patches
 from whyformer.render.canvas import side_by_side
-from whyformer.render.heat import display_side, heat_layer, original, overlay, strongest_first
+from whyformer.render.heatmaps import display_side, heat_layer, original, overlay, strongest_first
 from whyformer.render.sound_picture import sound_picture
 from whyformer.render.view import data_uri
 

@@ -7,7 +7,7 @@ from typing import Literal, get_args
 import numpy as np
 
 from whyformer.render.colour import RAMPS, RGB, STEPS, LevelKind, Scale, hex_colour, ink, rgb
-from whyformer.render.heat import OPACITY, REGION_OPACITY, heat_bar
+from whyformer.render.heatmaps import OPACITY, REGION_OPACITY, heat_bar
 
 BAR_STOPS = 21
 BarGround = Literal["page", "photo", "regions"]

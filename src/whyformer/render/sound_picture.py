@@ -16,7 +16,7 @@ from whyformer.render.canvas import FAINT, WHITE
 from whyformer.render.cells import shade, style
 from whyformer.render.colour import ink, rgb, score_scale
 from whyformer.render.fonts import draw_text, text_width
-from whyformer.render.heat import blend, strongest_first, upsample
+from whyformer.render.heatmaps import blend, strongest_first, upsample
 
 if TYPE_CHECKING:
     from whyformer.results.part import Part

@@ -17,7 +17,7 @@ from rich.text import Text
 from whyformer.inputs.layouts import Boxes, Frames, Patches, Spectrogram, WordPieces
 from whyformer.render.cells import PLAIN_WIDTH, half_blocks, region_list, shade_key, shades, style
 from whyformer.render.colour import ink, rgb, score_scale
-from whyformer.render.heat import strongest_first
+from whyformer.render.heatmaps import strongest_first
 from whyformer.render.layout_kinds import kind_of
 from whyformer.render.sound_picture import coloured_sound, moment_lines, sound_lines
 from whyformer.render.text_spans import TextUnits, captioned_parts, number, one_line, part_scale, spans, token_names

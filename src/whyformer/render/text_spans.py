@@ -13,7 +13,7 @@ import numpy as np
 from whyformer.inputs.layouts import Boxes, WordPieces
 from whyformer.inputs.words import tokens_by_word
 from whyformer.render.colour import Scale, score_scale
-from whyformer.render.heat import leading_regions
+from whyformer.render.heatmaps import leading_regions
 
 if TYPE_CHECKING:
     from whyformer.results.explanation import Explanation

@@ -13,7 +13,7 @@ from PIL import Image
 
 from whyformer.inputs.layouts import Boxes, Frames, Patches, PictureLayout, Spectrogram, WordPieces
 from whyformer.render.colour import Scale
-from whyformer.render.heat import display_side, original, overlay, strongest_first
+from whyformer.render.heatmaps import display_side, original, overlay, strongest_first
 from whyformer.render.layout_kinds import kind_of
 from whyformer.render.shades import BarGround, bar_shade, token_shade
 from whyformer.render.sound_picture import sound_picture
@@ -166,7 +166,7 @@ def _picture(part: Part, layout: PictureLayout, largest_side: int) -> PictureVie
     return PictureView(
         original=data_uri(original(layout, side)),
         overlay=data_uri(overlay(part, longest_side=side)),
-        description=f"Heat map on the image{_strongest(part)}",
+        description=f"Heatmap on the image{_strongest(part)}",
         ranking=region_ranking(part),
     )
 

@@ -12,7 +12,7 @@ import numpy as np
 from whyformer.errors import WhyformerError, check_choice
 from whyformer.inputs.layouts import Boxes, Frames, Layout, Patches, Spectrogram, WordPieces
 from whyformer.inputs.words import tokens_by_word
-from whyformer.render.heat import pixel_scores
+from whyformer.render.heatmaps import pixel_scores
 from whyformer.render.layout_kinds import kind_of
 from whyformer.render.text_spans import strongest, token_names, visible
 
@@ -193,7 +193,7 @@ class Part:
         """
         if not isinstance(self.layout, (Patches, Boxes)):
             raise WhyformerError(
-                f"Only a picture has a heat map; this part is {self.layout.summary}. Use {_others(self.layout)}."
+                f"Only a picture has a heatmap; this part is {self.layout.summary}. Use {_others(self.layout)}."
             )
         return pixel_scores(self.layout, self.scores)
 
