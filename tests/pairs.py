@@ -10,6 +10,7 @@ def pairs(
     first: Sequence[A], second: Sequence[B], *, with_all: Collection[A | B] = (), every: int = 5
 ) -> list[tuple[A, B]]:
     """All pairs with one of `with_all`, and of the others every so many-th, so that each has some of the other kind."""
+    assert all(one in first or one in second for one in with_all), "a name that nothing has"
     return [
         (one, other)
         for row, one in enumerate(first)
