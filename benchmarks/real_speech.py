@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import soundfile
 import torch
-from real_packages import member, read
 from tokenizers import Tokenizer
 from torch import Tensor
 from transformers import (
@@ -25,6 +24,8 @@ from transformers import (
     WhisperProcessor,
     WhisperTokenizerFast,
 )
+
+from real_packages import member, read
 
 TYPES = {0: "<f4", 1: "i1", 2: "<i2", 3: "<i4", 4: "<f2"}
 SPEECH = "package/cpp/whisper.cpp/bindings/go/samples/jfk.wav"
@@ -66,7 +67,8 @@ def ctranslate2_weights(data: bytes) -> dict[str, Tensor]:
         place += length
         return bytes(view[place - length : place - 1]).decode()
 
-    assert take("I") == 6 and text() == "WhisperSpec" and take("I") >= 1
+    assert (take("I"), text()) == (6, "WhisperSpec")
+    assert take("I") >= 1
     weights = {}
     for _ in range(take("I")):
         name = text()

@@ -57,7 +57,7 @@ def _stated_base(folder: Path, name: str) -> str:
     if stated in bundled() or os.path.exists(os.path.expanduser(stated)):
         return stated
     raise WhyformerError(
-        f"{name!r} is an adapter of {stated!r:.80}, which is no local folder: name its base model, '{name}{BASE}FOLDER'."
+        f"{name!r} is an adapter of {stated!r:.80}, which is no local folder: load '{name}{BASE}FOLDER'."
     )
 
 

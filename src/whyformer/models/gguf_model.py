@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import tempfile
-from contextlib import ExitStack
+from contextlib import ExitStack, redirect_stderr
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,7 @@ def load_gguf(path: Path, placement: Placement) -> tuple[nn.Module, Any, str]:
     with ExitStack() as stack:
         # An empty folder: transformers would read other settings, adapters and templates beside the file.
         empty = stack.enter_context(tempfile.TemporaryDirectory())
+        stack.enter_context(redirect_stderr(io.StringIO()))  # a progress bar that no switch of transformers hides
         source = {"gguf_file": str(path.resolve()), "local_files_only": True, "trust_remote_code": False}
         config = transformers.AutoConfig.from_pretrained(empty, **source)
         model_class = _model_class(config, header, path)
@@ -88,12 +90,21 @@ def _check_size(model_class: Any, config: Any, header: GgufHeader, path: Path, p
             f"{path.name} holds {header.elements:,} weights, and its header describes a model of {parameters:,}."
         )
     bits = torch.finfo(placement.dtype if isinstance(placement.dtype, torch.dtype) else torch.float32).bits
-    needed, free = parameters * bits // 8, os.sysconf("SC_AVPHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
-    if needed > free:
+    needed, free = parameters * bits // 8, _available_bytes()
+    if free is not None and needed > free:
         raise WhyformerError(
             f"{path.name} takes {needed / 1e9:.1f} GB dequantised, and {free / 1e9:.1f} GB are free: ask for "
             "dtype='bfloat16', or choose a smaller model."
         )
+
+
+def _available_bytes() -> int | None:
+    """Memory that can be had without swapping; None where the system does not say."""
+    try:
+        found = re.search(r"^MemAvailable: +(\d+) kB$", Path("/proc/meminfo").read_text(), re.MULTILINE)
+    except OSError:
+        return None
+    return None if found is None else 1024 * int(found[1])
 
 
 def _plain(packed: nn.Module) -> nn.Module:
