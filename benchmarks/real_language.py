@@ -79,6 +79,13 @@ def reply(folder: Path, messages: list[dict[str, str]], tokens: int) -> str:
     return tokenizer.decode(written[0, ids.shape[1] :], skip_special_tokens=True)
 
 
+def reply_check(folder: Path) -> dict[str, Any]:
+    """A fact that every model of this size knows, through its own chat template."""
+    text = reply(folder, [{"role": "user", "content": "What is the capital of France?"}], 16)
+    assert "Paris" in text, text
+    return {"check": "the capital of France", "value": text}
+
+
 def reading_check(folder: Path, *, at_least: int) -> dict[str, Any]:
     """How many questions about a short text are answered with the right word."""
     replies = [reply(folder, [{"role": "user", "content": f"{text} {asked}"}], 24) for text, asked, _ in READING]

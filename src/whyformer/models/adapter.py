@@ -44,7 +44,7 @@ def adapter_of(place: str) -> Adapter | None:
     """The adapter that a name means: a folder, behind which `?base=` names its base model; None for anything else."""
     name, _, base = place.partition(BASE)
     folder = Path(os.path.expanduser(name))
-    if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
+    if not os.path.isfile(folder / CONFIG) or os.path.isfile(folder / "config.json"):
         if base:
             raise WhyformerError(f"{name!r:.80} has no {CONFIG}: {BASE}… names the base model of an adapter's folder.")
         return None

@@ -27,9 +27,9 @@ SPARE = 1.02  # of the elements in the file, those the configuration may ask for
 def gguf_file(place: str | Path) -> Path | None:
     """The GGUF file that a name means: the file itself, or the only one of a folder without safetensors weights."""
     path = Path(os.path.expanduser(place))
-    if path.is_file():
+    if os.path.isfile(path):
         return path if path.suffix == SUFFIX else None
-    if not path.is_dir() or any(path.glob("*.safetensors")):
+    if not os.path.isdir(path) or any(path.glob("*.safetensors")):
         return None
     files = sorted(path.glob(f"*{SUFFIX}"))
     if len(files) > 1:

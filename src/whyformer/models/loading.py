@@ -24,7 +24,9 @@ from whyformer.models.digests import file_stamps
 from whyformer.models.gguf_model import gguf_file, load_gguf
 from whyformer.models.load_report import check_report
 from whyformer.models.location import Location, bundled_names, is_hub_id, is_unreachable, locate, reading
+from whyformer.models.holders import held_by
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
+from whyformer.models.pooling import Pooling
 from whyformer.models.processors import check_processor_type, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, answer_of_class, task_of
@@ -45,6 +47,7 @@ class LoadedModel:
         place: Where `load` found it: the name, folder or id that it was given; None for a module of your own.
         stamps: Sizes and times of the files it was loaded from, by name; empty for a module of your own.
         notes: What `doctor` says of how it was loaded, such as the precision that its weights are stored in.
+        pooling: How a SentenceTransformer pools the states of a text; None where the files of the model say it.
 
     Example:
         >>> whyformer.load("mini-bert").task.answer
@@ -57,6 +60,7 @@ class LoadedModel:
     place: str | None = None
     stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
     notes: tuple[str, ...] = ()
+    pooling: Pooling | None = None
 
     @property
     def image_processor(self) -> Any:
@@ -166,17 +170,21 @@ def _unchanged(
     return stamps
 
 
-def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> LoadedModel:
+def resolve_model(model: Any, processor: Any = None) -> LoadedModel:
     """The model as given in any of the ways `explain` takes one. Models given by name are kept for the next call."""
     if isinstance(model, (str, Path)):
         model = _remembered(str(model), _stamp(str(model)))
     if processor is not None:
         check_processor_type(processor)
+    held = held_by(model)
+    if held is not None:
+        own = resolve_model(held.model, held.processor)
+        model = replace(own, pooling=held.pooling, notes=held.notes)
     if isinstance(model, LoadedModel):
         return model if processor is None else replace(model, processor=processor)
     if not isinstance(model, nn.Module):
         raise WhyformerError(
-            "A model is a name, a folder, a Hugging Face id, or a torch.nn.Module you have loaded, not "
+            "A model is a name, a folder, a Hugging Face id, or a torch.nn.Module or pipeline you have loaded, not "
             f"{model!r:.40}.{bundled_names('')}"
         )
     model = unwrapped(model)
