@@ -27,9 +27,10 @@ USED = (
 ).split()
 # What says where it comes from, or matters in training alone.
 IGNORED = (
-    "peft_type peft_version task_type auto_mapping base_model_name_or_path revision inference_mode init_lora_weights "
-    "runtime_config"
+    "peft_type peft_version task_type auto_mapping base_model_name_or_path revision inference_mode runtime_config"
 ).split()
+# Others change the base model's weights, too.
+PLAIN_INITIALISATIONS = (True, False, None, "gaussian", "orthogonal", "eva")
 
 
 @dataclass(frozen=True)
@@ -75,7 +76,7 @@ def load_adapter(adapter: Adapter, base: nn.Module) -> tuple[nn.Module, str]:
         check_place(adapter.folder, adapter.folder / file, name)
     settings = _checked(read_settings(adapter.folder / CONFIG, name), peft, name)
     config = peft.LoraConfig(**settings | {"target_modules": _targets(settings.get("target_modules"), base, name)})
-    model = peft.inject_adapter_in_model(config, base)
+    model = peft.PeftModel(base, config)
     report = peft.set_peft_model_state_dict(model, load_file(adapter.folder / WEIGHTS))
     missing = [key for key in report.missing_keys if "lora_" in key]
     if report.unexpected_keys or missing:
@@ -83,7 +84,7 @@ def load_adapter(adapter: Adapter, base: nn.Module) -> tuple[nn.Module, str]:
         problem = "has no place in its base model" if report.unexpected_keys else "is missing"
         raise WhyformerError(f"{key} of {name!r} {problem}: it was trained on another model than {adapter.base!r}.")
     note = f"The adapter {adapter.folder.resolve().name} (LoRA, r = {config.r}) is on {adapter.base}, unmerged."
-    return model.eval(), note
+    return model.get_base_model().eval(), note
 
 
 def _checked(settings: Mapping[str, Any], peft: Any, name: str) -> dict[str, Any]:
@@ -95,6 +96,7 @@ def _checked(settings: Mapping[str, Any], peft: Any, name: str) -> dict[str, Any
     defaults = peft.LoraConfig().to_dict()
     for key, value in settings.items():
         is_known = key in USED or key in IGNORED or value in (None, {}, False, [])
+        is_known = value in PLAIN_INITIALISATIONS if key == "init_lora_weights" else is_known
         if not is_known and (key not in defaults or defaults[key] != value):
             raise WhyformerError(f"{name!r} asks for {key} {value!r:.60} in its {CONFIG}, which is not read: merge it.")
     used = {key: settings[key] for key in USED if settings.get(key) is not None}

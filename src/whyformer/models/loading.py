@@ -22,9 +22,9 @@ from whyformer.models.adapter import BASE, adapter_of, load_adapter
 from whyformer.models.compat import has_part, weight_names
 from whyformer.models.digests import file_stamps
 from whyformer.models.gguf_model import gguf_file, load_gguf
+from whyformer.models.holders import held_by
 from whyformer.models.load_report import check_report
 from whyformer.models.location import Location, bundled_names, is_hub_id, is_unreachable, locate, reading
-from whyformer.models.holders import held_by
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
 from whyformer.models.pooling import Pooling
 from whyformer.models.processors import check_processor_type, check_vocabulary, processor_of
