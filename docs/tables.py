@@ -533,6 +533,22 @@ def by_name() -> str:
     return table(["model, random weights", "methods that work", "refused"], rows)
 
 
+def real_models() -> str:
+    """The real models, the packages they come from, and what was verified of each."""
+    rows = []
+    for name, model in result("real_models").items():
+        packages = model["packages"]
+        source = packages[0] if len(packages) == 1 else f"{packages[0]} and {len(packages) - 1} more"
+        checks = "; ".join(f"{check['check']}: {verified(check['value'])}" for check in model["checks"])
+        weights = f"{model['parameters'] / 1e6:,.0f} million, {model['weights']}"
+        rows.append([f"{model['title']} (`{name}`)", f"`{source}`", model["licence"], weights, checks])
+    return table(["model", "packages", "licence", "weights", "verified"], rows)
+
+
+def verified(value: Any) -> str:
+    return f"{value:.1e}" if isinstance(value, float) and value else f"{value:g}" if value == 0 else str(value)
+
+
 def long_prompts() -> str:
     """Peak memory and time of a long prompt."""
     report = result("memory")
@@ -711,6 +727,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "memory-estimates": memory_estimates,
     "by-name": by_name,
     "long-prompts": long_prompts,
+    "real-models": real_models,
     "large": large,
     "folded": folded,
     "agreement": agreement,

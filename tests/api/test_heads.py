@@ -588,7 +588,7 @@ REFUSALS = [
     ("bert inference", ("it was new", []), "predicted", "Candidates are a list of at least one label, not ()."),
     ("bert topics", "a film", at("film"), "bert-topics has a single answer: give a label's name or index"),
     ("bert next", "it is new", "predicted", "This model takes two texts, of which the second may follow the first"),
-    ("bert embedding", "it is new", "predicted", "This model takes two texts: ('a question', 'a passage'), not"),
+    ("bert embedding", 7, "predicted", "This model takes a text, or two texts: ('a question', 'a passage'), not"),
     ("bert embedding", PAIR, "near", "Two texts have a similarity and no label 'near': leave the target out."),
     ("esm masks", "MKT<mask>" * 30, "predicted", "The text has 122 tokens, and the model takes 40: shorten it"),
 ]

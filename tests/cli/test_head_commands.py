@@ -117,7 +117,6 @@ def test_that_nothing_is_found_is_said(head, tmp_path, monkeypatch):
 REFUSALS = {
     "--each explains every answer of the model: leave the target out.": ("bert tags", "a", "--each", "--target", "O"),
     "bert-span reads two texts: add the passage that has the answer by --pair.": ("bert span", "when?"),
-    "bert-embedding reads two texts: add the text it is compared with by --pair.": ("bert embedding", "it is"),
     "bert-next reads two texts: add the text that may follow by --pair.": ("bert next", "it is"),
     "bert-choice chooses among texts: add each choice by --text, such as --text blue.": ("bert choice", "it is"),
     "--text goes with a picture, and bert-value takes no such pair: leave it out.": ("bert value", "a", "--text", "b"),

@@ -45,6 +45,7 @@ class Origin:
     name: str
     place: str | None
     stamps: Mapping[str, tuple[int, ...]]
+    notes: tuple[str, ...]
     example: Any
     target: Any
     readout: str | int | Tensor | None
@@ -55,7 +56,7 @@ class Origin:
         module = self.module()
         if module is None:
             raise WhyformerError(f"{self.name} is no longer in memory: save the audit file while it is.")
-        model = LoadedModel(module, self.processor, self.name, self.place, self.stamps)
+        model = LoadedModel(module, self.processor, self.name, self.place, self.stamps, self.notes)
         weights, settings = digests_of(model)
         return {
             "format": AUDIT_FORMAT,
@@ -90,7 +91,7 @@ class Origin:
 def origin_of(loaded_model: LoadedModel, example: Any, target: Any, readout: Any, truncate: bool) -> Origin:
     """Record the arguments of an explanation now."""
     module = weakref.ref(loaded_model.model)
-    about = loaded_model.processor, loaded_model.name, loaded_model.place, loaded_model.stamps
+    about = loaded_model.processor, loaded_model.name, loaded_model.place, loaded_model.stamps, loaded_model.notes
     return Origin(module, *about, example, target, readout, truncate, torch.initial_seed())
 
 

@@ -109,6 +109,7 @@ def checkup(loaded_model: LoadedModel, *, tokens: int | None = None, names: Iter
         completeness=completeness,
         problems=(*_logit_problems(difference, largest, plain), *failures),
         notes=(
+            *loaded_model.notes,
             *(without_maps or _record_notes(watcher, model)),
             *_collapse_notes(first_content, len(content)),
             *_default_notes(model, inputs, target, methods),

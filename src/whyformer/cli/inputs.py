@@ -27,7 +27,6 @@ STANDARD_INPUT = ("-", "/dev/stdin")
 # What the second text is, of models that read two.
 _PAIRS = {
     "span": "the passage that has the answer",
-    "embedding": "the text it is compared with",
     "next sentence": "the text that may follow",
 }
 

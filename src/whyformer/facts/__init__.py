@@ -15,6 +15,7 @@ from whyformer.facts.document_generation import KINDS, example, examples
 from whyformer.facts.documents import Example, Question, Sentence, question, without
 from whyformer.facts.interpreter import UNKNOWN, Fact
 from whyformer.facts.names import COLOURS, CONTAINERS, JOBS, PEOPLE, POOLS, SPLITS, THINGS, TOWNS
+from whyformer.facts.prose import Passage, ProseQuestion, ProseSentence, prose, word_overlap
 
 __all__ = [
     "COLOURS",
@@ -29,10 +30,15 @@ __all__ = [
     "UNKNOWN",
     "Example",
     "Fact",
+    "Passage",
+    "ProseQuestion",
+    "ProseSentence",
     "Question",
     "Sentence",
     "example",
     "examples",
+    "prose",
     "question",
     "without",
+    "word_overlap",
 ]

@@ -49,10 +49,10 @@ def check_folder(folder: Path, name: str, *, is_complete: bool = True) -> None:
         raise WhyformerError(f"{name!r} has an adapter (adapter_config.json): merge it, and save the merged model.")
     if any(_DISTRIBUTED.fullmatch(file.name) for file in folder.glob(f"shard-*{WEIGHTS}")):
         raise WhyformerError(f"{name!r} has the shards of a distributed run: consolidate them into {ONE_FILE}.")
-    config = _read_settings(folder / "config.json", name)
+    config = read_settings(folder / "config.json", name)
     _check_config(config, name)
     for file in ("processor_config.json", "preprocessor_config.json"):
-        if (folder / file).is_file() and "audio_tokenizer" in _read_settings(folder / file, name):
+        if (folder / file).is_file() and "audio_tokenizer" in read_settings(folder / file, name):
             raise WhyformerError(f"{name!r} names another model to be loaded ({file}: audio_tokenizer): remove it.")
     files = weight_files(folder, name)
     if is_complete and not files:
@@ -60,7 +60,7 @@ def check_folder(folder: Path, name: str, *, is_complete: bool = True) -> None:
         content = f"only {pickled.name}, which is a pickle and never read" if pickled else "no weights"
         raise WhyformerError(f"The folder {name!r} has {content}: the model's save_pretrained writes *.safetensors.")
     for path in (*files, *setting_files(folder)):
-        _check_place(folder, path, name)
+        check_place(folder, path, name)
 
 
 def weight_files(folder: Path, name: str = "") -> list[Path]:
@@ -69,7 +69,7 @@ def weight_files(folder: Path, name: str = "") -> list[Path]:
         return [folder / ONE_FILE]
     if not (folder / INDEX).is_file():
         return []
-    index = _read_settings(folder / INDEX, name or str(folder)).get("weight_map")
+    index = read_settings(folder / INDEX, name or str(folder)).get("weight_map")
     if not isinstance(index, dict) or not index or not all(isinstance(file, str) for file in index.values()):
         raise WhyformerError(f"The weight_map of {name!r} ({INDEX}) names no files: save the model again.")
     for file in sorted(set(index.values())):
@@ -88,7 +88,7 @@ def setting_files(folder: Path, tokenizer: Any = None) -> list[Path]:
     return sorted({*files, *index})
 
 
-def _read_settings(path: Path, name: str) -> dict[str, Any]:
+def read_settings(path: Path, name: str) -> dict[str, Any]:
     try:
         document = parse_json(path.read_bytes())
     except (ValueError, OSError) as error:
@@ -156,7 +156,7 @@ def _short(value: Any) -> str:
     return f"{json.dumps(value):.60}"
 
 
-def _check_place(folder: Path, file: Path, name: str) -> None:
+def check_place(folder: Path, file: Path, name: str) -> None:
     """Raise on links out of the folder, except those of the hub's cache to the blobs beside its snapshots."""
     root = folder.resolve()
     roots = [root, *([root.parents[1] / "blobs"] if root.parent.name == "snapshots" else [])]

@@ -13,36 +13,53 @@ from huggingface_hub.errors import HFValidationError
 from torch import nn
 
 from whyformer.files import file_digest, file_stamp
+from whyformer.models.adapter import adapter_files, adapter_of
 from whyformer.models.checkpoint import setting_files, weight_files
+from whyformer.models.gguf_model import gguf_file
 from whyformer.models.structure import config_of
 from whyformer.models.zoo import bundled, bundled_folder
 
-MEMORY = "memory"  # used instead of a file name
+MEMORY = "memory"  # in the place of a file's name
+Files = dict[str, Path]  # by the name that results know them by
 
 
 def weight_digests(model: nn.Module, place: str | None) -> dict[str, str]:
-    """SHA-256 of each weight file in the place a model was loaded from, or of its tensors if there is none."""
-    folder = None if place is None else weight_folder(place, revision_of(model))
-    files = [] if folder is None else weight_files(folder, str(place))
-    if folder is None or not files:
-        return {MEMORY: module_digest(model)}
-    return {file.relative_to(folder).as_posix(): file_digest(file) for file in files}
+    """SHA-256 by the name of each file of weights in the place a model was loaded from; without one, of its tensors."""
+    weights, _ = ({}, {}) if place is None else model_files(place, revision_of(model))
+    return {name: file_digest(file) for name, file in weights.items()} or {MEMORY: module_digest(model)}
 
 
 def setting_digests(model: nn.Module, place: str | None, tokenizer: Any = None) -> dict[str, str]:
-    """SHA-256 of the other files that were read: configuration, tokenizer, processor, templates."""
-    folder = None if place is None else weight_folder(place, revision_of(model))
-    files = [] if folder is None else setting_files(folder, tokenizer)
-    return {file.relative_to(folder).as_posix(): file_digest(file) for file in files if folder is not None}
+    """SHA-256 by name of the other files that were read: configuration, tokenizer, processor, templates."""
+    _, settings = ({}, {}) if place is None else model_files(place, revision_of(model), tokenizer)
+    return {name: file_digest(file) for name, file in settings.items()}
 
 
 def file_stamps(place: str, revision: str | None = None) -> dict[str, tuple[int, ...]]:
     """Stamps of a model's files by name: a cheap check for changes since loading."""
+    weights, settings = model_files(place, revision)
+    return {name: file_stamp(file) for name, file in (weights | settings).items() if file.is_file()}
+
+
+def model_files(place: str, revision: str | None = None, tokenizer: Any = None) -> tuple[Files, Files]:
+    """The files that a model is read from: its weights, and its settings; an adapter's base model below `base/`."""
+    adapter = None if place in bundled() else adapter_of(place)
+    if adapter is not None:
+        weights, settings = (_named(files, adapter.folder) for files in adapter_files(adapter))
+        below = model_files(adapter.base, revision, tokenizer)
+        base_weights, base_settings = ({f"base/{name}": file for name, file in files.items()} for files in below)
+        return weights | base_weights, settings | base_settings
+    packed = None if place in bundled() else gguf_file(place)
+    if packed is not None:
+        return {packed.name: packed}, {}
     folder = weight_folder(place, revision)
     if folder is None:
-        return {}
-    files = [*weight_files(folder, place), *setting_files(folder)]
-    return {file.relative_to(folder).as_posix(): file_stamp(file) for file in files if file.is_file()}
+        return {}, {}
+    return _named(weight_files(folder, place), folder), _named(setting_files(folder, tokenizer), folder)
+
+
+def _named(files: list[Path], folder: Path) -> Files:
+    return {file.relative_to(folder).as_posix(): file for file in files}
 
 
 def revision_of(model: nn.Module) -> str | None:

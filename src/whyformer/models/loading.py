@@ -18,10 +18,15 @@ from huggingface_hub.utils.tqdm import are_progress_bars_disabled, disable_progr
 from torch import nn
 
 from whyformer.errors import WhyformerError, with_article
-from whyformer.models.compat import has_part, misfit, weight_names
+from whyformer.models.adapter import BASE, adapter_of, load_adapter
+from whyformer.models.compat import has_part, weight_names
 from whyformer.models.digests import file_stamps
+from whyformer.models.gguf_model import gguf_file, load_gguf
+from whyformer.models.holders import held_by
+from whyformer.models.load_report import check_report
 from whyformer.models.location import Location, bundled_names, is_hub_id, is_unreachable, locate, reading
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
+from whyformer.models.pooling import Pooling
 from whyformer.models.processors import check_processor_type, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, answer_of_class, task_of
@@ -41,6 +46,8 @@ class LoadedModel:
         name: Its name in results.
         place: The name, folder or id passed to `load`; None for your own module.
         stamps: Sizes and times of the files it was loaded from, by name; empty for your own module.
+        notes: Remarks of `doctor` on how it was loaded, such as the precision that its weights are stored in.
+        pooling: How a SentenceTransformer pools the states of a text; None if the files of the model say it.
 
     Example:
         >>> whyformer.load("mini-bert").task.answer
@@ -52,6 +59,8 @@ class LoadedModel:
     name: str
     place: str | None = None
     stamps: Mapping[str, tuple[int, ...]] = field(default_factory=dict, repr=False, compare=False)
+    notes: tuple[str, ...] = ()
+    pooling: Pooling | None = None
 
     @property
     def image_processor(self) -> Any:
@@ -121,35 +130,61 @@ def load(
         dtypes = placement.arguments.get("dtype")
         kind = dtypes if isinstance(dtypes, torch.dtype) else None
         return LoadedModel(own.to(device=placement.device, dtype=kind), processor, text, text)
-    with quiet():
-        source = locate(text)
-        before = file_stamps(text, source.revision)
-        with reading("configuration", text):
-            config = transformers.AutoConfig.from_pretrained(source.place, **source.how)
-        model = _model(source, config, text, placement)
-        with reading("processor", text):
-            processor = processor_of(model, source.place, **source.how)
+    adapter = None if text in bundled() else adapter_of(text)
+    if adapter is not None:
+        base, before = load(adapter.base, device=device, dtype=dtype, device_map=device_map), file_stamps(text)
+        with quiet(), reading("adapter", text):
+            model, note = load_adapter(adapter, base.model)
+        title = f"{adapter.folder.resolve().name} on {base.name}"
+        return LoadedModel(model, base.processor, title, text, _unchanged(text, before), (*base.notes, note))
+    packed = None if text in bundled() else gguf_file(text)
+    if packed is not None:
+        before = file_stamps(text)
+        with quiet(), reading("GGUF file", text):
+            model, processor, note = load_gguf(packed, placement)
+        stamps, title, notes = _unchanged(text, before), packed.resolve().name, (note,)
+    else:
+        with quiet():
+            source = locate(text)
+            before = file_stamps(text, source.revision)
+            with reading("configuration", text):
+                config = transformers.AutoConfig.from_pretrained(source.place, **source.how)
+            model = _model(source, config, text, placement)
+            with reading("processor", text):
+                processor = processor_of(model, source.place, **source.how)
+        stamps, notes = _unchanged(text, before, source.revision), ()
+        title = Path(source.place).resolve().name if os.path.isdir(source.place) else text
     check_vocabulary(model, processor, text)
     if placement.device is not None:
         model = model.to(placement.device)
-    stamps = file_stamps(text, source.revision)
+    return LoadedModel(model.eval(), processor, title, text, stamps, notes)
+
+
+def _unchanged(
+    name: str, before: Mapping[str, tuple[int, ...]], revision: str | None = None
+) -> Mapping[str, tuple[int, ...]]:
+    """The stamps of a model's files, which must be those from before it was read."""
+    stamps = file_stamps(name, revision)
     if any(stamps.get(file) != stamp for file, stamp in before.items()):
-        raise WhyformerError(f"The files of {text!r} changed while they were read: load it again.")
-    title = Path(source.place).resolve().name if os.path.isdir(source.place) else text
-    return LoadedModel(model.eval(), processor, title, text, stamps)
+        raise WhyformerError(f"The files of {name!r} changed while they were read: load it again.")
+    return stamps
 
 
-def resolve_model(model: str | Path | nn.Module | LoadedModel, processor: Any = None) -> LoadedModel:
+def resolve_model(model: Any, processor: Any = None) -> LoadedModel:
     """Load a model given in any of the ways `explain` takes one. Models given by name are cached for the next call."""
     if isinstance(model, (str, Path)):
         model = _remembered(str(model), _stamp(str(model)))
     if processor is not None:
         check_processor_type(processor)
+    held = held_by(model)
+    if held is not None:
+        own = resolve_model(held.model, held.processor)
+        model = replace(own, pooling=held.pooling, notes=held.notes)
     if isinstance(model, LoadedModel):
         return model if processor is None else replace(model, processor=processor)
     if not isinstance(model, nn.Module):
         raise WhyformerError(
-            "A model is a name, a folder, a Hugging Face id, or a torch.nn.Module you have loaded, not "
+            "A model is a name, a folder, a Hugging Face id, or a torch.nn.Module or pipeline you have loaded, not "
             f"{model!r:.40}.{bundled_names('')}"
         )
     model = unwrapped(model)
@@ -192,10 +227,11 @@ def _remembered(name: str, stamp: tuple[Any, ...]) -> LoadedModel:
 
 
 def _stamp(name: str) -> tuple[Any, ...]:
-    """Stamp that changes with the files of a folder; empty for names that are not folders."""
-    if name in bundled() or not os.path.isdir(os.path.expanduser(name)):
+    """Stamp that changes with the files of a model; empty for names that are not on the disk."""
+    place = os.path.expanduser(name.partition(BASE)[0])
+    if name in bundled() or not os.path.exists(place):
         return ()
-    return os.path.realpath(os.path.expanduser(name)), *file_stamps(name).items()
+    return os.path.realpath(place), *file_stamps(name).items()
 
 
 def _model(source: Location, config: Any, name: str, placement: Placement) -> nn.Module:
@@ -212,19 +248,7 @@ def _model(source: Location, config: Any, name: str, placement: Placement) -> nn
             **source.how,
             **weight_names(model_class),
         )
-    unfit = misfit(report)
-    if unfit is not None:
-        raise WhyformerError(
-            f"The weights of {name!r} do not fit its config.json: {unfit[0]} {unfit[1]}"
-            f"{_and_more(report['mismatched_keys'])}."
-        )
-    is_headless = answer_of_class(model_class.__name__) == "embedding"  # whose pooler is not used
-    missing = [key for key in report["missing_keys"] if not (is_headless and key.startswith("pooler."))]
-    if missing:
-        raise WhyformerError(
-            f"Weights for {min(missing)}{_and_more(missing)} are missing in {name!r}: "
-            "load a model that was trained for its task and saved whole."
-        )
+    check_report(report, model_class, name)
     return cast(nn.Module, model)
 
 
@@ -245,7 +269,3 @@ def _reads_one_text(model_class: Any) -> bool:
     """Whether a model takes a text and nothing else."""
     takes = inspect.signature(model_class.forward).parameters
     return "input_ids" in takes and "pixel_values" not in takes and "decoder_input_ids" not in takes
-
-
-def _and_more(keys: Any) -> str:
-    return f" (and {len(keys) - 1} more)" if len(keys) > 1 else ""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,11 +33,12 @@ class Pooling:
 
     kind: str
     is_stated: bool
+    source: str = POOLING_FILE  # that says so
 
     @property
     def description(self) -> str:
-        source = f"as stated in its {POOLING_FILE}" if self.is_stated else f"by default, without a {POOLING_FILE}"
-        return f"Embeddings are pooled by {self.kind}, {source}."
+        origin = f"as stated in its {self.source}" if self.is_stated else f"by default, without a {POOLING_FILE}"
+        return f"Embeddings are pooled by {self.kind}, {origin}."
 
     def embedding(self, states: Tensor, mask: Tensor) -> Tensor:
         """Pool the states [token, feature] of a text, special tokens included, into its embedding [feature]."""
@@ -61,24 +63,35 @@ class Pooling:
 def pooling_of(model: nn.Module) -> Pooling:
     """The pooling stated in the files beside a model's weights, or the mean."""
     place = str(getattr(model, "name_or_path", "") or "")
-    for module in _read(place, MODULES_FILE, list):
-        kind = str(module.get("type", "") if isinstance(module, dict) else module).split(".")[-1]
-        if kind not in _WITHOUT_WEIGHTS:
-            raise WhyformerError(
-                f"{Path(place).name} has a {kind} layer after its states ({MODULES_FILE}), which is not applied here: "
-                "compute the similarity yourself and pass it as a custom target."
-            )
+    modules = _read(place, MODULES_FILE, list)
+    kinds = (module.get("type", "") if isinstance(module, dict) else module for module in modules)
+    check_modules((str(kind).split(".")[-1] for kind in kinds), Path(place).name, MODULES_FILE)
     stated = _read(place, POOLING_FILE, dict)
     if not stated:
         return Pooling("mean", is_stated=False)
-    kinds = [name for mode, name in _NAMES.items() if stated.get(f"pooling_mode_{mode}")]
-    kinds = kinds or [str(stated.get("pooling_mode"))]
+    return stated_pooling(stated, Path(place).name, POOLING_FILE)
+
+
+def check_modules(kinds: Iterable[str], name: str, source: str) -> None:
+    """Refuse a layer that changes the pooled embedding."""
+    for kind in kinds:
+        if kind not in _WITHOUT_WEIGHTS:
+            raise WhyformerError(
+                f"{name} has a {kind} layer after its states ({source}), which is not applied here: compute the "
+                "similarity yourself and pass it as a custom target."
+            )
+
+
+def stated_pooling(settings: Mapping[str, Any], name: str, source: str) -> Pooling:
+    """The pooling that these settings of sentence-transformers name."""
+    kinds = [kind for mode, kind in _NAMES.items() if settings.get(f"pooling_mode_{mode}")]
+    kinds = kinds or [str(settings.get("pooling_mode"))]
     if len(kinds) != 1 or kinds[0] not in _NAMES.values():
         raise WhyformerError(
-            f"{Path(place).name} pools by {' and '.join(kinds)} ({POOLING_FILE}), which is not supported. Known: "
+            f"{name} pools by {' and '.join(kinds)} ({source}), which is not supported. Known: "
             f"{', '.join(_NAMES.values())}."
         )
-    return Pooling(kinds[0], is_stated=True)
+    return Pooling(kinds[0], is_stated=True, source=source)
 
 
 def _read(place: str, file: str, kind: type) -> Any:

@@ -1,0 +1,56 @@
+"""Objects that hold a model with its processor: pipelines of transformers, models of sentence-transformers."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from whyformer.models.pooling import Pooling, check_modules, stated_pooling
+
+
+@dataclass(frozen=True)
+class Held:
+    """What an object holds: the model, its processor, how states are pooled, and what is to be said of it."""
+
+    model: nn.Module
+    processor: Any
+    pooling: Pooling | None = None
+    notes: tuple[str, ...] = ()
+
+
+def held_by(value: Any) -> Held | None:
+    """What a pipeline, a SentenceTransformer or a CrossEncoder holds; None for anything else."""
+    if _is_a(value, "transformers.pipelines.base", "Pipeline"):
+        return Held(value.model, _processor(value))
+    if _is_a(value, "sentence_transformers", "CrossEncoder"):
+        return Held(value[0].auto_model, value.tokenizer)
+    if _is_a(value, "sentence_transformers", "SentenceTransformer"):
+        return _sentence_transformer(value)
+    return None
+
+
+def _is_a(value: Any, module: str, name: str) -> bool:
+    """Whether it is an instance of a class of a library that may not even be imported."""
+    kind = getattr(sys.modules.get(module), name, None)
+    return isinstance(kind, type) and isinstance(value, kind)
+
+
+def _processor(pipeline: Any) -> Any:
+    """The processor of a pipeline; None where it has several parts, which are found beside the model's weights."""
+    names = ("tokenizer", "image_processor", "feature_extractor")
+    parts = [part for name in names if (part := getattr(pipeline, name, None)) is not None]
+    return getattr(pipeline, "processor", None) or (parts[0] if len(parts) == 1 else None)
+
+
+def _sentence_transformer(model: Any) -> Held:
+    name = "The SentenceTransformer"
+    layers = list(model)
+    check_modules((type(layer).__name__ for layer in layers), name, "its layers")
+    pools = [layer for layer in layers if type(layer).__name__ == "Pooling"]
+    pooling = stated_pooling(pools[0].get_config_dict(), name, "Pooling layer") if pools else None
+    prompt = (getattr(model, "prompts", None) or {}).get(getattr(model, "default_prompt_name", None))
+    notes = (f"Its prompt {prompt!r:.60} is not put before the texts: write it there yourself.",) if prompt else ()
+    return Held(layers[0].auto_model, model.tokenizer, pooling, notes)
