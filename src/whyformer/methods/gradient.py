@@ -122,7 +122,8 @@ def grad_eclip(trace: Trace, *, blocks: Literal["last", "all"] = "last") -> Stre
     to 1. The authors' code recomputes attention with a single head over all channels; here each head has its part of
     W_o, which is the same for one head. Queries and keys with rotary or concatenated positions are compared
     without it, since W_o does not fit them. The authors use the last block for a picture and the sum over several for
-    a text; `blocks` "all" is the sum over all, which also has scores if every word is against the answer at the last block.
+    a text; `blocks` "all" is the sum over all, which also has scores where every word is against the answer at the
+    last block.
     """
     by_stream = {readout.stream: readout for readout in trace.readouts}
     each = [(by_stream[one.query_stream], one) for one in trace.records if one.query_stream in by_stream]

@@ -137,6 +137,7 @@ def load(
             model, note = load_adapter(adapter, base.model)
         title = f"{adapter.folder.resolve().name} on {base.name}"
         return LoadedModel(model, base.processor, title, text, _unchanged(text, before), (*base.notes, note))
+    notes: tuple[str, ...] = ()
     packed = None if text in bundled() else gguf_file(text)
     if packed is not None:
         before = file_stamps(text)
@@ -152,7 +153,7 @@ def load(
             model = _model(source, config, text, placement)
             with reading("processor", text):
                 processor = processor_of(model, source.place, **source.how)
-        stamps, notes = _unchanged(text, before, source.revision), ()
+        stamps = _unchanged(text, before, source.revision)
         title = Path(source.place).resolve().name if os.path.isdir(source.place) else text
     check_vocabulary(model, processor, text)
     if placement.device is not None:
