@@ -554,7 +554,7 @@ ATTENTION: dict[str, tuple[Spelled, tuple[Tensor, ...]]] = {
 
 @pytest.mark.parametrize("name", ATTENTION)
 def test_attention_as_one_operation_goes_back_like_its_parts(name, monkeypatch):
-    monkeypatch.setattr(attention, "TILE", 40)  # a query or two at a time
+    monkeypatch.setattr(attention, "TILE_ENTRIES", 40)  # a query or two at a time
     spelled, inputs = ATTENTION[name]
     for rules in SETS.values():
         check_as_one(spelled, inputs, rules, 1e-9)
@@ -563,7 +563,7 @@ def test_attention_as_one_operation_goes_back_like_its_parts(name, monkeypatch):
 # On positive numbers: a rule divides by sums, and those that nearly cancel out have no digits left in float32.
 @pytest.mark.parametrize("name", [name for name in ATTENTION if "bias" not in name and "∞" not in name])
 def test_attention_as_one_operation_goes_back_like_its_parts_in_float32(name, monkeypatch):
-    monkeypatch.setattr(attention, "TILE", 40)
+    monkeypatch.setattr(attention, "TILE_ENTRIES", 40)
     spelled, inputs = ATTENTION[name]
     for rules in SETS.values():
         check_as_one(spelled, [x.float().abs() + 0.5 for x in inputs], rules, 1e-5)
@@ -571,7 +571,7 @@ def test_attention_as_one_operation_goes_back_like_its_parts_in_float32(name, mo
 
 @pytest.mark.parametrize("rules", ["z_plus", "dtd", "lrp", "attn_lrp"])
 def test_a_bias_that_depends_on_the_input_has_its_share_of_attention_as_one_operation(rules, monkeypatch):
-    monkeypatch.setattr(attention, "TILE", 40)
+    monkeypatch.setattr(attention, "TILE_ENTRIES", 40)
     check_as_one(F.scaled_dot_product_attention, (QUERY, KEY, VALUE, SCORES[:1]), RULES[rules], 1e-9)
 
 

@@ -224,8 +224,8 @@ OTHERWISE = [
 
 
 def set_tiles(monkeypatch, entries):
-    for module in (attention, mixing):
-        monkeypatch.setattr(module, "TILE", entries)
+    monkeypatch.setattr(attention, "TILE_ENTRIES", entries)
+    monkeypatch.setattr(mixing, "TILE", entries)
 
 
 ASKED = {

@@ -26,7 +26,7 @@ def folded(monkeypatch):
     def fold() -> None:
         monkeypatch.setattr(handlers, "KEPT", 0)
         monkeypatch.setattr(mixing, "TILE", 100)
-        monkeypatch.setattr(attention, "TILE", 100)
+        monkeypatch.setattr(attention, "TILE_ENTRIES", 100)
 
     return fold
 

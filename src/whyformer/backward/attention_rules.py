@@ -17,7 +17,7 @@ from torch import Tensor
 from whyformer.backward.operations import GradInputs, Operation
 from whyformer.backward.quotients import Quotient, away_from_zero, balance, ratio
 
-TILE = 2**26  # entries of a map, of all examples and heads, that are made at once
+TILE_ENTRIES = 2**26  # entries of a map, of all examples and heads, that are made at once
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class FusedAttention:
 
     def tiles(self) -> Iterator[Tile]:
         """The queries, as many at a time as memory should hold."""
-        height = max(1, TILE // (math.prod(self.query.shape[:-2]) * self.key.shape[-2]))
+        height = max(1, TILE_ENTRIES // (math.prod(self.query.shape[:-2]) * self.key.shape[-2]))
         for start in range(0, self.query.shape[-2], height):
             rows = slice(start, start + height)
             products = self.query[..., rows, :] @ self.key.mT

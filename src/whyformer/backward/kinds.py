@@ -10,9 +10,9 @@ from torch import Tensor
 
 from whyformer.backward.operations import Operation, linear_form
 from whyformer.errors import UnsupportedModel
-from whyformer.watching.facts import Fact, Facts
+from whyformer.watching.facts import Facts, TensorFact
 
-Run = Callable[..., Any]
+RunOperation = Callable[..., Any]
 
 # The kind of each function. Those that only move or pick entries (`watching.operation_names`) go back by gradient.
 KINDS: dict[str, str] = (
@@ -48,7 +48,7 @@ SWITCHES = frozenset(name for name, kind in KINDS.items() if kind == "denominato
 SIGNS = dict.fromkeys("sub sub_ __sub__ __isub__ subtract".split(), (1.0, -1.0)) | {"__rsub__": (-1.0, 1.0)}
 
 
-def kind_of(
+def operation_kind(
     facts: Facts, name: str, given: list[Tensor], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[str, dict[str, Any]]:
     """The kind of an operation, by its name and its inputs, and the details that its rule reads."""
@@ -117,7 +117,7 @@ def note_result(
     same = all(root is roots[0][0] for root, _ in roots)
     is_linear = len(live) == 1 and roots[0][1] and name not in ELEMENTWISE
     has_root = (same and kind in ("scale", "add", "gate")) or name in ELEMENTWISE
-    result_fact = Fact(
+    result_fact = TensorFact(
         role=before.role,
         copy_of=before.copy_of,
         is_weight=before.is_weight,
@@ -141,13 +141,15 @@ def note_unruled(facts: Facts, name: str, args: tuple[Any, ...], result: Tensor)
         facts.note(result, function_of=(facts.root(args[0])[0], False))
 
 
-def baddbmm(run: Run, bias: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1) -> Any:
+def baddbmm(
+    run: RunOperation, bias: Tensor, batch1: Tensor, batch2: Tensor, *, beta: float = 1, alpha: float = 1
+) -> Any:
     """BLOOM's scores: β times a bias that depends on positions alone, plus α times the product."""
     product = run(torch.mul, run(torch.bmm, batch1, batch2), alpha)
     return run(torch.add, product, run(torch.mul, bias, beta))
 
 
-def glu(run: Run, x: Tensor, dim: int = -1) -> Any:
+def glu(run: RunOperation, x: Tensor, dim: int = -1) -> Any:
     """One half of the channels, gated by the other."""
     value, gate = run(torch.chunk, x, 2, dim)
     return run(torch.mul, value, run(torch.sigmoid, gate))
@@ -159,7 +161,7 @@ def is_rotation(args: tuple[Any, ...]) -> bool:
     return all(is_complex) and len(args) == 2 and args[0].requires_grad != args[1].requires_grad
 
 
-def complex_product(run: Run, x: Tensor, y: Tensor) -> Any:
+def complex_product(run: RunOperation, x: Tensor, y: Tensor) -> Any:
     """The product of complex numbers as a linear operation on pairs of real ones."""
     turned, constant = (x, y) if x.requires_grad else (y, x)
     return run(torch.view_as_complex, run(turn_pairs, run(torch.view_as_real, turned), constant))

@@ -13,8 +13,8 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
 from whyformer.errors import UnsupportedModel
+from whyformer.watching.constants import Function
 
-Function = Callable[..., Any]
 GradInputs = Sequence[Tensor | None]
 
 

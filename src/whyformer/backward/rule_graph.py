@@ -12,16 +12,17 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from torch.utils._pytree import tree_flatten, tree_map, tree_unflatten
 
-from whyformer.backward.kinds import COMPOSED, KINDS, is_rotation, kind_of, note_result, note_unruled
-from whyformer.backward.operations import Function, Operation
+from whyformer.backward.kinds import COMPOSED, KINDS, is_rotation, note_result, note_unruled, operation_kind
+from whyformer.backward.operations import Operation
 from whyformer.backward.rules import BACKWARD_RULES, BY_GRADIENT, Backward, Rule, constant_factor, identity, zero
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.structure import device_of, modules_of
 from whyformer.models.weights import is_packed, plain_weight
+from whyformer.watching.constants import Function
 from whyformer.watching.facts import Facts, tensors_in
+from whyformer.watching.folds import HALF
 from whyformer.watching.operation_names import ASKING, KEEPING, MOVING, PICKING
 
-HALF = (torch.float16, torch.bfloat16)
 LINEAR = frozenset(name for name, kind in KINDS.items() if kind == "linear")
 
 
@@ -188,7 +189,7 @@ class RuleGraph:
             return linear
         kwargs = {key: value for key, value in kwargs.items() if key != "inplace"}
         given = [x for x in tensors_in((*args, *kwargs.values())) if x.is_floating_point()]
-        kind, details = kind_of(self.facts, name, given, args, kwargs)
+        kind, details = operation_kind(self.facts, name, given, args, kwargs)
         changes = name in _OUT_OF_PLACE
         if not changes and self._has_plain_gradient(kind, given, details.get("source", 0)):
             plain: Tensor = func(*args, **kwargs)

@@ -20,7 +20,7 @@ from whyformer.models.structure import convolution_in_blocks
 from whyformer.removal.fills import Erasure, Fill
 from whyformer.removal.trace_inputs import UnitKind, trace_ablation
 from whyformer.removal.units import Ablation, SubsetCount
-from whyformer.tracing.attribution import Attribution, mean_of
+from whyformer.tracing.attribution import Attribution, mean_attribution
 from whyformer.tracing.noise import Noise
 from whyformer.tracing.reads import Kind, Reads
 from whyformer.tracing.trace import Trace, on_inputs, trace_again, up_to_bridge
@@ -87,7 +87,7 @@ class Method:
         if noise is not None:
             noisy = partial(trace_again, trace, self.reads_with(options))
             draws = trace.state.track(range(noise_samples))
-            return mean_of([self(noisy(noise=Noise(noise, draw)), bridge=bridge, **options) for draw in draws])
+            return mean_attribution([self(noisy(noise=Noise(noise, draw)), bridge=bridge, **options) for draw in draws])
         with torch.inference_mode(False):
             result = self._result(trace if bridge == "through" else up_to_bridge(trace), options)
         if not isinstance(result, Mapping):

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from torch import nn
 
 from whyformer.axes import Inputs
-from whyformer.models.joined import Operation, Place, Transfer
+from whyformer.models.joined import AttentionShapes, Place, Transfer
 from whyformer.models.pictures import ImageTokenLayout
 
 NOTHING = ""  # scales nothing: the stream is not an input, such as a detector's object queries
 JOINT = "joint"  # a stream of words and patches, which are separate inputs
 
 Readout = str | Callable[[nn.Module], str] | None
-Arrange = Callable[[nn.Module, Inputs, Sequence[Operation]], Iterable[Place | Transfer]]
+Arrange = Callable[[nn.Module, Inputs, AttentionShapes], Iterable[Place | Transfer]]
 
 
 @dataclass(frozen=True)

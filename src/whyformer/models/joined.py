@@ -6,6 +6,7 @@ another stream. Both are known linear maps between positions, so scores follow t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -24,11 +25,14 @@ Leaving = Literal["all", "carried", "none"]
 
 
 @dataclass(frozen=True)
-class Operation:
+class AttentionShape:
     """An attention operation that ran: the path of its output projection, and the shape of its maps."""
 
     path: str
     shape: torch.Size
+
+
+AttentionShapes = Sequence[AttentionShape]
 
 
 @dataclass(frozen=True, eq=False)

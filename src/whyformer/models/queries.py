@@ -9,7 +9,16 @@ import torch
 from torch import Tensor, nn
 
 from whyformer.axes import KEY, QUERY, Inputs
-from whyformer.models.joined import NO_TOKEN, Leaving, MapTokens, Operation, Place, Transfer, mean_of
+from whyformer.models.joined import (
+    NO_TOKEN,
+    AttentionShape,
+    AttentionShapes,
+    Leaving,
+    MapTokens,
+    Place,
+    Transfer,
+    mean_of,
+)
 from whyformer.models.structure import main_input
 from whyformer.models.windows import IMAGE, flat_windows, shifted_windows
 
@@ -18,7 +27,7 @@ _BACKBONE, _ENCODER = "pixel_level_module.encoder", "pixel_level_module.decoder"
 _CROSS = ("cross_attn", "encoder_attn")
 
 
-def masked_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def masked_queries(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """MaskFormer and Mask2Former: queries read feature maps, in turn by size if an encoder mixes them.
 
     Scores follow a windowed backbone down to its patches; for others they stop at the feature maps. The per-pixel
@@ -47,7 +56,7 @@ def masked_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operat
         crossed += 1
 
 
-def _reads_features(operation: Operation) -> bool:
+def _reads_features(operation: AttentionShape) -> bool:
     return any(part in operation.path for part in _CROSS)
 
 
@@ -77,7 +86,7 @@ def _levels(stages: list[Place | Transfer], sizes: Sequence[int], pixels: Tensor
             )
 
 
-def prompted_masks(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def prompted_masks(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """SAM: an image encoder, then two-way attention between prompt and mask tokens and patches."""
     encoder = [one for one in operations if one.path.startswith("vision_encoder.")]
     yield from flat_windows(model, inputs, encoder)
@@ -91,7 +100,7 @@ def prompted_masks(model: nn.Module, inputs: Inputs, operations: Sequence[Operat
             yield Place(block, QUERIES, QUERIES if attention == "self_attn" else IMAGE)
 
 
-def gated_detector(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def gated_detector(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """D-FINE: queries read feature maps mixed by convolutions, with gates instead of output projections."""
     block = 0
     for number, operation in enumerate(operations):
@@ -104,7 +113,7 @@ def gated_detector(model: nn.Module, inputs: Inputs, operations: Sequence[Operat
             block += 1
 
 
-def late_queries(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def late_queries(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """EoMT: an image encoder; queries are prepended before its last blocks."""
     _, pixels = main_input(inputs)
     stream, count = IMAGE, operations[0].shape[QUERY]

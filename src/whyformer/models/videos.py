@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -10,14 +10,14 @@ from torch import nn
 
 from whyformer.axes import QUERY, Inputs
 from whyformer.errors import UnsupportedModel
-from whyformer.models.joined import NO_TOKEN, MapTokens, Operation, Place, Transfer, mean_of
+from whyformer.models.joined import NO_TOKEN, AttentionShapes, MapTokens, Place, Transfer, mean_of
 from whyformer.models.structure import main_input
 from whyformer.models.windows import IMAGE
 
 POOL = "pool"
 
 
-def divided_space_time(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def divided_space_time(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """TimeSformer: each patch attends to itself over time, then to all patches of its frame.
 
     Every frame gets a copy of the class token; they are averaged afterwards.
@@ -50,7 +50,7 @@ def divided_space_time(model: nn.Module, inputs: Inputs, operations: Sequence[Op
         yield mean_of(later, spread, merged.expand(batch, -1, -1), (whole, copies))
 
 
-def pooled_by_query(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def pooled_by_query(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """V-JEPA 2: an encoder, more blocks of a pooler, and a final query without an output projection."""
     *blocks, _ = operations
     yield from (Place(block, IMAGE, IMAGE) for block, _ in enumerate(blocks))

@@ -13,7 +13,7 @@ from torch import nn
 from whyformer.axes import Inputs
 from whyformer.errors import UnsupportedModel
 from whyformer.models.bridges import Bridge, bridge_of
-from whyformer.models.joined import MapTokens, Operation, Place, Transfer
+from whyformer.models.joined import AttentionShape, AttentionShapes, MapTokens, Place, Transfer
 from whyformer.models.pictures import ImageTokenLayout
 from whyformer.models.structure import config_of
 
@@ -39,7 +39,7 @@ class _Layer:
     query: str
     key: str
     block: int
-    operations: list[Operation] = field(default_factory=list)
+    operations: list[AttentionShape] = field(default_factory=list)
 
     @property
     def size(self) -> int:
@@ -49,10 +49,10 @@ class _Layer:
 
 def arrange_pictures(
     sight: ImageTokenLayout,
-) -> Callable[[nn.Module, Inputs, Sequence[Operation]], list[Place | Transfer]]:
+) -> Callable[[nn.Module, Inputs, AttentionShapes], list[Place | Transfer]]:
     """Return a function that places the operations of a tower and a decoder, and the transfers between them."""
 
-    def arrange(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> list[Place | Transfer]:
+    def arrange(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> list[Place | Transfer]:
         layers = _layers(model, operations)
         tower = [layer for layer in layers if (layer.query, layer.key) == ("image", "image")]
         if not tower:  # a prompt without pictures
@@ -68,7 +68,7 @@ def arrange_pictures(
     return arrange
 
 
-def _layers(model: nn.Module, operations: Sequence[Operation]) -> list[_Layer]:
+def _layers(model: nn.Module, operations: AttentionShapes) -> list[_Layer]:
     """The operations by layer, in order of execution; blocks are counted in the queries' stream."""
     layers: list[_Layer] = []
     known: defaultdict[str, list[str]] = defaultdict(list)

@@ -14,14 +14,14 @@ from torch.nn.utils.rnn import pad_sequence
 
 from whyformer.axes import KEY, QUERY, Inputs
 from whyformer.errors import UnsupportedModel
-from whyformer.models.joined import NO_TOKEN, MapTokens, Operation, Place, Tokens, Transfer, mean_of
+from whyformer.models.joined import NO_TOKEN, AttentionShapes, MapTokens, Place, Tokens, Transfer, mean_of
 from whyformer.models.structure import feature_levels, first_grid, main_input
 
 Grid = Int[Tensor, "row column"]  # the positions of a stage's tokens, row by row
 IMAGE = "image"
 
 
-def shifted_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def shifted_windows(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """Swin: attention within windows, shifted in every other block; 2×2 patches are merged between stages."""
     _, pixels = main_input(inputs)
     grid = _finest(model, pixels, fills_up=True)
@@ -39,7 +39,7 @@ def shifted_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Opera
         yield Place(block, stream, stream, tokens=MapTokens(tokens, tokens, (grid.numel(),) * 2, batch))
 
 
-def flat_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place]:
+def flat_windows(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place]:
     """SAM and ViTDet: patches that keep their positions, with attention within windows or over all of them."""
     _, pixels = main_input(inputs)
     grid, batch = _finest(model, pixels), len(pixels)
@@ -50,7 +50,7 @@ def flat_windows(model: nn.Module, inputs: Inputs, operations: Sequence[Operatio
         yield Place(block, IMAGE, IMAGE, tokens=MapTokens(tokens, tokens, (grid.numel(),) * 2, batch))
 
 
-def pyramid(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def pyramid(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """SegFormer and PVT: stages with fewer and fewer tokens, and even fewer keys.
 
     A convolution makes each token, or key, from a square of tokens. It is approximated by their mean, since its weights
@@ -79,7 +79,7 @@ def pyramid(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -
         yield Place(block, stream, f"{stream}, keys")
 
 
-def shrinking(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def shrinking(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """LeViT: tokens of a later stage attend to the earlier one's, without a residual connection."""
     _, pixels = main_input(inputs)
     stream, stage = IMAGE, 0
@@ -93,7 +93,7 @@ def shrinking(model: nn.Module, inputs: Inputs, operations: Sequence[Operation])
         yield Place(block, stream, earlier)
 
 
-def unfolded(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def unfolded(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """MobileViT: tokens at the same position of small squares attend to each other, stage by stage.
 
     Scores follow only the convolutions that make a stage from the previous one, as in a pyramid.
@@ -128,7 +128,7 @@ def _size(pixels: Tensor) -> tuple[int, int]:
     return pixels.shape[-2], pixels.shape[-1]
 
 
-def mask_units(model: nn.Module, inputs: Inputs, operations: Sequence[Operation]) -> Iterator[Place | Transfer]:
+def mask_units(model: nn.Module, inputs: Inputs, operations: AttentionShapes) -> Iterator[Place | Transfer]:
     """Hiera: windows that shrink as their queries are pooled, with tokens ordered by their position in the window.
 
     Max pooling over four tokens is approximated by their mean.

@@ -61,7 +61,7 @@ def instability(scores: StreamScores, moved: StreamScores) -> ExampleScores:
     return change / torch.stack([values.abs().amax(dim=1) for values in scores.values()]).amax(dim=0)
 
 
-def mean_of(attributions: Sequence[Attribution]) -> Attribution:
+def mean_attribution(attributions: Sequence[Attribution]) -> Attribution:
     """The mean of several attributions of one question; its sum is that of none of their scores."""
     streams = dict.fromkeys(stream for one in attributions for stream in one)
     scores = {name: torch.stack([one[name] for one in attributions]).mean(dim=0) for name in streams}

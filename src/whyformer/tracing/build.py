@@ -21,7 +21,7 @@ from whyformer.backward.rules import Backward
 from whyformer.errors import check_count
 from whyformer.models.bridges import bridge_of
 from whyformer.models.families import family_of
-from whyformer.models.joined import Operation, Place, Transfer
+from whyformer.models.joined import AttentionShape, Place, Transfer
 from whyformer.models.structure import fixed_modules, labels_of, main_input, unwrapped
 from whyformer.targets.resolve import resolve_target
 from whyformer.targets.scores import Target
@@ -226,7 +226,7 @@ def _steps(question: Question, watcher: Watcher) -> tuple[Step, ...]:
     paths = _paths(question.model, watcher.taps)
     first = watcher.seen - len(watcher.taps)
     operations = [
-        Operation(path, tap.attention(question.batch).shape) for path, tap in zip(paths, watcher.taps, strict=True)
+        AttentionShape(path, tap.attention(question.batch).shape) for path, tap in zip(paths, watcher.taps, strict=True)
     ]
     parts = places(question.model, question.inputs, question.family, operations, first)
     seen = enumerate(zip(watcher.taps, paths, strict=True), first)

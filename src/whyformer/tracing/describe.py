@@ -16,7 +16,7 @@ from whyformer.watching.mixing import KeptMap, Lazy, Mixing
 if TYPE_CHECKING:
     from whyformer.tracing.trace import Trace
 
-KINDS: dict[type, str] = {
+MAP_KINDS: dict[type, str] = {
     KeptMap: "kept",
     Attention: "made of queries and keys",
     SampledAttention: "made of sampled points",
@@ -59,7 +59,7 @@ def _record(record: AttentionRecord) -> Iterator[str]:
 
 
 def _map(mixing: Mixing) -> str:
-    return f"{tuple(mixing.shape)} {KINDS.get(type(mixing), 'made of the gradient of the mixed values')}"
+    return f"{tuple(mixing.shape)} {MAP_KINDS.get(type(mixing), 'made of the gradient of the mixed values')}"
 
 
 def _shape(x: Tensor | None) -> str:

@@ -18,7 +18,7 @@ from whyformer.tracing.reads import Reads
 from whyformer.watching.kernels import KEPT
 
 MAPS = 2  # that the graph of a block keeps: its map, and the gradient of that
-WIDE = (torch.float32, torch.float64)  # in which small maps are kept; of half precision a GPU folds them
+KEPT_DTYPES = (torch.float32, torch.float64)  # in which small maps are kept; of half precision a GPU folds them
 
 MapStorage = Literal["kept", "folded", "shapes only"]
 # Of one stack, the last map that the score depends on; of several streams, the last of each pair, or the decoder's.
@@ -176,7 +176,7 @@ def _is_large(call: ModelCall, memory: int | None) -> bool:
         return True
     dtype, free = dtype_of(model), free_bytes(device_of(model)) if memory is None else memory
     kept = MAPS * (layers_of(model) or 1) * call.batch * entries * dtype.itemsize
-    return free is not None and dtype in WIDE and kept > free
+    return free is not None and dtype in KEPT_DTYPES and kept > free
 
 
 def _names(chosen: dict[str, bool]) -> str:

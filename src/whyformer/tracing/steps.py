@@ -14,7 +14,7 @@ from whyformer.axes import Inputs, StreamScores, TokenScores
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.families import ROW_TO_WRITE
 from whyformer.models.family import Family
-from whyformer.models.joined import Operation, Place, Transfer
+from whyformer.models.joined import AttentionShapes, Place, Transfer
 from whyformer.tracing.flow import Step, each_record, records_of
 from whyformer.tracing.plan import Plan
 from whyformer.tracing.question import Question
@@ -24,7 +24,7 @@ from whyformer.watching.mixing import KeptMap
 
 
 def places(
-    model: nn.Module, inputs: Inputs, family: Family, operations: Sequence[Operation], first: int
+    model: nn.Module, inputs: Inputs, family: Family, operations: AttentionShapes, first: int
 ) -> list[Place | Transfer]:
     """The place of each operation, in the order they ran, and what makes one stream of another between them.
 

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from whyformer.watching.roles import Role
 
 
-class Fact(NamedTuple):
+class TensorFact(NamedTuple):
     """What is known of a tensor.
 
     Attributes:
@@ -41,7 +41,7 @@ class Fact(NamedTuple):
     rows: Tensor | None = None
 
 
-UNKNOWN = Fact()
+NOTHING_KNOWN = TensorFact()
 
 
 class Facts:
@@ -53,15 +53,15 @@ class Facts:
 
     def __init__(self, weights: Iterable[Tensor] = (), batch: int = 1, lengths: Mapping[int, Tensor] | None = None):
         # By the tensor's id, which another may get once it is gone: so an entry also knows which tensor it is of.
-        self._facts: dict[int, tuple[KeyedRef[int, Tensor], Fact]] = {}
+        self._facts: dict[int, tuple[KeyedRef[int, Tensor], TensorFact]] = {}
         self._batch, self._lengths = batch, lengths or {}
         self._weights = {weight.untyped_storage().data_ptr() for weight in weights}
 
-    def __getitem__(self, x: Any) -> Fact:
+    def __getitem__(self, x: Any) -> TensorFact:
         entry = self._facts.get(id(x))
-        return entry[1] if entry is not None and entry[0]() is x else UNKNOWN
+        return entry[1] if entry is not None and entry[0]() is x else NOTHING_KNOWN
 
-    def put(self, x: Tensor, fact: Fact) -> None:
+    def put(self, x: Tensor, fact: TensorFact) -> None:
         """Set what is known of a tensor."""
         self._facts[id(x)] = (KeyedRef(x, self._drop, id(x)), fact)
 
@@ -86,8 +86,13 @@ class Facts:
         """Give a result its role; after an operation in place, the former one no longer holds."""
         if isinstance(x, Tensor):
             known = self[x]
-            if known is not UNKNOWN or role is not None or copy_of is not None:
-                self.put(x, known._replace(role=role, copy_of=copy_of) if known is not UNKNOWN else Fact(role, copy_of))
+            if known is not NOTHING_KNOWN or role is not None or copy_of is not None:
+                self.put(
+                    x,
+                    known._replace(role=role, copy_of=copy_of)
+                    if known is not NOTHING_KNOWN
+                    else TensorFact(role, copy_of),
+                )
 
     def original(self, x: Tensor) -> Tensor:
         """The tensor that this one is a copy of; itself where it is not a copy."""
@@ -123,7 +128,7 @@ class Facts:
         are_weights = all(self.is_of_the_model(x) for x in given)
         for moved in [result] if isinstance(result, Tensor) else tensors_in((result,)):
             own, is_view = self[moved], _is_view(moved, first)
-            fact = Fact(
+            fact = TensorFact(
                 role=own.role,
                 copy_of=own.copy_of,
                 is_weight=own.is_weight or (are_weights and (are_copies or is_view)),

@@ -127,4 +127,4 @@ def _kernels() -> Any:
         from whyformer.watching import triton_kernels
     except ImportError:
         return None
-    return triton_kernels.log_sums, triton_kernels.fold
+    return triton_kernels.log_sums_kernel, triton_kernels.fold_kernel

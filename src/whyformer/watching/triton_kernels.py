@@ -12,7 +12,7 @@ import triton.language as tl
 
 
 @triton.jit
-def log_sums(
+def log_sums_kernel(
     query, key, sums, heads, groups, queries, keys, scale,
     query_example, query_head, query_token, key_example, key_head, key_token,
     IS_CAUSAL: tl.constexpr, PRECISION: tl.constexpr, WIDTH: tl.constexpr, QUERIES: tl.constexpr, KEYS: tl.constexpr,
@@ -46,7 +46,7 @@ def log_sums(
 
 
 @triton.jit
-def fold(
+def fold_kernel(
     query, key, value, of_mixed, sums, weights, result, heads, groups, queries, keys, scale,
     query_example, query_head, query_token, key_example, key_head, key_token,
     value_example, value_head, value_token, mixed_example, mixed_head, mixed_token,

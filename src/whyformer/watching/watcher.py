@@ -26,7 +26,7 @@ from whyformer.watching.roles import Mixed, Projection, Role, Scores
 from whyformer.watching.tap import Tap
 
 
-class Rules(Protocol):
+class OperationRunner(Protocol):
     """What runs an operation so that it can go back by rules."""
 
     facts: Facts
@@ -35,7 +35,7 @@ class Rules(Protocol):
     def exactly(self) -> AbstractContextManager[Any]: ...
 
 
-class Biases(Protocol):
+class BiasNotes(Protocol):
     """What notes the biases that operations add."""
 
     def added(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
@@ -61,12 +61,12 @@ class Watcher(TorchFunctionMode):
         start: int = 0,
         merge_heads: bool = False,
         states: bool = False,
-        rules: Rules | None = None,
+        rules: OperationRunner | None = None,
         keep_maps: bool = False,
         fold: bool = False,
         shapes_only: bool = False,
         edges: bool = False,
-        biases: Biases | None = None,
+        biases: BiasNotes | None = None,
         records: bool = True,
     ):
         super().__init__()
