@@ -13,7 +13,7 @@ from torch.autograd.graph import get_gradient_edge
 from torch.nn import functional as F
 
 from whyformer.errors import UnsupportedModel
-from whyformer.watching.constants import Function
+from whyformer.watching.operation_names import Function
 
 GradInputs = Sequence[Tensor | None]
 

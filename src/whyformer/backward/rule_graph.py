@@ -18,10 +18,9 @@ from whyformer.backward.rules import BACKWARD_RULES, BY_GRADIENT, Backward, Rule
 from whyformer.errors import UnsupportedModel, WhyformerError
 from whyformer.models.structure import device_of, modules_of
 from whyformer.models.weights import is_packed, plain_weight
-from whyformer.watching.constants import Function
 from whyformer.watching.facts import Facts, tensors_in
 from whyformer.watching.folds import HALF
-from whyformer.watching.operation_names import ASKING, KEEPING, MOVING, PICKING
+from whyformer.watching.operation_names import ASKING, KEEPING, MOVING, PICKING, Function
 
 LINEAR = frozenset(name for name, kind in KINDS.items() if kind == "linear")
 

@@ -11,12 +11,11 @@ from torch import Tensor, nn
 
 from whyformer.models.weights import module_here, plain_weight
 from whyformer.watching import kernels
-from whyformer.watching.constants import Function, gradient_in_order, plain, plain_values
 from whyformer.watching.deformable import SAMPLING, SampledAttention, sampled, value_role
 from whyformer.watching.determinism import drawn
 from whyformer.watching.folds import is_faster_on_chip
 from whyformer.watching.kernels import KEPT, Attention
-from whyformer.watching.operation_names import COPYING, KEEPING, MOVING, PUTTING
+from whyformer.watching.operation_names import COPYING, KEEPING, MOVING, PUTTING, Function
 from whyformer.watching.provenance import biased, mixes, moved, normed, projected, repeating, role_of_all, scaled
 from whyformer.watching.roles import (
     Addend,
@@ -38,6 +37,41 @@ if TYPE_CHECKING:
     from whyformer.watching.watcher import Watcher
 
 
+def plain(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with parameters cut off from the graph: their gradients are never wanted."""
+    changed = None
+    for number, x in enumerate(args):
+        kind = type(x)
+        if kind is tuple or kind is list:
+            constant: Any = kind(plain(tuple(x)))
+        elif kind is nn.Parameter or (kind is not Tensor and isinstance(x, nn.Parameter)):
+            constant = x.detach()
+        else:
+            continue
+        changed = list(args) if changed is None else changed
+        changed[number] = constant
+    return args if changed is None else tuple(changed)
+
+
+def plain_values(kwargs: dict[str, Any]) -> dict[str, Any]:
+    return dict(zip(kwargs, plain(tuple(kwargs.values())), strict=True)) if kwargs else kwargs
+
+
+def _gradient_in_order(name: str, result: Any) -> Any:
+    """What batch norm gave, its gradient to come laid out as its shape says.
+
+    For a batch of one, PyTorch's backward pass of batch norm on a CPU misreads a gradient that is a transposed view.
+    """
+    if name == "batch_norm" and result.requires_grad:
+        result.register_hook(lambda gradient: None if gradient is None else gradient.contiguous())
+    return result
+
+
+def _run(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
+    """The result of an operation, with parameters as constants."""
+    return watcher.run_operation(func, plain(args), plain_values(kwargs))
+
+
 def parameter_view(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """An attribute of a tensor; of a parameter, weight.T is as little in the graph as the weight."""
     value = watcher.run_operation(func, args, kwargs)
@@ -53,7 +87,7 @@ def other_operation(watcher: Watcher, func: Function, args: Any, kwargs: Any) ->
     constants = plain(args)
     role = watcher.facts.role(args[0]) if args else None
     original = watcher.facts.original(args[0]) if watcher.states and args and name in COPYING else None
-    result = gradient_in_order(name, watcher.run_operation(func, constants, plain_values(kwargs)))
+    result = _gradient_in_order(name, watcher.run_operation(func, constants, plain_values(kwargs)))
     if name in KEEPING:
         watcher.carry(role, result)
     elif name in MOVING or name in PUTTING:
@@ -135,7 +169,7 @@ def _attention(watcher: Watcher, args: Any, kwargs: Any) -> Tensor:
 
 def sum_of_points(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """The sum over weighed samples of feature maps: deformable attention."""
-    result, role = watcher.run_operation(func, plain(args), plain_values(kwargs)), watcher.facts.role(args[0])
+    result, role = _run(watcher, func, args, kwargs), watcher.facts.role(args[0])
     if not isinstance(role, Sampled) or role.weights is None:
         watcher.facts.set_role(result, watcher.scores(args))
         return result
@@ -177,7 +211,7 @@ def packed_attention(watcher: Watcher, func: Function, args: Any, kwargs: Any) -
 
 def linear(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A linear layer: W_o if it reads mixed values, else perhaps W_v."""
-    result = watcher.run_operation(func, plain(args), plain_values(kwargs))
+    result = _run(watcher, func, args, kwargs)
     is_transposed = func.__name__ == "addmm"  # GPT-2's Conv1D: bias, input, transposed weight
     source, parameter = args[1:3] if is_transposed else (*args, *kwargs.values())[:2]
     weight = plain_weight(parameter)
@@ -202,7 +236,7 @@ def _project(watcher: Watcher, source: Tensor, parameter: Tensor, weight: Tensor
 
 def norm(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     """A normalisation: of a state, of a latent, or of what attention writes."""
-    result = watcher.run_operation(func, plain(args), plain_values(kwargs))
+    result = _run(watcher, func, args, kwargs)
     if watcher.states:
         role, original, centres = (
             watcher.facts.role(args[0]),
@@ -235,7 +269,7 @@ def add(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
                 break
             role = replace(origin, is_joined=True)  # by a parallel MLP, an adapter: the residual is still to come
         role = role or biased(origin, written, other)
-    result = watcher.run_operation(func, plain(args), plain_values(kwargs))
+    result = _run(watcher, func, args, kwargs)
     for output, state in sums:
         output.tap.add_up(output, state, result)
     watcher.facts.set_role(result, role)
@@ -247,7 +281,7 @@ def scale(watcher: Watcher, func: Function, args: Any, kwargs: Any) -> Any:
     role: Role | None = watcher.scores(args) or sampled("mul", args, watcher.facts.role)
     for tensor, factor in (args[:2], args[1::-1]) if len(args) > 1 else ():
         role = scaled(watcher.facts.role(tensor), tensor, factor, watcher.facts.role(factor), watcher.batch) or role
-    result = watcher.run_operation(func, plain(args), plain_values(kwargs))
+    result = _run(watcher, func, args, kwargs)
     watcher.facts.set_role(result, role)
     return result
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+Function = Callable[..., Any]
+
 # Move entries about.
 MOVING = frozenset(
     "view view_as reshape reshape_as transpose permute flatten unflatten squeeze unsqueeze expand expand_as repeat "

@@ -16,11 +16,11 @@ from whyformer.errors import WhyformerError
 from whyformer.models.answering import run_model
 from whyformer.models.calls import lends_weights
 from whyformer.models.weights import is_lending_weights, readable_weights
-from whyformer.watching.constants import Function, plain, plain_values
 from whyformer.watching.determinism import even_choice
 from whyformer.watching.facts import Facts
-from whyformer.watching.handlers import HANDLERS, other_operation
+from whyformer.watching.handlers import HANDLERS, other_operation, plain, plain_values
 from whyformer.watching.mixing import LinearMixing
+from whyformer.watching.operation_names import Function
 from whyformer.watching.provenance import check_fits, part_of
 from whyformer.watching.roles import Mixed, Projection, Role, Scores
 from whyformer.watching.tap import Tap
