@@ -3,7 +3,7 @@
 Each method runs in turn with a plain forward and backward pass, so that a busy machine slows both alike; the figure is
 the median of the ratios. `explain` is compared with `attribute` on the same text, in milliseconds.
 
-python benchmarks/overhead.py --out benchmarks/results/overhead.json
+python benchmarks/overhead.py --label after --out benchmarks/results/overhead.json
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import json
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -39,7 +40,8 @@ def median_ratio(function: Callable[[], object], reference: Callable[[], object]
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--out", type=Path, help="a JSON file for the figures")
+    parser.add_argument("--label", default="after", help="the revision that is measured, by any name")
+    parser.add_argument("--out", type=Path, help="a JSON file, to which the figures are added")
     options = parser.parse_args()
     torch.set_num_threads(1)
     bert = whyformer.load("mini-bert")
@@ -50,7 +52,7 @@ def main() -> None:
         logits = bert.model(inputs_embeds=embedded, attention_mask=inputs["attention_mask"]).logits
         torch.autograd.grad(logits.max(), embedded)
 
-    figures: dict[str, float] = {"tokens": inputs["input_ids"].shape[1]}
+    figures: dict[str, float] = {}
     for method in METHODS:
         ratio = median_ratio(
             lambda method=method: whyformer.attribute(bert.model, inputs, method=method),
@@ -70,7 +72,8 @@ def main() -> None:
     figures["explain over attribute, ms"] = round(more, 2)
     print(f"explain over attribute  {more:.2f} ms")
     if options.out:
-        options.out.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+        known = json.loads(options.out.read_text()) if options.out.exists() else {}
+        options.out.write_text(json.dumps(known | {options.label: figures}, indent=1) + "\n", encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -113,6 +113,26 @@ def mutations() -> str:
     return table(headers, [*rows, row("all", faults)])
 
 
+def hops() -> str:
+    """How far the explanation of a text travels through the package, before and after the engine room was rebuilt."""
+    figures = result("hops")
+    labels, methods = list(figures), list(next(iter(figures.values())))
+    rows = [
+        [f"{method}, {name}", *(f"{figures[label][method][name]:,}" for label in labels)]
+        for method in methods
+        for name in figures[labels[0]][method]
+    ]
+    return table(["explaining a text by", *labels], rows)
+
+
+def overhead() -> str:
+    """CPU time of explaining a short text with a small model."""
+    figures = result("overhead")
+    labels = list(figures)
+    rows = [[name, *(f"{figures[label][name]:.2f}" for label in labels)] for name in figures[labels[0]]]
+    return table(["mini-bert, forward and backward passes", *labels], rows)
+
+
 # Kinds of operation that are told by what they read, not by their names alone.
 KIND_NOTES = {
     "linear": "and products with a weight",
@@ -708,6 +728,8 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "limits": limits,
     "soak": soak,
     "mutations": mutations,
+    "hops": hops,
+    "overhead": overhead,
     "cost": cost,
     "vlm-cost": vlm_cost,
     "vlm-cost-bound": vlm_cost_bound,
