@@ -395,7 +395,7 @@ LONG = "The film was long. " * 200
         ("The film", {"response": []}, "The response is empty"),
         ("The film", {"response": [5, "x"]}, r"A response is a text, or token ids from 0 to \d+, or None to have it"),
         ("The film", {"response": [2]}, "has only special tokens: there is nothing to explain"),
-        ("The film", {"response": " was bad", "units": "was mad"}, "'was mad' is not in the response. The nearest"),
+        ("The film", {"response": " was bad", "units": "was mad"}, "'was mad' is not in the response. The closest"),
         ("The film", {"response": " was", "sources": [(0, 5), (4, 8)]}, r"sources \(0, 5\) and \(4, 8\) overlap"),
         ("The film", {"response": " was", "context": [("a", "")]}, "The document 'a' is empty"),
         ("The film", {"response": " was", "sinks": "drop"}, r"sinks='drop'\. Choose from: leave_out, keep\."),

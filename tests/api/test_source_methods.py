@@ -108,7 +108,7 @@ def test_what_sources_score_can_be_grouped_but_not_split(gpt, aggregate):
 def test_what_a_method_of_sources_does_not_take_is_refused(gpt):
     with pytest.raises(WhyformerError, match=r"leave_one_out has no option 'subsets'\. It takes: none\."):
         explain_response(PROMPT, RESPONSE, gpt, "leave_one_out", subsets=3)
-    with pytest.raises(WhyformerError, match=r"leave_one_out reads no gradient: backward='libra' has no effect"):
+    with pytest.raises(WhyformerError, match=r"leave_one_out reads no gradient: backward='libra' has nothing to do"):
         explain_response(PROMPT, RESPONSE, gpt, "leave_one_out", backward="libra")
 
 
@@ -211,5 +211,5 @@ def test_methods_that_remove_units_find_the_source_that_matters(method):
 def test_what_has_no_meaning_for_sources_is_refused(gpt):
     with pytest.raises(WhyformerError, match=r"kernel_shap has no option 'fill'\. It takes: forwards=512"):
         explain_response(PROMPT, RESPONSE, gpt, "kernel_shap", fill="black")
-    with pytest.raises(WhyformerError, match="lime reads no gradient: backward='libra' has no effect"):
+    with pytest.raises(WhyformerError, match="lime reads no gradient: backward='libra' has nothing to do there"):
         explain_response(PROMPT, RESPONSE, gpt, "lime", backward="libra")

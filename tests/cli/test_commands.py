@@ -99,7 +99,7 @@ def test_a_label_is_explained_against_another(vit, photo):
         app, ["explain", str(photo), "--model", str(vit), "--target", "dog", "--rather-than", "dog"]
     )
     assert refused.exit_code == 2
-    assert "names the same text twice" in refused.stderr
+    assert "names the same label twice" in refused.stderr
 
 
 def test_a_number_asked_of_a_model_that_writes_is_a_token_and_said_to_be_one(tmp_path):

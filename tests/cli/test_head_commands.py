@@ -126,7 +126,7 @@ REFUSALS = {
     "The template 'it' has no {} where the label goes.": (
         *("bert inference", "it is", "--text", "new", "--template", "it"),
     ),
-    "bert-next has a single answer: give a label's name or index, contrast(label, other).": (
+    "bert-next answers at one place: give a label's name or index, contrast(label, other).": (
         *("bert next", "it is", "--pair", "it was", "--at", "it"),
     ),
     "No word 'its' in the text. Did you mean 'it' or 'is'?": ("bert tags", "it is", "--at", "its"),

@@ -68,7 +68,7 @@ def test_a_reading_that_does_not_exist_is_refused():
         ),
         ({"text": torch.ones(3, 8)}, r"own returned scores of shape \(3, 8\) for the stream 'text'.*\(3, 9\)"),
         ({"text": torch.ones(9)}, r"own returned scores of shape \(9,\)"),
-        (None, "own gave nothing: return scores by stream, {trace.readout.stream: scores}."),
+        (None, "own returned nothing: return scores by stream, {trace.readout.stream: scores}."),
         (torch.ones(3, 9), "own returned a Tensor: return scores by stream"),
     ],
 )

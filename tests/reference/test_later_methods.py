@@ -206,7 +206,7 @@ def test_grad_eclip_advises_another_attention_only_where_there_is_one():
         attribute(model, inputs, 2, "grad_eclip")
     with pytest.raises(UnsupportedModel, match="does not run by scaled_dot_product_attention: use grad_cam"):
         attribute(levit(), {"pixel_values": torch.randn(1, 3, 64, 64)}, 1, "grad_eclip")
-    with pytest.raises(UnsupportedModel, match="is of a part of them at a time: use grad_cam"):
+    with pytest.raises(UnsupportedModel, match="covers only a part of them at a time: use grad_cam"):
         attribute(WINDOWED["swin"](), {"pixel_values": torch.randn(1, 3, 32, 32)}, 1, "grad_eclip")
 
 

@@ -235,13 +235,13 @@ def test_a_prompt_that_is_no_place_of_the_picture_is_said(prompt):
 
 def test_what_cannot_be_asked_of_a_mask_is_said():
     with pytest.raises(
-        WhyformerError, match=r"given a picture and a point or a box of it: \('street.jpg', \(0.4, 0.6\)\)"
+        WhyformerError, match=r"takes a picture and a point or a box of it: \('street.jpg', \(0.4, 0.6\)\)"
     ):
         explain(PICTURE, sam(), processor=SQUARE)
     with pytest.raises(WhyformerError, match="A mask has no labels: give a pixel or a box"):
         explain((PICTURE, (0.5, 0.5)), sam(), "cat", processor=SQUARE)
     both = [(PICTURE, (0.5, 0.5)), (PICTURE, (0.1, 0.1, 0.9, 0.9))]
-    with pytest.raises(WhyformerError, match="Points and boxes cannot be explained together"):
+    with pytest.raises(WhyformerError, match="Points and boxes do not fit one batch"):
         explain_batch(both, sam(), Pixel(0.5, 0.5), processor=SQUARE, batch_size=2)
     two = PROMPT | {"input_points": PROMPT["input_points"].repeat(1, 2, 1, 1)}
     with pytest.raises(WhyformerError, match="2 prompts for a picture: give one for each picture"):

@@ -61,7 +61,7 @@ class Method:
     kinds: tuple[Kind, ...] = ("example", "response")
 
     def reads_with(self, options: Mapping[str, Any]) -> Reads:
-        """What it reads of a trace with these options."""
+        """The parts of a trace that it reads with these options."""
         if options.get("noise") is not None:
             return ASKS_AGAIN
         chosen = [reads for (name, value), reads in self.reads_if.items() if options.get(name) == value]

@@ -167,10 +167,10 @@ def figure(part: Part, width: int) -> Image.Image:
         cells.append(canvas.stack([*pictures, canvas.label(moment, side, MOMENT_SIZE)], gap=3))
     lines = [canvas.side_by_side(cells[start : start + count], gap=FRAME_GAP) for start in range(0, len(cells), count)]
     title = canvas.label("relevance over time", width, MOMENT_SIZE)
-    return canvas.stack([*lines, _curve(by_step(part), lines[0].width), title], gap=10)
+    return canvas.stack([*lines, _curve(by_step(part), width, lines[0].width), title], gap=10)
 
 
-def _curve(sums: np.ndarray, width: int) -> Image.Image:
+def _curve(sums: np.ndarray, width: int, strip: int) -> Image.Image:
     """Draw a bar for each step, below its frame if these fit one line: up for positive, down for negative."""
     scale = score_scale(sums)
     sheet = Image.new("RGB", (width, CURVE_HEIGHT), canvas.WHITE)
@@ -178,10 +178,10 @@ def _curve(sums: np.ndarray, width: int) -> Image.Image:
     ground = (CURVE_HEIGHT - 1) * (0.5 if scale.is_diverging else 1)
     colours = scale.colours(strength, "light")
     for step, (share, colour) in enumerate(zip(strength.tolist(), colours, strict=True)):
-        left, right = (round(edge * (width + FRAME_GAP) / len(sums)) for edge in (step, step + 1))
+        left, right = (round(edge * (strip + FRAME_GAP) / len(sums)) for edge in (step, step + 1))
         top, bottom = sorted((ground, ground - share * ground))
         pen.rectangle((left, top, right - min(FRAME_GAP, (right - left) // 3) - 1, bottom), fill=rgb(colour))
-    pen.line((0, ground, width, ground), fill=canvas.FAINT)
+    pen.line((0, ground, strip - 1, ground), fill=canvas.FAINT)
     return sheet
 
 

@@ -45,8 +45,7 @@ class Explanation:
         model: The name of the model.
         options: The method's options.
         notes: Caveats for the reader, in sentences.
-        completeness: Difference between the sum of the scores and the target's score, for methods where they should be
-            equal; otherwise None.
+        completeness: Difference of the summed scores and the target's score, if they should be equal; else None.
         audit: Returns the content of its audit file; None for an explanation loaded from a file.
 
     Raises:
@@ -248,8 +247,7 @@ class Explanation:
     def to_dict(self) -> dict[str, Any]:
         """Convert to numbers, strings, lists and dicts that `json` can serialise.
 
-        Files use the same structure with pixels, format and version, and `whyformer explain --json` adds the input's
-        name.
+        Files add pixels, format and version, `whyformer explain --json` the input's name.
 
         Returns:
             target, probability, method, model, options, notes, completeness, and the parts by name: layout, tokens,

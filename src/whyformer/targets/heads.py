@@ -56,7 +56,7 @@ def head_targets(
         if isinstance(label, Detection) and not loaded_model.task.detects:
             raise WhyformerError("A detection is a target for detectors: give a label, or 'predicted'.")
         if isinstance(label, PlacedLabel) and loaded_model.task.answer not in ("tag", "masked word", "span"):
-            raise WhyformerError(f"{loaded_model.name} has a single answer: give {loaded_model.task.targets}.")
+            raise WhyformerError(f"{loaded_model.name} answers at one place: give {loaded_model.task.targets}.")
         definite = _definite(loaded_model, example)
         if definite is None:
             raise WhyformerError("Examples with and without candidate labels cannot be explained in one batch.")
