@@ -213,8 +213,7 @@ def test_nothing_of_a_pass_outlives_it(method, backward):
         attribute(model, inputs, 1, method, backward=backward)
         return sum(type(held) is torch.Tensor for held in gc.get_objects())
 
-    gc.collect()
-    gc.freeze()  # what other tests hold need not be looked through
+    gc.freeze()  # what other tests hold or have dropped need not be looked through
     gc.disable()  # a cycle would keep a whole graph on the GPU until the collector comes by
     try:
         assert tensors() == tensors()
