@@ -229,8 +229,7 @@ def copy_of_the_project(folder: Path, revision: str | None, faults: list[Fault])
     for name in filter(None, listed.split("\0")):
         if (ROOT / name).is_file() and not (revision and name.startswith("tests/")):
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            copy = os.symlink if name.endswith(".safetensors") else shutil.copyfile
-            copy(ROOT / name, folder / name)
+            shutil.copyfile(ROOT / name, folder / name)
     if revision:
         archive = subprocess.run(["git", "archive", revision, "tests"], cwd=ROOT, capture_output=True, check=True)
         subprocess.run(["tar", "-x", "-C", str(folder)], input=archive.stdout, check=True)
