@@ -1,8 +1,8 @@
 """Which sentence an answer came from, on real models: every method and control, a line of JSON for each question.
 
     python benchmarks/real_responses.py measure FOLDER --out smollm2.jsonl --questions 200
-    python benchmarks/real_responses.py measure FOLDER --out qwen-shard0.jsonl --device cuda --dtype bfloat16 --shard 0/4
-    python benchmarks/real_responses.py summarise smollm2.jsonl qwen-*.jsonl --out FILE.json
+    python benchmarks/real_responses.py measure FOLDER --out q-shard0.jsonl --device cuda --dtype bfloat16 --shard 0/2
+    python benchmarks/real_responses.py summarise smollm2.jsonl q-shard*.jsonl --out FILE.json
 
 Questions are those of the prose register (`whyformer.facts.prose`). Answers in the text's own words are kept where the
 model gives them at least one nat less without their sentences, answers in other words and the model's own where it
@@ -15,8 +15,8 @@ from __future__ import annotations
 import argparse
 import json
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -62,7 +62,8 @@ OTHERS = (
     "occlusion",
     "mask_regression",
 )
-CONTROLS = ("random", "recency", "lexical overlap", "encoder cosine")
+CONTROLS = ("random", "recency", "lexical overlap")
+COSINE = "encoder cosine"  # a control that needs an encoder of sentences
 TOP = (1, 3, 5)
 
 
@@ -71,10 +72,16 @@ class Sink:
     """A file of JSON lines, and what is in it."""
 
     path: Path
-    known: set[tuple[int, str, str]]
+    known: set[tuple[int, str, str]] = field(default_factory=set)
+    dropped: set[tuple[int, str]] = field(default_factory=set)
+
+    def note(self, line: Mapping[str, Any]) -> None:
+        self.known.add((line["seed"], line["answer"], line["method"]))
+        if not line.get("kept", True):
+            self.dropped.add((line["seed"], line["answer"]))
 
     def write(self, **line: Any) -> None:
-        self.known.add((line["seed"], line["answer"], line["method"]))
+        self.note(line)
         with self.path.open("a") as file:
             file.write(json.dumps(line) + "\n")
 
@@ -86,8 +93,10 @@ def sink_of(path: Path) -> Sink:
     whole = content[: content.rfind(b"\n") + 1]
     if whole != content:
         path.write_bytes(whole)
-    lines = [json.loads(line) for line in whole.splitlines()]
-    return Sink(path, {(line["seed"], line["answer"], line["method"]) for line in lines})
+    sink = Sink(path)
+    for line in whole.splitlines():
+        sink.note(json.loads(line))
+    return sink
 
 
 def measure(options: argparse.Namespace) -> None:
@@ -99,7 +108,8 @@ def measure(options: argparse.Namespace) -> None:
     shard, shards = map(int, options.shard.split("/"))
     seeds = range(options.first, options.first + options.questions)
     for question in questions(seeds[shard::shards], sentences=tuple(options.sentences)):
-        todo = [answer for answer in options.answers if not _is_done(sink, question, answer, options.methods)]
+        wanted = [*options.methods, *([COSINE] if encoder else [])]
+        todo = [answer for answer in options.answers if not _is_done(sink, question, answer, wanted)]
         if not todo:
             continue
         for answer in asked(question, writer, todo):
@@ -116,10 +126,8 @@ def measure(options: argparse.Namespace) -> None:
 
 def _is_done(sink: Sink, question: Question, answer: str, methods: Sequence[str]) -> bool:
     """Whether nothing is left of a question: it was dropped, or has a line for every method."""
-    if (question.seed, answer, "") not in sink.known:
-        return False
-    has_any = (question.seed, answer, CONTROLS[0]) in sink.known
-    return not has_any or all((question.seed, answer, one) in sink.known for one in (*CONTROLS[:3], *methods))
+    is_dropped = (question.seed, answer) in sink.dropped
+    return is_dropped or all((question.seed, answer, one) in sink.known for one in ("", *CONTROLS, *methods))
 
 
 def _explain(
@@ -140,7 +148,7 @@ def _explain(
         "lexical overlap": lambda: lexical_overlap(texts, f"{question.passage.question.text} {text}"),
     }
     if encoder is not None:
-        controls["encoder cosine"] = lambda: cosines(encoder, texts, f"{question.passage.question.text} {text}")
+        controls[COSINE] = lambda: cosines(encoder, texts, f"{question.passage.question.text} {text}")
     for name in (*controls, *methods):
         if (question.seed, kind, name) in sink.known:
             continue

@@ -8,7 +8,7 @@ import transformers
 from sentence_transformers.sentence_transformer.modules import Dense, Pooling, Transformer
 
 from commands import run
-from conftest import saved, tokenizer
+from conftest import change_config, saved, tokenizer
 from tiny_models import TEXT, built
 from whyformer import WhyformerError, attribute, doctor, explain, load
 from whyformer.models.loading import quiet, resolve_model
@@ -75,6 +75,13 @@ def test_a_text_alone_is_explained_by_its_embedding_in_its_own_direction(encoder
 
     scores = attribute(loaded_model.model, dict(inputs), score, method="input_x_gradient", readout="first")
     torch.testing.assert_close(torch.as_tensor(explanation.scores), scores["text"][0, 1:-1], rtol=1e-4, atol=1e-6)
+
+
+def test_a_folder_whose_configuration_names_the_head_it_was_trained_with_is_an_encoder(encoder_folder, copy_of):
+    folder = copy_of(encoder_folder)
+    change_config(folder, architectures=["BertForMaskedLM"])
+    assert type(load(folder, device="cpu").model).__name__ == "BertModel"
+    same(explain(PAIR, folder), explain(PAIR, encoder_folder))
 
 
 def test_a_layer_after_the_pooling_is_refused(encoder):

@@ -26,7 +26,7 @@ from whyformer.models.holders import held_by
 from whyformer.models.load_report import check_report
 from whyformer.models.location import Location, bundled_names, is_hub_id, is_unreachable, locate, reading
 from whyformer.models.placement import DeviceMap, Dtype, Placement, placement_of
-from whyformer.models.pooling import Pooling
+from whyformer.models.pooling import Pooling, pools_states
 from whyformer.models.processors import check_processor_type, check_vocabulary, processor_of
 from whyformer.models.structure import unwrapped
 from whyformer.models.task import Task, answer_of_class, task_of
@@ -237,7 +237,7 @@ def _stamp(name: str) -> tuple[Any, ...]:
 
 def _model(source: Location, config: Any, name: str, placement: Placement) -> nn.Module:
     """Load a model with all of its weights: transformers would randomly initialise missing ones."""
-    model_class = _model_class(config, name)
+    model_class = _model_class(config, name, source.place)
     with reading("weights file", name):
         model, report = model_class.from_pretrained(
             source.place,
@@ -253,8 +253,10 @@ def _model(source: Location, config: Any, name: str, placement: Placement) -> nn
     return cast(nn.Module, model)
 
 
-def _model_class(config: Any, name: str) -> Any:
+def _model_class(config: Any, name: str, place: str) -> Any:
     architecture = str(next(iter(config.architectures or []), ""))
+    if pools_states(place):  # whose configuration may still name the head that it was trained with
+        architecture = transformers.AutoModel._model_mapping[type(config)].__name__
     model_class = getattr(transformers, architecture, None)
     is_model = isinstance(model_class, type) and issubclass(model_class, transformers.PreTrainedModel)
     answer = answer_of_class(architecture)

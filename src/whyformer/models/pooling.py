@@ -63,13 +63,23 @@ class Pooling:
 def pooling_of(model: nn.Module) -> Pooling:
     """The pooling stated in the files beside a model's weights, or the mean."""
     place = str(getattr(model, "name_or_path", "") or "")
-    modules = _read(place, MODULES_FILE, list)
-    kinds = (module.get("type", "") if isinstance(module, dict) else module for module in modules)
-    check_modules((str(kind).split(".")[-1] for kind in kinds), Path(place).name, MODULES_FILE)
+    check_modules(_modules(place), Path(place).name, MODULES_FILE)
     stated = _read(place, POOLING_FILE, dict)
     if not stated:
         return Pooling("mean", is_stated=False)
     return stated_pooling(stated, Path(place).name, POOLING_FILE)
+
+
+def pools_states(place: str) -> bool:
+    """Whether sentence-transformers saved a model there whose states are pooled: a model without a head."""
+    return "Pooling" in _modules(place)
+
+
+def _modules(place: str) -> list[str]:
+    """The kinds of layers of a folder of sentence-transformers, in order."""
+    modules = _read(place, MODULES_FILE, list)
+    kinds = (module.get("type", "") if isinstance(module, dict) else module for module in modules)
+    return [str(kind).split(".")[-1] for kind in kinds]
 
 
 def check_modules(kinds: Iterable[str], name: str, source: str) -> None:
