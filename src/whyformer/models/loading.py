@@ -101,12 +101,14 @@ def load(
 ) -> LoadedModel:
     """Load a model with its processor, ready to be explained.
 
-    Only safetensors weights are read, and no code that comes with a model is ever run.
+    Only safetensors and GGUF weights are read, and no code that comes with a model is ever run.
 
     Args:
-        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, or
-            where timm or open_clip is installed `timm:` or `open_clip:` and one of its names, behind which `?random`
-            asks for random weights, and of open_clip `/` and a name for one of its checkpoints.
+        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, a GGUF
+            file or a folder with one, or the folder of a LoRA adapter, behind which `?base=` names the base model
+            where that is not local. Where timm or open_clip is installed, also `timm:` or `open_clip:` and one of its
+            names, behind which `?random` asks for random weights, and of open_clip `/` and a name for one of its
+            checkpoints.
         device: Where it is to compute; a GPU where there is one, unless given.
         dtype: What it is to compute in: a torch dtype or its name, or "auto" for what the checkpoint is meant to be
             computed in. Unless given, "auto" on a GPU and float32 on a CPU.
