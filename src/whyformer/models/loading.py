@@ -140,6 +140,7 @@ def load(
         title = f"{adapter.folder.resolve().name} on {base.name}"
         return LoadedModel(model, base.processor, title, text, _unchanged(text, before), (*base.notes, note))
     packed = None if text in bundled() else gguf_file(text)
+    notes: tuple[str, ...] = ()
     if packed is not None:
         before = file_stamps(text)
         with quiet(), reading("GGUF file", text):
@@ -154,7 +155,7 @@ def load(
             model = _model(source, config, text, placement)
             with reading("processor", text):
                 processor = processor_of(model, source.place, **source.how)
-        stamps, notes = _unchanged(text, before, source.revision), ()
+        stamps = _unchanged(text, before, source.revision)
         title = Path(source.place).resolve().name if os.path.isdir(source.place) else text
     check_vocabulary(model, processor, text)
     if placement.device is not None:
