@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from whyformer.facts import Passage, prose
-from whyformer.facts.prose import DOMAINS
+from whyformer.facts.prose import PROSE_DOMAINS
 
 if TYPE_CHECKING:
     from real_writer import Writer
@@ -83,7 +83,7 @@ def asked(question: Question, writer: Writer, kinds: Sequence[str]) -> Iterator[
 def says(text: str, question: Question) -> bool:
     """Whether an answer has the value, as the text states it or in other words."""
     about = question.passage.question
-    attribute = next(one for one in DOMAINS[question.passage.domain].attributes if one.name == about.attribute)
+    attribute = next(one for one in PROSE_DOMAINS[question.passage.domain].attributes if one.name == about.attribute)
     value = next(one for one in attribute.values if one.stated == about.value)
     return any(_plain(wording) in _plain(text) for wording in (value.stated, value.reworded))
 

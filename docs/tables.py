@@ -565,6 +565,33 @@ def real_models() -> str:
     return table(["model", "packages", "licence", "weights", "verified"], rows)
 
 
+def real_responses() -> str:
+    """Each method on each real model: how often the true sentence has the highest score."""
+    if not (RESULTS / "real_responses.json").is_file():
+        return "Not measured yet."
+    parts = []
+    for run, kinds in result("real_responses").items():
+        for kind, found in kinds.items():
+            rows = [[f"`{name}`", *real_figures(one)] for name, one in found["methods"].items() if one.get("questions")]
+            header = ["", "true sentence first", "95 %", "AUPRC", "drop without the first", "LDS", "seconds"]
+            kept = f"{run}, {kind} answers: {found['kept']} of {found['tried']} questions kept."
+            parts.append(f"{kept}\n\n{table(header, rows)}")
+    return "\n\n".join(parts)
+
+
+def real_figures(figures: dict[str, Any]) -> list[str]:
+    low, high = figures["top 1, 95 %"]
+    drop, lds = f"{figures['top 1 drop']:.2f}", f"{figures['LDS']:.2f}"
+    return [
+        f"{figures['top 1']:.0%}",
+        f"{low:.0%} to {high:.0%}",
+        f"{figures['AUPRC']:.2f}",
+        drop,
+        lds,
+        f"{figures['seconds']:.2f}",
+    ]
+
+
 def verified(value: Any) -> str:
     return f"{value:.1e}" if isinstance(value, float) and value else f"{value:g}" if value == 0 else str(value)
 
@@ -750,6 +777,7 @@ BLOCKS: dict[str, Callable[[], str]] = {
     "by-name": by_name,
     "long-prompts": long_prompts,
     "real-models": real_models,
+    "real-responses": real_responses,
     "large": large,
     "folded": folded,
     "agreement": agreement,

@@ -9,11 +9,11 @@ import pytest
 from whyformer import WhyformerError
 from whyformer.facts import prose, word_overlap
 from whyformer.facts.number_words import ONES, TENS, spelled, spelled_year
-from whyformer.facts.prose import NOT_STATED, PROSE_KINDS
-from whyformer.facts.prose_domains import DOMAINS, DOSES, PEOPLE, TIMES
+from whyformer.facts.prose import NOT_STATED, PROSE_DOMAINS, PROSE_KINDS
+from whyformer.facts.prose_wording import DOSES, DURATIONS, PERSONS
 
 PASSAGES = [prose(seed) for seed in range(300)]
-ATTRIBUTES = [(domain, attribute) for domain in DOMAINS.values() for attribute in domain.attributes]
+ATTRIBUTES = [(domain, attribute) for domain in PROSE_DOMAINS.values() for attribute in domain.attributes]
 PARTS = {"half": "1/2", "quarter": "1/4", "tenth": "1/10", "fifth": "1/5", "fifths": "1/5", "quarters": "1/4"}
 SMALL = {word: number for number, word in enumerate(ONES)} | {word: 10 * n for n, word in enumerate(TENS, start=2)}
 
@@ -61,7 +61,7 @@ def test_years_are_read_in_two_halves():
     ]
 
 
-@pytest.mark.parametrize(("wordings", "units"), [(TIMES, 60), (DOSES, 1000)])
+@pytest.mark.parametrize(("wordings", "units"), [(DURATIONS, 60), (DOSES, 1000)])
 def test_a_quantity_in_another_unit_is_the_same_quantity(wordings, units):
     for one in wordings:
         assert quantity_in(one.reworded) * units == int(one.stated), one
@@ -81,7 +81,7 @@ def test_the_other_wording_shares_less_than_half_of_its_words_with_any_statement
 
 
 def test_names_are_distinct_and_none_is_part_of_another():
-    names = [*PEOPLE, *(name for domain in DOMAINS.values() for name in domain.entities)]
+    names = [*PERSONS, *(name for domain in PROSE_DOMAINS.values() for name in domain.entities)]
     assert len(set(names)) == len(names)
     assert not [(one, other) for one in names for other in names if one != other and one in other]
 
@@ -129,7 +129,7 @@ def test_one_thing_is_said_of_each_entity_but_for_facts_stated_twice():
 def test_values_with_enough_alternatives_are_said_of_one_entity_only():
     for passage in PASSAGES:
         question = passage.question
-        attribute = next(one for one in DOMAINS[passage.domain].attributes if one.name == question.attribute)
+        attribute = next(one for one in PROSE_DOMAINS[passage.domain].attributes if one.name == question.attribute)
         if question.kind != "unknown" and len(attribute.values) >= 16:
             entities = {
                 one.entity
@@ -155,7 +155,7 @@ def test_passages_have_as_many_sentences_as_asked_and_vary():
     assert [len(prose(1, sentences=count).sentences) for count in (8, 20, 60)] == [8, 20, 60]
     assert {len(passage.sentences) for passage in PASSAGES} >= {*range(10, 60, 5)}
     assert {passage.question.kind for passage in PASSAGES} == set(PROSE_KINDS)
-    assert {passage.domain for passage in PASSAGES} == set(DOMAINS)
+    assert {passage.domain for passage in PASSAGES} == set(PROSE_DOMAINS)
     assert prose(7) == prose(7) != prose(8)
 
 

@@ -5,11 +5,11 @@ import json
 import pytest
 import torch
 import torch.nn.functional as F
-from real_models import MODELS, model_folder
-from real_packages import DIGESTS
 from safetensors.torch import load_file
 
 import whyformer
+from real_models import MODELS, model_folder
+from real_packages import DIGESTS
 from whyformer.facts import prose
 
 LANGUAGE = ("smollm2-135m-instruct", "qwen2.5-coder-1.5b-instruct")

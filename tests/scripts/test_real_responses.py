@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+
 from real_questions import Question, asked, says
 from real_response_summary import summary
 from real_responses import explained, lines_of, sink_of
 from real_writer import writer_of
-
 from whyformer import load
 from whyformer.facts import prose
 

@@ -10,11 +10,14 @@ from itertools import product
 from typing import Literal
 
 from whyformer.errors import WhyformerError
-from whyformer.facts.prose_domains import DOMAINS, PEOPLE, Attribute, Domain, Wording
+from whyformer.facts.prose_goods import COMPANY, MEDICINE, NOVEL
+from whyformer.facts.prose_travel import HUT, SHIP
+from whyformer.facts.prose_wording import PERSONS, Attribute, ProseDomain, Wording
 
+PROSE_DOMAINS = {domain.name: domain for domain in (COMPANY, SHIP, HUT, MEDICINE, NOVEL)}
 ProseKind = Literal["plain", "twice", "unknown"]
 PROSE_KINDS: dict[ProseKind, float] = {"plain": 0.65, "twice": 0.2, "unknown": 0.15}  # how often each is drawn
-FEWEST, MOST = 8, 60
+SHORTEST_PASSAGE, LONGEST_PASSAGE = 8, 60
 RIVALS = 3  # other entities, at least, of which the same is said
 SETTING_SHARE = 0.15  # of the sentences say nothing that is asked about
 NOT_STATED = "The text does not say."
@@ -115,7 +118,7 @@ class Passage:
 def prose(
     seed: int = 0,
     *,
-    sentences: int | tuple[int, int] = (FEWEST, MOST),
+    sentences: int | tuple[int, int] = (SHORTEST_PASSAGE, LONGEST_PASSAGE),
     hops: int | None = None,
     kind: ProseKind | None = None,
     domain: str | None = None,
@@ -147,7 +150,7 @@ def prose(
     fewest, most = (sentences, sentences) if isinstance(sentences, int) else sentences
     _check(fewest, most, hops, kind, domain)
     rng = random.Random(f"prose {seed}")
-    subject = DOMAINS[domain or rng.choice(list(DOMAINS))]
+    subject = PROSE_DOMAINS[domain or rng.choice(list(PROSE_DOMAINS))]
     kind = kind or rng.choices(list(PROSE_KINDS), list(PROSE_KINDS.values()))[0]
     hops = hops or rng.choice((1, 2))
     return _passage(rng, subject, rng.randint(fewest, most), hops, kind)
@@ -174,7 +177,7 @@ def word_overlap(answer: str, source: str) -> float:
     return sum(word in others for word in own) / len(own) if own else 0.0
 
 
-def _passage(rng: random.Random, domain: Domain, count: int, hops: int, kind: ProseKind) -> Passage:
+def _passage(rng: random.Random, domain: ProseDomain, count: int, hops: int, kind: ProseKind) -> Passage:
     attribute, entities = rng.choice(domain.attributes), rng.sample(domain.entities, len(domain.entities))
     entity, rivals = entities[0], entities[1:]
     values = _values(rng, domain, entities)
@@ -211,10 +214,10 @@ def _passage(rng: random.Random, domain: Domain, count: int, hops: int, kind: Pr
     return Passage(domain.name, placed, question)
 
 
-def _values(rng: random.Random, domain: Domain, entities: list[str]) -> dict[tuple[str, str], Wording]:
+def _values(rng: random.Random, domain: ProseDomain, entities: list[str]) -> dict[tuple[str, str], Wording]:
     """A value of every attribute for every entity: no two entities share one, as far as there are so many."""
     values: dict[tuple[str, str], Wording] = {}
-    people = [Wording(name, name) for name in rng.sample(PEOPLE, len(entities))]
+    people = [Wording(name, name) for name in rng.sample(PERSONS, len(entities))]
     for name, known in ((PERSON, people), *((one.name, list(one.values)) for one in domain.attributes)):
         drawn = rng.sample(known, len(known))
         for number, entity in enumerate(entities):
@@ -232,7 +235,7 @@ def _placed(sentences: Iterable[ProseSentence]) -> tuple[ProseSentence, ...]:
 
 def _question(
     sentences: tuple[ProseSentence, ...],
-    domain: Domain,
+    domain: ProseDomain,
     attribute: Attribute,
     entity: str,
     values: dict[tuple[str, str], Wording],
@@ -266,16 +269,16 @@ def _capital(text: str) -> str:
     return text[0].upper() + text[1:]
 
 
-def _named(domain: Domain, name: str) -> Attribute:
+def _named(domain: ProseDomain, name: str) -> Attribute:
     return next(attribute for attribute in domain.attributes if attribute.name == name)
 
 
 def _check(fewest: int, most: int, hops: int | None, kind: str | None, domain: str | None) -> None:
-    if not FEWEST <= fewest <= most <= MOST:
-        raise WhyformerError(f"sentences={fewest} to {most}: a passage has {FEWEST} to {MOST}.")
+    if not SHORTEST_PASSAGE <= fewest <= most <= LONGEST_PASSAGE:
+        raise WhyformerError(f"sentences={fewest} to {most}: a passage has {SHORTEST_PASSAGE} to {LONGEST_PASSAGE}.")
     if hops not in (None, 1, 2):
         raise WhyformerError(f"hops={hops!r}: 1 or 2.")
     if kind is not None and kind not in PROSE_KINDS:
         raise WhyformerError(f"No kind of question named {kind!r}. Known: {', '.join(PROSE_KINDS)}.")
-    if domain is not None and domain not in DOMAINS:
-        raise WhyformerError(f"No domain named {domain!r}. Known: {', '.join(DOMAINS)}.")
+    if domain is not None and domain not in PROSE_DOMAINS:
+        raise WhyformerError(f"No domain named {domain!r}. Known: {', '.join(PROSE_DOMAINS)}.")

@@ -17,7 +17,7 @@ from whyformer.extras import extra
 from whyformer.models.checkpoint import check_place, read_settings
 from whyformer.models.zoo import bundled
 
-CONFIG, WEIGHTS, BASE = "adapter_config.json", "adapter_model.safetensors", "?base="
+ADAPTER_CONFIG, ADAPTER_WEIGHTS, BASE = "adapter_config.json", "adapter_model.safetensors", "?base="
 LARGEST_RANK = 4096
 REGEX_SECONDS = 1.0
 # What decides where an adapter is put and how it computes; the rest must be as PEFT has it by default.
@@ -45,39 +45,43 @@ def adapter_of(place: str) -> Adapter | None:
     """The adapter that a name means: a folder, behind which `?base=` names its base model; None for anything else."""
     name, _, base = place.partition(BASE)
     folder = Path(os.path.expanduser(name))
-    if not os.path.isfile(folder / CONFIG) or os.path.isfile(folder / "config.json"):
+    if not os.path.isfile(folder / ADAPTER_CONFIG) or os.path.isfile(folder / "config.json"):
         if base:
-            raise WhyformerError(f"{name!r:.80} has no {CONFIG}: {BASE}… names the base model of an adapter's folder.")
+            raise WhyformerError(
+                f"{name!r:.80} has no {ADAPTER_CONFIG}: {BASE}… names the base model of an adapter's folder."
+            )
         return None
     return Adapter(folder, base or _stated_base(folder, name))
 
 
 def _stated_base(folder: Path, name: str) -> str:
     """The base model that the adapter names, if it is on this machine: a file may not have others fetched."""
-    stated = str(read_settings(folder / CONFIG, name).get("base_model_name_or_path") or "")
+    stated = str(read_settings(folder / ADAPTER_CONFIG, name).get("base_model_name_or_path") or "")
     if stated in bundled() or os.path.exists(os.path.expanduser(stated)):
         return stated
     raise WhyformerError(
-        f"{name!r} is an adapter of {stated!r:.80}, which is no local folder: load '{name}{BASE}FOLDER'."
+        f"{name!r} is an adapter of {stated!r:.80}, which is not a local folder: load '{name}{BASE}FOLDER'."
     )
 
 
 def adapter_files(adapter: Adapter) -> tuple[list[Path], list[Path]]:
     """The adapter's own files: weights, and settings."""
-    return [adapter.folder / WEIGHTS], [adapter.folder / CONFIG]
+    return [adapter.folder / ADAPTER_WEIGHTS], [adapter.folder / ADAPTER_CONFIG]
 
 
 def load_adapter(adapter: Adapter, base: nn.Module) -> tuple[nn.Module, str]:
     """The base model with the adapter beside its weights, unmerged, and a note that says so."""
     peft, name = extra("peft", "dev"), str(adapter.folder)
-    if not (adapter.folder / WEIGHTS).is_file():
-        raise WhyformerError(f"{name!r} has no {WEIGHTS}, the only weights of an adapter that are read: save it again.")
-    for file in (CONFIG, WEIGHTS):
+    if not (adapter.folder / ADAPTER_WEIGHTS).is_file():
+        raise WhyformerError(
+            f"{name!r} has no {ADAPTER_WEIGHTS}, the only weights of an adapter that are read: save it again."
+        )
+    for file in (ADAPTER_CONFIG, ADAPTER_WEIGHTS):
         check_place(adapter.folder, adapter.folder / file, name)
-    settings = _checked(read_settings(adapter.folder / CONFIG, name), peft, name)
+    settings = _checked(read_settings(adapter.folder / ADAPTER_CONFIG, name), peft, name)
     config = peft.LoraConfig(**settings | {"target_modules": _targets(settings.get("target_modules"), base, name)})
     model = peft.PeftModel(base, config)
-    report = peft.set_peft_model_state_dict(model, load_file(adapter.folder / WEIGHTS))
+    report = peft.set_peft_model_state_dict(model, load_file(adapter.folder / ADAPTER_WEIGHTS))
     missing = [key for key in report.missing_keys if "lora_" in key]
     if report.unexpected_keys or missing:
         key = min([*report.unexpected_keys, *missing])
@@ -98,16 +102,20 @@ def _checked(settings: Mapping[str, Any], peft: Any, name: str) -> dict[str, Any
         is_known = key in USED or key in IGNORED or value in (None, {}, False, [])
         is_known = value in PLAIN_INITIALISATIONS if key == "init_lora_weights" else is_known
         if not is_known and (key not in defaults or defaults[key] != value):
-            raise WhyformerError(f"{name!r} asks for {key} {value!r:.60} in its {CONFIG}, which is not read: merge it.")
+            raise WhyformerError(
+                f"{name!r} asks for {key} {value!r:.60} in its {ADAPTER_CONFIG}, which is not read: merge it."
+            )
     used = {key: settings[key] for key in USED if settings.get(key) is not None}
     ranks = [used.get("r", 8), *dict(used.get("rank_pattern", {})).values()]
     if not all(type(rank) is int and 0 < rank <= LARGEST_RANK for rank in ranks):
-        raise WhyformerError(f"{name!r} has ranks {ranks!r:.60} in its {CONFIG}: whole numbers up to {LARGEST_RANK}.")
+        raise WhyformerError(
+            f"{name!r} has ranks {ranks!r:.60} in its {ADAPTER_CONFIG}: whole numbers up to {LARGEST_RANK}."
+        )
     patterns = [*used.get("rank_pattern", {}), *used.get("alpha_pattern", {}), *_listed(used, "layers_pattern")]
     names = [*patterns, *_listed(used, "exclude_modules"), *_listed(used, "modules_to_save")]
     odd = next((one for one in names if not isinstance(one, str) or not regex.fullmatch(r"[\w.]+", one)), None)
     if odd is not None:
-        raise WhyformerError(f"{name!r} names modules by {odd!r:.60} in its {CONFIG}: give their plain names.")
+        raise WhyformerError(f"{name!r} names modules by {odd!r:.60} in its {ADAPTER_CONFIG}: give their plain names.")
     return used
 
 

@@ -1,4 +1,4 @@
-"""The header of a GGUF file: what it holds, checked against the file's size before any weight is read."""
+"""The header of a GGUF file, checked against the file's size before any weight is read."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _TEXT, _ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a GGUF file says of itself.
+    """The metadata and the tensors of a GGUF file.
 
     Attributes:
         entries: Its metadata, by key; of a list the length alone.

@@ -21,7 +21,9 @@ from whyformer.models.placement import Placement
 
 _BLOCK = re.compile(r"blk\.(\d+)\.")
 _SHARD = re.compile(r"-\d{5}-of-\d{5}\.gguf$")
-SPARE = 1.02  # of the elements in the file, those the configuration may ask for: buffers and padding of the vocabulary
+MOST_SURPLUS = (
+    1.02  # of the elements in the file, those the configuration may ask for: buffers and padding of the vocabulary
+)
 
 
 def gguf_file(place: str | Path) -> Path | None:
@@ -85,7 +87,7 @@ def _check_size(model_class: Any, config: Any, header: GgufHeader, path: Path, p
     with torch.device("meta"):
         model = model_class(config)
     parameters = sum(parameter.numel() for parameter in model.parameters())
-    if parameters > SPARE * header.elements:
+    if parameters > MOST_SURPLUS * header.elements:
         raise WhyformerError(
             f"{path.name} holds {header.elements:,} weights, and its header describes a model of {parameters:,}."
         )

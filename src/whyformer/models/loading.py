@@ -101,16 +101,17 @@ def load(
 ) -> LoadedModel:
     """Load a model with its processor, ready to be explained.
 
-    Only safetensors weights are read, and code that comes with a model is never run.
+    Only safetensors and GGUF weights are read, and code that comes with a model is never run.
 
     Args:
-        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, or a
-            model of timm or open_clip if installed: `timm:name` or `open_clip:name/checkpoint`. The suffix `?random`
-            gives random weights.
-            device: The device to run on; by default a GPU if there is one.
-            dtype: A torch dtype or its name, or "auto" for the checkpoint's own. By default "auto" on a GPU and float32
+        name: The name of a bundled model (`whyformer models`), a local folder in Hugging Face layout, a hub id, a GGUF
+            file or a folder with one, the folder of a LoRA adapter (the suffix `?base=` names its base model if that
+            is not local), or a model of timm or open_clip if installed: `timm:name` or `open_clip:name/checkpoint`.
+            The suffix `?random` gives random weights.
+        device: The device to run on; by default a GPU if there is one.
+        dtype: A torch dtype or its name, or "auto" for the checkpoint's own. By default "auto" on a GPU and float32
             on a CPU.
-            device_map: Instead of a device, how to spread the model over several, as in transformers: "auto", or a
+        device_map: Instead of a device, how to spread the model over several, as in transformers: "auto", or a
             device, "cpu" or "disk" by module name. Requires accelerate.
 
     Returns:
@@ -137,8 +138,8 @@ def load(
             model, note = load_adapter(adapter, base.model)
         title = f"{adapter.folder.resolve().name} on {base.name}"
         return LoadedModel(model, base.processor, title, text, _unchanged(text, before), (*base.notes, note))
-    notes: tuple[str, ...] = ()
     packed = None if text in bundled() else gguf_file(text)
+    notes: tuple[str, ...] = ()
     if packed is not None:
         before = file_stamps(text)
         with quiet(), reading("GGUF file", text):
