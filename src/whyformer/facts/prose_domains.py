@@ -1,4 +1,4 @@
-"""What the prose register writes about: domains, their attributes, and every value in two wordings."""
+"""Domains of the prose register: their attributes, with every value in two wordings."""
 
 from __future__ import annotations
 
@@ -46,8 +46,8 @@ class Domain:
         entities: The names.
         person: Sentences that name the person, with {entity} and {value}.
         by_person: An entity, as the one of its person: {value}.
-        attributes: What else is said.
-        setting: Sentences that say nothing that is asked about.
+        attributes: Its other attributes.
+        setting: Sentences without any fact that questions are about.
     """
 
     name: str

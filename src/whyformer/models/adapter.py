@@ -58,7 +58,7 @@ def _stated_base(folder: Path, name: str) -> str:
     if stated in bundled() or os.path.exists(os.path.expanduser(stated)):
         return stated
     raise WhyformerError(
-        f"{name!r} is an adapter of {stated!r:.80}, which is no local folder: load '{name}{BASE}FOLDER'."
+        f"{name!r} is an adapter of {stated!r:.80}, which is not a local folder: load '{name}{BASE}FOLDER'."
     )
 
 

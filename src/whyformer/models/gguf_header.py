@@ -24,7 +24,7 @@ _TEXT, _ARRAY = 8, 9
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """What a GGUF file says of itself.
+    """The header of a GGUF file.
 
     Attributes:
         entries: Its metadata, by key; of a list the length alone.

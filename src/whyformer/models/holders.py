@@ -13,7 +13,7 @@ from whyformer.models.pooling import Pooling, check_modules, stated_pooling
 
 @dataclass(frozen=True)
 class Held:
-    """What an object holds: the model, its processor, how states are pooled, and what is to be said of it."""
+    """The content of an object: the model, its processor, its pooling, and notes on it."""
 
     model: nn.Module
     processor: Any
@@ -22,7 +22,7 @@ class Held:
 
 
 def held_by(value: Any) -> Held | None:
-    """What a pipeline, a SentenceTransformer or a CrossEncoder holds; None for anything else."""
+    """The content of a pipeline, a SentenceTransformer or a CrossEncoder; None for anything else."""
     if _is_a(value, "transformers.pipelines.base", "Pipeline"):
         return Held(value.model, _processor(value))
     if _is_a(value, "sentence_transformers", "CrossEncoder"):
