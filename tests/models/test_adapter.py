@@ -89,7 +89,8 @@ def test_a_base_that_is_not_here_is_asked_for_and_can_be_named(base, tmp_path):
     change(tmp_path / "adapter", base_model_name_or_path="somebody/base")
     refusal = refusal_of(tmp_path / "adapter")
     assert (
-        f"is an adapter of 'somebody/base', which is no local folder: load '{tmp_path}/adapter?base=FOLDER'" in refusal
+        f"is an adapter of 'somebody/base', which is not a local folder: load '{tmp_path}/adapter?base=FOLDER'"
+        in refusal
     )
     named = load(f"{tmp_path}/adapter?base={base}", device="cpu").model
     inputs = tokenizer()(FILM, return_tensors="pt")
